@@ -1,0 +1,87 @@
+# The workshop of Weft. `make` alone says what it can do. It needs GNU make and Python 3.11 or newer; everything else goes into .venv.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.installed
+# Where `make proto` writes. The test that proves the committed stubs fresh points it at an empty folder.
+STUBS  ?= proto
+
+PROTOS   := $(sort $(wildcard proto/weft_proto/v1/*.proto))
+SERVICES := $(shell grep -l '^service ' $(PROTOS))
+# protoc finds the mypy plugins by PATH.
+PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
+
+NAMES   := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
+BUNDLES := $(NAMES:%=build/models/%/1/bundle.json)
+# A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
+EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/*/*.py)) proto/weft_proto/v1/bundle.proto
+
+# Somebody who watches sees pip's progress bars; in CI nobody does.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SECONDEXPANSION:
+.PHONY: help install venv models demo serve test test-fast check lint fmt proto bench-smoke clean
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(READY) ## make .venv with every extra, at the versions of constraints.txt
+venv: install
+
+# torch comes first and by its exact version, so that a CPU build that pip has been pointed at wins over one with CUDA inside.
+# Without build isolation the build backend is pinned too.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Weft needs Python 3.11 or newer; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
+	@echo "Installing into $(VENV); the first time takes some minutes."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt torch hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
+	@touch $@
+
+models: $(BUNDLES) ## export the demo checkpoints to build/models (only what changed)
+
+build/models/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
+	@rm -rf $(@D)
+	@$(BIN)/weft export export/checkpoints/$* $(@D)
+
+demo: models ## one request of each kind against a server of its own, under a minute
+	@$(BIN)/python deploy/local/demo.py
+
+serve: models ## keep the demo models served on localhost:7070 (Ctrl-C drains and stops)
+	@exec $(BIN)/weft serve --repository build/models
+
+test: lint models ## everything that CI runs
+	@$(BIN)/python -m pytest
+
+test-fast: $(READY) ## the unit tests alone
+	@$(BIN)/python -m pytest -q -m "not slow and not e2e" tests/client tests/server tests/export
+
+check: lint ## lint, types, import walls and the rules of the house
+	@$(BIN)/python -m pytest -q tests/house
+
+lint: $(READY)
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/buf lint proto
+
+fmt: $(READY) ## format, and mend what ruff can mend
+	@$(BIN)/ruff check --fix-only --quiet
+	@$(BIN)/ruff format
+
+# Only a file that defines services gets *_pb2_grpc stubs.
+proto: $(READY) ## regenerate the committed stubs from proto/weft_proto/v1/*.proto
+	@rm -f $(STUBS)/weft_proto/v1/*_pb2.py* $(STUBS)/weft_proto/v1/*_pb2_grpc.py*
+	@$(PROTOC) --python_out=$(STUBS) --mypy_out=quiet:$(STUBS) $(PROTOS:proto/%=%)
+	@$(PROTOC) --grpc_python_out=$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(SERVICES:proto/%=%)
+
+bench-smoke: models ## measure the engine's overhead, under two minutes
+	@$(BIN)/python tests/bench/smoke.py
+
+clean: ## remove everything built but .venv
+	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find proto client server export tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
