@@ -1,0 +1,91 @@
+"""Multi-head attention, over a sequence itself and over a memory ("Attention Is All You Need", section 3.2)."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.cached_attention import KeyValue, append_and_attend, attend, attend_memory, split_heads, split_qkv
+from weft_export.positions import rotate
+
+
+def padding_mask(lengths: Tensor, seq: int) -> Tensor:
+    """Return bool [batch, 1, 1, seq], True where a right-padded row of lengths [batch] holds a token."""
+    return torch.arange(seq, device=lengths.device) < lengths[:, None, None, None]
+
+
+def causal_mask(seq: int) -> Tensor:
+    """Return bool [1, 1, seq, seq], True where key index <= query index."""
+    index = torch.arange(seq)
+    return (index <= index[:, None])[None, None]
+
+
+class SelfAttention(nn.Module):
+    """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads."""
+
+    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None = None, *, bias: bool = True) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads or num_heads
+        head_dim = d_model // num_heads
+        self.qkv = nn.Linear(d_model, (num_heads + 2 * self.num_kv_heads) * head_dim, bias=bias)
+        self.output = nn.Linear(d_model, d_model, bias=bias)
+
+    def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None) -> Tensor:
+        """Attend over the whole of x [batch, seq, d_model] where mask, broadcast to [batch, h, seq, seq], is True.
+
+        rotary is the tables cos and sin [at least seq, head_dim / 2].
+        """
+        query, key, value = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
+        if rotary is not None:
+            cos, sin = (table[: x.shape[1]] for table in rotary)
+            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        out: Tensor = self.output(attend(query, key, value, mask))
+        return out
+
+    def step(
+        self, x: Tensor, past: KeyValue, seqlens_k: Tensor, total_length: Tensor, rotary: KeyValue | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """Append x [batch, seq, d_model] to the cache and attend to it; see append_and_attend for the rest."""
+        out, present = append_and_attend(
+            self.qkv(x),
+            past,
+            seqlens_k,
+            total_length,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            rotary=rotary,
+        )
+        return self.output(out), present
+
+
+class CrossAttention(nn.Module):
+    """Attention of a decoder to an encoder's memory, whose keys and values are projected once for each request."""
+
+    def __init__(self, d_model: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.query = nn.Linear(d_model, d_model)
+        self.key = nn.Linear(d_model, d_model)
+        self.value = nn.Linear(d_model, d_model)
+        self.output = nn.Linear(d_model, d_model)
+
+    def project(self, encoded: Tensor) -> KeyValue:
+        """Project encoded [batch, source, d_model] to keys and values [batch, h, source, head_dim]."""
+        return split_heads(self.key(encoded), self.num_heads), split_heads(self.value(encoded), self.num_heads)
+
+    def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
+        """Attend from x [batch, seq, d_model] to memory where mask [batch, 1, 1, source] is True."""
+        out: Tensor = self.output(attend(split_heads(self.query(x), self.num_heads), *memory, mask))
+        return out
+
+    def weights(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
+        """Return the attention weights softmax(Q K^T / sqrt(d_k)), float32 [batch, h, seq, source]."""
+        query = split_heads(self.query(x), self.num_heads).float()
+        scores = query @ memory[0].float().transpose(-2, -1) / math.sqrt(query.shape[-1])
+        return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+
+    def step(self, x: Tensor, memory: KeyValue, memory_lengths: Tensor) -> tuple[Tensor, KeyValue]:
+        """Attend from x [batch, seq, d_model] to the first memory_lengths [batch] positions; returns the memory too."""
+        out, memory = attend_memory(self.query(x), memory, memory_lengths, num_heads=self.num_heads)
+        return self.output(out), memory

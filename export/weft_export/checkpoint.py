@@ -1,0 +1,218 @@
+"""Checkpoints: a directory with config.json, model.safetensors, tokenizer files and a golden input.
+
+config.json:
+
+    family           one of weft_export.families.registry.FAMILIES
+    description      one sentence for people
+    model            the sizes: the fields of the family's config dataclass
+    text             weft.v1.TextSpec, field names as in bundle.proto; for a model that takes or gives text
+    image            weft.v1.ImageSpec, likewise; for a model that takes an image
+    labels           the classes in index order; for a classifier
+    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
+    golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
+    alignment_layer  which decoder layer explains, from 0; for translate and caption
+
+model.safetensors holds the model's state_dict in float32 or float16; it loads as float32.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from google.protobuf import json_format
+from torch import nn
+
+from weft_export.errors import CheckpointError
+from weft_export.families.registry import FAMILIES
+from weft_export.specs import EXPLAINS, WRITES_TEXT, check_image, check_labels, check_text
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "alignment_layer"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model and everything that a bundle says about it.
+
+    files holds the tokenizers and the golden image, by the names that text and golden give them.
+    """
+
+    family: str
+    description: str
+    model: nn.Module
+    golden: bundle_pb2.Golden
+    text: bundle_pb2.TextSpec | None = None
+    image: bundle_pb2.ImageSpec | None = None
+    labels: tuple[str, ...] = ()
+    max_new_tokens: int | None = None
+    alignment_layer: int | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise CheckpointError when the parts contradict each other."""
+        if self.family not in FAMILIES:
+            raise CheckpointError(f"unknown family {self.family!r}; known are {', '.join(sorted(FAMILIES))}")
+        config: Any = self.model.config
+        try:
+            check_text(self.task, config, self.text)
+            check_image(self.task, config, self.image)
+            check_labels(self.task, config, self.labels)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        self._check_decoding(config)
+        for name in self._file_names():
+            if name not in self.files:
+                raise CheckpointError(f"the file {name} is missing")
+
+    @property
+    def task(self) -> common_pb2.Task.ValueType:
+        """What the model does."""
+        return FAMILIES[self.family].task
+
+    def _check_decoding(self, config: Any) -> None:
+        if self.task in WRITES_TEXT:
+            assert self.text is not None
+            if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text.max_new_tokens:
+                raise CheckpointError("decoding.max_new_tokens must be in [1, text.max_new_tokens]")
+        elif self.max_new_tokens is not None:
+            raise CheckpointError("a classifier has no 'decoding'")
+        if self.task not in EXPLAINS:
+            if self.alignment_layer is not None:
+                raise CheckpointError("this family has no 'alignment_layer'")
+        elif self.alignment_layer is None or not 0 <= self.alignment_layer < config.num_decoder_layers:
+            raise CheckpointError("alignment_layer must be in [0, model.num_decoder_layers)")
+
+    def _file_names(self) -> list[str]:
+        names = [self.text.source_tokenizer, self.text.target_tokenizer] if self.text is not None else []
+        if (self.golden.WhichOneof("input") == "text") != (self.image is None):
+            raise CheckpointError("golden needs an image for a model that takes images, else a text")
+        return [name for name in (*names, self.golden.image_path) if name]
+
+
+def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> None:
+    """Write a checkpoint into a directory, which is made if need be.
+
+    torch.float16 halves the file; measure a model's quality on what load_checkpoint then returns.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, content in checkpoint.files.items():
+        (directory / name).write_bytes(content)
+    tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
+    safetensors.torch.save_file(tensors, directory / WEIGHTS_FILE)
+    text = json.dumps(_to_config(checkpoint), indent=2, ensure_ascii=False)
+    (directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def load_checkpoint(directory: Path) -> Checkpoint:
+    """Read a checkpoint; its model is in eval mode and float32.
+
+    Raises:
+        CheckpointError: a file is missing or not readable, the family is unknown, sizes contradict each other, or a
+            tensor is missing, unexpected or of another shape.
+    """
+    config = _read_config(directory)
+    family = config.get("family")
+    if family not in FAMILIES:
+        raise CheckpointError(f"{directory}: unknown family {family!r}; known are {', '.join(sorted(FAMILIES))}")
+    try:
+        model = FAMILIES[family].model(FAMILIES[family].config(**config["model"]))
+        fields = _from_config(config)
+    except (KeyError, TypeError, ValueError, AttributeError, json_format.ParseError) as error:
+        raise CheckpointError(f"{directory / CONFIG_FILE}: {_reason(error)}") from error
+    _load_weights(model, directory / WEIGHTS_FILE)
+    files = {name: _read_file(directory, name) for name in _named_files(fields)}
+    try:
+        return Checkpoint(family=family, model=model.eval(), files=files, **fields)
+    except CheckpointError as error:
+        raise CheckpointError(f"{directory}: {error}") from error
+
+
+def _to_config(checkpoint: Checkpoint) -> dict[str, Any]:
+    model_config: Any = checkpoint.model.config
+    image = checkpoint.golden.image_path
+    config: dict[str, Any] = {"family": checkpoint.family, "description": checkpoint.description}
+    config["model"] = asdict(model_config)
+    for key, spec in (("text", checkpoint.text), ("image", checkpoint.image)):
+        if spec is not None:
+            config[key] = json_format.MessageToDict(spec, preserving_proto_field_name=True)
+    if checkpoint.labels:
+        config["labels"] = list(checkpoint.labels)
+    if checkpoint.max_new_tokens is not None:
+        config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens}
+    config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
+    if checkpoint.alignment_layer is not None:
+        config["alignment_layer"] = checkpoint.alignment_layer
+    return config
+
+
+def _from_config(config: dict[str, Any]) -> dict[str, Any]:
+    unknown = sorted(set(config) - _KEYS)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}")
+    golden = {"image_path" if key == "image" else key: value for key, value in config["golden"].items()}
+    fields: dict[str, Any] = {
+        "description": config["description"],
+        "golden": json_format.ParseDict(golden, bundle_pb2.Golden()),
+        "labels": tuple(config.get("labels", ())),
+        "max_new_tokens": config["decoding"]["max_new_tokens"] if "decoding" in config else None,
+        "alignment_layer": config.get("alignment_layer"),
+    }
+    if "text" in config:
+        fields["text"] = json_format.ParseDict(config["text"], bundle_pb2.TextSpec())
+    if "image" in config:
+        fields["image"] = json_format.ParseDict(config["image"], bundle_pb2.ImageSpec())
+    return fields
+
+
+def _named_files(fields: dict[str, Any]) -> set[str]:
+    text = fields.get("text", bundle_pb2.TextSpec())
+    return {text.source_tokenizer, text.target_tokenizer, fields["golden"].image_path} - {""}
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(_read_file(directory, CONFIG_FILE))
+    except ValueError as error:
+        raise CheckpointError(f"{directory / CONFIG_FILE} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{directory / CONFIG_FILE} is not a JSON object")
+    return config
+
+
+def _read_file(directory: Path, name: str) -> bytes:
+    if Path(name).name != name:
+        raise CheckpointError(f"{name!r} is not the name of a file in the checkpoint")
+    try:
+        return (directory / name).read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory / name}: {error.strerror}") from error
+
+
+def _load_weights(model: nn.Module, path: Path) -> None:
+    try:
+        tensors = safetensors.torch.load(_read_file(path.parent, path.name))
+    except safetensors.SafetensorError as error:
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+    expected = model.state_dict()
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in tensors:
+            raise CheckpointError(f"{path}: the tensor {name} is missing")
+        if name not in expected:
+            raise CheckpointError(f"{path}: the tensor {name} is unexpected")
+        if tensors[name].shape != expected[name].shape:
+            shapes = f"{list(tensors[name].shape)}, expected {list(expected[name].shape)}"
+            raise CheckpointError(f"{path}: the tensor {name} has shape {shapes}")
+        if tensors[name].dtype not in (torch.float32, torch.float16):
+            raise CheckpointError(f"{path}: the tensor {name} is {tensors[name].dtype}, not float32 or float16")
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,42 @@
+"""Token embeddings with sinusoidal positions, and the output projection tied to them."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from weft_export.positions import sinusoidal_table
+
+
+class PositionedEmbedding(nn.Module):
+    """sqrt(d_model) * E[token] + PE[position] ("Attention Is All You Need", sections 3.4 and 3.5)."""
+
+    positions: Tensor
+
+    def __init__(self, vocab_size: int, max_tokens: int, d_model: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, d_model)
+        nn.init.normal_(self.tokens.weight, std=d_model**-0.5)
+        self.register_buffer("positions", sinusoidal_table(max_tokens, d_model), persistent=False)
+        self.scale = math.sqrt(d_model)
+
+    def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
+        """Embed ids [batch, seq]; row b begins at position past_lengths[b], or at 0. Returns [batch, seq, d_model]."""
+        seq = ids.shape[1]
+        if past_lengths is None:
+            places = self.positions[:seq]
+        else:
+            places = functional.embedding(past_lengths.long()[:, None] + torch.arange(seq), self.positions)
+        embedded: Tensor = self.tokens(ids) * self.scale + places
+        return embedded
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Project x [..., d_model] to logits [..., vocab] with the embedding itself."""
+        return functional.linear(x, self.tokens.weight)
+
+
+def last_position(x: Tensor, lengths: Tensor) -> Tensor:
+    """Pick from x [batch, seq, width] each row's last real position, lengths[b] - 1: [batch, width]."""
+    index = (lengths.long() - 1)[:, None, None].expand(-1, 1, x.shape[-1])
+    return x.gather(1, index).squeeze(1)

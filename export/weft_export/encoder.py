@@ -1,0 +1,42 @@
+"""The Transformer encoder, pre-norm: used for source text, texts to classify, and patches of images."""
+
+from torch import Tensor, nn
+
+from weft_export.attention import SelfAttention
+from weft_export.feed_forward import FeedForward
+
+
+class EncoderLayer(nn.Module):
+    """x + SelfAttention(LN(x)), then x + FFN(LN(x)): pre-norm (Xiong et al. 2020, "On Layer Normalization ...")."""
+
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(d_model)
+        self.attention = SelfAttention(d_model, num_heads)
+        self.feed_forward_norm = nn.LayerNorm(d_model)
+        self.feed_forward = FeedForward(d_model, d_ff)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Map x [batch, seq, d_model] to the same shape; mask is bool [batch, 1, 1, seq]."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), mask))
+        out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return out
+
+
+class Encoder(nn.Module):
+    """N encoder layers and the final LayerNorm that pre-norm needs."""
+
+    def __init__(self, num_layers: int, d_model: int, num_heads: int, d_ff: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(d_model)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Encode embedded x [batch, seq, d_model]; mask is bool [batch, 1, 1, seq], True where there is a token."""
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = layer(x, mask)
+        out: Tensor = self.norm(x)
+        return out

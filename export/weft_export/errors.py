@@ -1,0 +1,13 @@
+"""What may go wrong for reasons outside our code; each message is one clear sentence for a user."""
+
+
+class ExportError(Exception):
+    """An export cannot be done; nothing was written."""
+
+
+class CheckpointError(ExportError):
+    """A checkpoint is missing something, contradicts itself, or is not of a family we know."""
+
+
+class ParityError(ExportError):
+    """ONNX Runtime and torch disagree about a model."""

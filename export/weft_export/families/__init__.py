@@ -1,0 +1,1 @@
+"""The model families that Weft exports, one file each."""

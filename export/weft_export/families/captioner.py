@@ -1,0 +1,68 @@
+"""A vision encoder in the style of ViT (Dosovitskiy et al. 2021) and the Transformer decoder, for captions."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.decoder import Decoder
+from weft_export.encoder import Encoder
+from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.vision import PatchEmbedding
+
+
+@dataclass(frozen=True)
+class CaptionerConfig:
+    """Sizes; the papers' symbols stand beside them. Lengths are in tokens, image sizes in pixels."""
+
+    target_vocab_size: int
+    max_target_tokens: int
+    channels: int  # C
+    image_height: int  # H
+    image_width: int  # W
+    patch_size: int  # P
+    d_model: int
+    num_heads: int  # h
+    d_ff: int
+    num_encoder_layers: int  # N
+    num_decoder_layers: int  # N
+    dropout: float = 0.0  # P_drop, in training only
+
+    def __post_init__(self) -> None:
+        require_positive(**{name: size for name, size in vars(self).items() if name != "dropout"})
+        require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
+        require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
+        require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
+        require_fraction("dropout", self.dropout)
+
+
+class Captioner(SequenceToSequence):
+    """The memory is one position for each patch, in reading order, with learned positions and no class token."""
+
+    def __init__(self, config: CaptionerConfig) -> None:
+        super().__init__()
+        self.config = config
+        sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout)
+        side = config.patch_size
+        self.max_memory = (config.image_height // side) * (config.image_width // side)
+        self.patches = PatchEmbedding(config.channels, side, config.d_model)
+        self.positions = nn.Parameter(torch.randn(self.max_memory, config.d_model) * 0.02)
+        self.encoder = Encoder(config.num_encoder_layers, *sizes)
+        self.decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+
+    def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode (pixel_values [batch, channels, height, width],)."""
+        (pixel_values,) = source
+        x = self.patches(pixel_values) + self.positions
+        everything = torch.ones(1, 1, 1, self.max_memory, dtype=torch.bool)
+        return self.encoder(x, everything), everything
+
+    def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab].
+
+        pixel_values is [batch, channels, height, width], target_ids int64 [batch, target], right-padded.
+        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]; padding at the target's end is
+        hidden by causality, so a loss has only to leave those positions out.
+        """
+        return self.decode(target_ids, pixel_values)

@@ -1,0 +1,62 @@
+"""Transformer encoder-decoder for translation ("Attention Is All You Need", Vaswani et al. 2017), pre-norm."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from weft_export.attention import padding_mask
+from weft_export.decoder import Decoder
+from weft_export.embedding import PositionedEmbedding
+from weft_export.encoder import Encoder
+from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+
+
+@dataclass(frozen=True)
+class EncoderDecoderConfig:
+    """Sizes; the paper's symbols stand beside them. Lengths are in tokens."""
+
+    source_vocab_size: int
+    target_vocab_size: int
+    max_source_tokens: int
+    max_target_tokens: int
+    d_model: int
+    num_heads: int  # h
+    d_ff: int
+    num_encoder_layers: int  # N
+    num_decoder_layers: int  # N
+    dropout: float = 0.0  # P_drop, in training only
+
+    def __post_init__(self) -> None:
+        require_positive(**{name: size for name, size in vars(self).items() if name != "dropout"})
+        # The cached attention kernel works on heads whose size is a multiple of 8.
+        require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
+        require_fraction("dropout", self.dropout)
+
+
+class EncoderDecoder(SequenceToSequence):
+    """Sinusoidal positions, GELU, pre-norm; source and target have embeddings of their own."""
+
+    def __init__(self, config: EncoderDecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout)
+        self.embedding = PositionedEmbedding(config.source_vocab_size, config.max_source_tokens, config.d_model)
+        self.encoder = Encoder(config.num_encoder_layers, *sizes)
+        self.decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+        self.max_memory = config.max_source_tokens
+
+    def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""
+        source_ids, source_lengths = source
+        mask = padding_mask(source_lengths, source_ids.shape[1])
+        return self.encoder(self.embedding(source_ids), mask), mask
+
+    def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab].
+
+        source_ids [batch, source] and target_ids [batch, target] are int64, right-padded; source_lengths is [batch].
+        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]; padding at the target's end is
+        hidden by causality, so a loss has only to leave those positions out.
+        """
+        return self.decode(target_ids, source_ids, source_lengths)

@@ -1,0 +1,19 @@
+"""Root mean square normalisation; LayerNorm is torch's own."""
+
+import torch
+from torch import Tensor, nn
+
+
+class RmsNorm(nn.Module):
+    """RMSNorm(x) = x / sqrt(mean(x^2) + eps) * g (Zhang and Sennrich 2019), computed in float32 at any precision."""
+
+    def __init__(self, d_model: int, eps: float) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., d_model] to the same shape."""
+        wide = x.float()
+        scale = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
+        return (wide * scale).to(x.dtype) * self.gain

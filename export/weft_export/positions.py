@@ -1,0 +1,32 @@
+"""How a Transformer knows where a token stands: fixed sinusoids, or rotations of queries and keys."""
+
+import torch
+from torch import Tensor
+
+
+def sinusoidal_table(num_positions: int, d_model: int) -> Tensor:
+    """Return PE [num_positions, d_model] of "Attention Is All You Need" (Vaswani et al. 2017), section 3.5.
+
+    PE[pos, 2i] = sin(pos / 10000^(2i/d_model)) and PE[pos, 2i+1] = cos(pos / 10000^(2i/d_model)).
+    """
+    position = torch.arange(num_positions, dtype=torch.float64)[:, None]
+    even = torch.arange(0, d_model, 2, dtype=torch.float64)
+    angle = position / 10000 ** (even / d_model)
+    return torch.stack((angle.sin(), angle.cos()), dim=-1).flatten(1).float()
+
+
+def rotary_tables(num_positions: int, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
+    """Return cos and sin [num_positions, head_dim / 2] of m * theta^(-2i/head_dim), "RoFormer" (Su et al. 2021)."""
+    frequency = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequency
+    return angle.cos().float(), angle.sin().float()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotate each pair (x_i, x_{i + head_dim/2}) of x [batch, heads, seq, head_dim] by its position's angle.
+
+    cos and sin are [..., seq, head_dim / 2], the rows of the tables at each token's position. Pairing the two halves
+    (Llama's layout) instead of neighbours is the same rotation with the axes renamed.
+    """
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

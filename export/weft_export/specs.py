@@ -1,0 +1,96 @@
+"""Whether what a checkpoint says about its text, image and labels fits its model's sizes."""
+
+from typing import Any
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+# Task: pairs of TextSpec field and config field that must be equal.
+_TEXT_SIZES = {
+    common_pb2.TASK_TRANSLATE: (
+        ("source_vocab_size", "source_vocab_size"),
+        ("target_vocab_size", "target_vocab_size"),
+        ("max_source_tokens", "max_source_tokens"),
+        ("max_total_tokens", "max_target_tokens"),
+    ),
+    common_pb2.TASK_CAPTION: (
+        ("target_vocab_size", "target_vocab_size"),
+        ("max_total_tokens", "max_target_tokens"),
+    ),
+    common_pb2.TASK_CLASSIFY_TEXT: (
+        ("source_vocab_size", "vocab_size"),
+        ("max_source_tokens", "max_tokens"),
+    ),
+    common_pb2.TASK_GENERATE: (
+        ("source_vocab_size", "vocab_size"),
+        ("target_vocab_size", "vocab_size"),
+        ("max_total_tokens", "max_tokens"),
+    ),
+}
+_READS_IMAGES = (common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE)
+_READS_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_GENERATE)
+WRITES_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE)
+CLASSIFIES = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
+EXPLAINS = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION)
+
+
+def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.TextSpec | None) -> None:
+    """Raise ValueError when text does not fit the task and the sizes in config."""
+    if task not in _TEXT_SIZES:
+        _require(text is None, "an image classifier has no 'text'")
+        return
+    if text is None:
+        raise ValueError("'text' is missing")
+    for field, size in _TEXT_SIZES[task]:
+        _require_equal(f"text.{field}", getattr(text, field), f"model.{size}", getattr(config, size))
+    _require(
+        bool(text.source_tokenizer) == (task in _READS_TEXT), "text.source_tokenizer must be set for text input only"
+    )
+    writes = task in WRITES_TEXT
+    _require(bool(text.target_tokenizer) == writes, "text.target_tokenizer must be set for text output only")
+    if not writes:
+        return
+    _require(1 <= text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens must be in [1, max_total_tokens]")
+    _require(len(text.end_ids) > 0, "text.end_ids is empty")
+    starts = task != common_pb2.TASK_GENERATE
+    _require(text.HasField("start_id") == starts, "text.start_id must be set for translate and caption only")
+    for token_id in (*text.end_ids, text.start_id):
+        _require(token_id < text.target_vocab_size, f"token id {token_id} is outside text.target_vocab_size")
+
+
+def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.ImageSpec | None) -> None:
+    """Raise ValueError when image does not fit the task and the sizes in config."""
+    if task not in _READS_IMAGES:
+        _require(image is None, "this family takes no 'image'")
+        return
+    if image is None:
+        raise ValueError("'image' is missing")
+    rows, columns = config.image_height // config.patch_size, config.image_width // config.patch_size
+    _require_equal("image.channels", image.channels, "model.channels", config.channels)
+    _require_equal("image.height", image.height, "model.image_height", config.image_height)
+    _require_equal("image.width", image.width, "model.image_width", config.image_width)
+    _require_equal("image.grid_rows", image.grid_rows, "the model's patches down", rows)
+    _require_equal("image.grid_columns", image.grid_columns, "the model's patches across", columns)
+    _require(image.channels in (1, 3), "image.channels must be 1 or 3")
+    _require(image.resample != bundle_pb2.RESAMPLE_UNSPECIFIED, "image.resample is missing")
+    _require(
+        len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"
+    )
+    _require(all(value > 0 for value in image.std), "image.std must be above 0")
+
+
+def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
+    """Raise ValueError when labels do not fit the task and the sizes in config."""
+    if task in CLASSIFIES:
+        _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
+        _require(len(set(labels)) == len(labels), "labels are not distinct")
+    else:
+        _require(not labels, "only a classifier has labels")
+
+
+def _require(condition: bool, complaint: str) -> None:  # noqa: FBT001 - reads as a sentence at each use
+    if not condition:
+        raise ValueError(complaint)
+
+
+def _require_equal(what: str, value: int, other: str, expected: int) -> None:
+    _require(value == expected, f"{what} ({value}) differs from {other} ({expected})")
