@@ -79,6 +79,10 @@ class CannotExplain(RequestError):
         super().__init__("CANNOT_EXPLAIN", f"model {model!r} cannot explain its answers", field="explain")
 
 
+class BundleError(Exception):
+    """A bundle is refused: one sentence says what is wrong with it. It never reaches a caller as a status."""
+
+
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,

@@ -1,0 +1,75 @@
+"""A bundle: one exported, versioned model in a directory, read and verified before anything in it is run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle_files import read_small_file, verify_files
+from weft_server.bundle_graphs import verify_graphs
+from weft_server.bundle_manifest import verify_manifest
+from weft_server.bundle_ports import verify_ports
+from weft_server.errors import BundleError
+
+MANIFEST = "bundle.json"
+MAX_MANIFEST_BYTES = 16 * 1024 * 1024
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle. Its files are as the manifest says, and its graphs have the ports that their roles demand."""
+
+    name: str
+    version: int
+    directory: Path
+    manifest: bundle_pb2.BundleManifest
+
+    def graph(self, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph | None:
+        """Return the graph of a role, or None when the bundle has none."""
+        return next((graph for graph in self.manifest.graphs if graph.role == role), None)
+
+    def path(self, file: str) -> Path:
+        """Return where a file of the bundle lies."""
+        return self.directory / file
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether the bundle has a graph that computes alignments."""
+        return self.graph(bundle_pb2.GRAPH_ROLE_EXPLAIN) is not None
+
+    def __repr__(self) -> str:
+        return f"<Bundle {self.name}/{self.version}>"
+
+
+def load_bundle(directory: Path) -> Bundle:
+    """Read and verify `<repository>/<name>/<version>/`. Takes as long as hashing all its files.
+
+    Raises:
+        BundleError: the bundle is refused; nothing in it was run.
+    """
+    if not directory.name.isdecimal():
+        raise BundleError(f"{directory} is not a version: its name is no number")
+    try:
+        manifest = _read_manifest(directory)
+        verify_manifest(manifest)
+        verify_ports(manifest)
+        verify_files(directory, manifest, MANIFEST)
+        verify_graphs(directory, manifest)
+    except OSError as error:
+        raise BundleError(f"{error.filename or directory}: {error.strerror}") from error
+    return Bundle(directory.parent.name, int(directory.name), directory, manifest)
+
+
+def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
+    try:
+        text = read_small_file(directory / MANIFEST, MAX_MANIFEST_BYTES).decode()
+        manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
+    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        raise BundleError(f"{MANIFEST} is not a BundleManifest in JSON: {str(error).splitlines()[0]}") from error
+    if manifest.format_version != FORMAT_VERSION:
+        raise BundleError(
+            f"{MANIFEST} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}"
+        )
+    return manifest

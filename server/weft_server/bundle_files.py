@@ -1,0 +1,70 @@
+"""The files of a bundle: exactly the listed ones, regular, unlinked elsewhere, with the listed sizes and digests."""
+
+import hashlib
+import os
+import re
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.errors import BundleError
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def read_small_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a regular file of at most max_bytes."""
+    size = _size_of(path)
+    if size > max_bytes:
+        raise BundleError(f"{path.name} has {size} bytes; at most {max_bytes} are read")
+    with _open(path) as file:
+        return file.read()
+
+
+def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest, manifest_name: str) -> None:
+    """Refuse names that are paths, links, files that are missing, changed or not listed."""
+    listed: set[str] = set()
+    for file in manifest.files:
+        if not _NAME.fullmatch(file.path) or file.path in {".", "..", manifest_name}:
+            raise BundleError(f"file name {file.path!r} is not allowed")
+        if file.path in listed:
+            raise BundleError(f"{file.path} is listed twice")
+        if not _SHA256.fullmatch(file.sha256):
+            raise BundleError(f"{file.path} has a sha256 that is not 64 lower-case hexadecimal digits")
+        listed.add(file.path)
+    for entry in sorted(directory.iterdir()):
+        if entry.name not in listed | {manifest_name}:
+            raise BundleError(f"{entry.name} is not listed in {manifest_name}")
+    for file in manifest.files:
+        _verify_file(directory / file.path, file)
+
+
+def _verify_file(path: Path, file: bundle_pb2.BundleFile) -> None:
+    size = _size_of(path)
+    if size != file.size_bytes:
+        raise BundleError(f"{file.path} has {size} bytes; the manifest says {file.size_bytes}")
+    with _open(path) as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    if digest != file.sha256:
+        raise BundleError(f"{file.path} has sha256 {digest}; the manifest says {file.sha256}")
+
+
+def _size_of(path: Path) -> int:
+    """Links lead out of the bundle, and a fifo or device would block: only a plain file with one name is taken."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        raise BundleError(f"{path.name} is missing") from None
+    if stat.S_ISLNK(status.st_mode):
+        raise BundleError(f"{path.name} is a symbolic link; copy the file into the bundle")
+    if not stat.S_ISREG(status.st_mode):
+        raise BundleError(f"{path.name} is not a regular file")
+    if status.st_nlink > 1:
+        raise BundleError(f"{path.name} is a hard link; copy the file into the bundle")
+    return status.st_size
+
+
+def _open(path: Path) -> BufferedReader:
+    return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")

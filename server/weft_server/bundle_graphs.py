@@ -1,0 +1,104 @@
+"""The .onnx files of a bundle: parsed without their weights, and searched for whatever could reach outside the bundle.
+
+What external data can do to a loader, and the defences: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError, Message
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle_manifest import require
+from weft_server.errors import BundleError
+
+ALLOWED_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
+# EPContext names a file with a compiled engine for an execution provider to load.
+REFUSED_OPS = {"EPContext"}
+# ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
+REFUSED_METADATA = {"ort_config"}
+EXTERNAL_DATA_KEYS = {"location", "offset", "length"}
+
+_DATA_TYPES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
+    bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
+    bundle_pb2.DATA_TYPE_INT32: onnx.TensorProto.INT32,
+    bundle_pb2.DATA_TYPE_INT64: onnx.TensorProto.INT64,
+}
+
+
+def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a graph that is no ONNX, reads outside the bundle, uses foreign ops, or has other ports than stated."""
+    sizes = {file.path: file.size_bytes for file in manifest.files}
+    for graph in manifest.graphs:
+        # The runtime tells its own flatbuffer format by the suffix; nothing here could look into that one.
+        require(graph.path in sizes and graph.path.endswith(".onnx"), f"graph {graph.path!r} is no listed .onnx file")
+        try:
+            model = onnx.load(directory / graph.path, format="protobuf", load_external_data=False)
+        except DecodeError as error:
+            raise BundleError(f"{graph.path} is not an ONNX model") from error
+        _verify_model(model, graph.path, sizes)
+        _verify_ports(graph.path, "inputs", graph.inputs, model.graph.input)
+        _verify_ports(graph.path, "outputs", graph.outputs, model.graph.output)
+
+
+def _verify_model(model: onnx.ModelProto, path: str, sizes: dict[str, int]) -> None:
+    for entry in model.metadata_props:
+        require(entry.key not in REFUSED_METADATA, f"{path} carries session options")
+    for message in _messages(model):
+        if isinstance(message, onnx.TensorProto):
+            _verify_external_data(message, path, sizes)
+        elif isinstance(message, onnx.NodeProto | onnx.OperatorSetIdProto | onnx.FunctionProto):
+            require(message.domain in ALLOWED_DOMAINS, f"{path} uses ops of domain {message.domain!r}")
+        if isinstance(message, onnx.NodeProto):
+            require(message.op_type not in REFUSED_OPS, f"{path} uses {message.op_type}")
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """Yield every message inside, whatever field it hides in: subgraphs, functions, sparse tensors, training info."""
+    yield message
+    if isinstance(message, onnx.TensorProto):
+        return
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        for child in [value] if isinstance(value, Message) else value:
+            yield from _messages(child)
+
+
+def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, int]) -> None:
+    if not tensor.external_data and tensor.data_location != onnx.TensorProto.EXTERNAL:
+        return
+    name = f"{path}: external data of tensor {tensor.name!r}"
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    require(len(entries) == len(tensor.external_data), f"{name} has a key twice")
+    for key in entries.keys() - EXTERNAL_DATA_KEYS:
+        raise BundleError(f"{name} has the unknown key {key!r}")
+    location = entries.get("location", "")
+    require(location in sizes, f"{name} lies in {location!r}, which is not a file of the bundle")
+    offset, length = entries.get("offset", "0"), entries.get("length", "0")
+    for number in (offset, length):
+        require(number.isascii() and number.isdecimal(), f"{name} has offset or length {number!r}")
+    end = int(offset) + int(length)
+    require(end <= sizes[location], f"{name} ends at byte {end} of {location!r}, which has {sizes[location]}")
+
+
+def _verify_ports(
+    path: str, side: str, stated: Iterable[bundle_pb2.Port], actual: Iterable[onnx.ValueInfoProto]
+) -> None:
+    expected = [(port.name, _DATA_TYPES.get(port.data_type), tuple(port.shape)) for port in stated]
+    found = [(value.name, value.type.tensor_type.elem_type, _shape(value)) for value in actual]
+    require(len(expected) == len(found), f"{path} has {len(found)} {side}; the manifest says {len(expected)}")
+    for one, other in zip(expected, found, strict=True):
+        require(one == other, f"{path} has {_port(*other)} among its {side}; the manifest says {_port(*one)}")
+
+
+def _shape(value: onnx.ValueInfoProto) -> tuple[str, ...]:
+    dims = value.type.tensor_type.shape.dim
+    return tuple(str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param for dim in dims)
+
+
+def _port(name: str, data_type: int | None, shape: tuple[str, ...]) -> str:
+    kind = onnx.TensorProto.DataType.Name(data_type) if data_type else "UNDEFINED"
+    return f"{name} {kind}[{', '.join(shape)}]"

@@ -1,0 +1,155 @@
+"""What a manifest must say for its task, before any file but bundle.json is looked at."""
+
+import math
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.errors import BundleError
+
+MAX_IMAGE_SIDE = 4096
+
+_ROLES = {
+    common_pb2.TASK_TRANSLATE: {bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER},
+    common_pb2.TASK_CAPTION: {bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER},
+    common_pb2.TASK_GENERATE: {bundle_pb2.GRAPH_ROLE_DECODER},
+    common_pb2.TASK_CLASSIFY_TEXT: {bundle_pb2.GRAPH_ROLE_CLASSIFIER},
+    common_pb2.TASK_CLASSIFY_IMAGE: {bundle_pb2.GRAPH_ROLE_CLASSIFIER},
+}
+CAN_EXPLAIN = {common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION}
+TAKES_IMAGE = {common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE}
+PRODUCES_TEXT = {common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE}
+
+STATE_DATA_TYPE = {
+    bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
+}
+
+
+def require(condition: object, sentence: str) -> None:
+    """Refuse the bundle with one sentence unless the condition holds."""
+    if not condition:
+        raise BundleError(sentence)
+
+
+def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a manifest whose parts don't fit its task or each other."""
+    require(manifest.task in _ROLES, f"task {manifest.task} is unknown")
+    require(manifest.precision in STATE_DATA_TYPE, f"precision {manifest.precision} is unknown")
+    _verify_roles(manifest)
+    task, files = manifest.task, {file.path for file in manifest.files}
+    require(task == common_pb2.TASK_CLASSIFY_IMAGE or manifest.HasField("text"), "text is missing")
+    require((task in TAKES_IMAGE) == manifest.HasField("image"), "image is for tasks that take one, and needed there")
+    if task in TAKES_IMAGE:
+        _verify_image(manifest.image, needs_grid=task == common_pb2.TASK_CAPTION)
+    else:
+        _verify_source(manifest.text, files, needs_limit=task != common_pb2.TASK_GENERATE)
+    if task in PRODUCES_TEXT:
+        _verify_target(manifest, files)
+        _verify_states(manifest)
+    else:
+        require(manifest.labels, "labels are missing")
+        require(len(set(manifest.labels)) == len(manifest.labels), "labels are not distinct")
+        require(not manifest.states, "states are for tasks that produce text")
+    _verify_golden(manifest, files)
+
+
+def _verify_roles(manifest: bundle_pb2.BundleManifest) -> None:
+    roles = [graph.role for graph in manifest.graphs]
+    require(len(set(roles)) == len(roles), "a graph role is there twice")
+    needed = _ROLES[manifest.task]
+    optional = {bundle_pb2.GRAPH_ROLE_EXPLAIN} if manifest.task in CAN_EXPLAIN else set()
+    for role in needed - set(roles):
+        raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} needs a {_role_name(role)} graph")
+    for role in set(roles) - needed - optional:
+        raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} has no {_role_name(role)} graph")
+
+
+def _role_name(role: int) -> str:
+    names = dict(bundle_pb2.GraphRole.items())
+    return next((name.removeprefix("GRAPH_ROLE_") for name, value in names.items() if value == role), str(role))
+
+
+def _verify_source(text: bundle_pb2.TextSpec, files: set[str], *, needs_limit: bool) -> None:
+    require(text.source_tokenizer in files, f"source tokenizer {text.source_tokenizer!r} is not a file of the bundle")
+    require(text.source_vocab_size > 0, "text.source_vocab_size is missing")
+    require(text.pad_id < text.source_vocab_size, f"text.pad_id {text.pad_id} is outside the source vocabulary")
+    require(not needs_limit or text.max_source_tokens > 0, "text.max_source_tokens is missing")
+
+
+def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None:
+    text = manifest.text
+    vocab = text.target_vocab_size
+    require(text.target_tokenizer in files, f"target tokenizer {text.target_tokenizer!r} is not a file of the bundle")
+    require(vocab > 0, "text.target_vocab_size is missing")
+    require(text.pad_id < vocab, f"text.pad_id {text.pad_id} is outside the target vocabulary")
+    starts = manifest.task != common_pb2.TASK_GENERATE
+    require(starts == text.HasField("start_id"), "text.start_id is for translate and caption, and needed there")
+    require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
+    require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
+    require(0 < text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens is not in [1, max_total_tokens]")
+    default = manifest.decoding.max_new_tokens
+    require(0 < default <= text.max_new_tokens, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
+
+
+def _verify_image(image: bundle_pb2.ImageSpec, *, needs_grid: bool) -> None:
+    require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
+    sides = (image.height, image.width)
+    require(all(0 < side <= MAX_IMAGE_SIDE for side in sides), f"image sides {sides} are not in [1, {MAX_IMAGE_SIDE}]")
+    known = set(bundle_pb2.Resample.values()) - {bundle_pb2.RESAMPLE_UNSPECIFIED}
+    require(image.resample in known, f"image.resample {image.resample} is unknown")
+    for name, values in (("mean", image.mean), ("std", image.std)):
+        require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
+        require(all(map(math.isfinite, values)), f"image.{name} has a value that is not finite")
+    require(all(image.std), "image.std has a zero")
+    require(not needs_grid or image.grid_rows * image.grid_columns, "image.grid_rows and grid_columns are missing")
+
+
+def _verify_states(manifest: bundle_pb2.BundleManifest) -> None:
+    require(manifest.states, "states are missing")
+    ports = [name for state in manifest.states for name in (state.past, state.present)]
+    require(len(set(ports)) == len(ports), "two states share a port")
+    for state in manifest.states:
+        _verify_state(state, manifest)
+
+
+def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManifest) -> None:
+    name = f"state {state.past!r}"
+    kinds = set(bundle_pb2.StateKind.values()) - {bundle_pb2.STATE_KIND_UNSPECIFIED}
+    require(state.kind in kinds, f"{name} is of unknown kind {state.kind}")
+    expected = STATE_DATA_TYPE[manifest.precision]
+    require(state.data_type == expected, f"{name} is not of the bundle's precision")
+    require(state.shape and all(state.shape), f"{name} has a zero or no sizes in its shape")
+    has_encoder = manifest.task != common_pb2.TASK_GENERATE
+    require(has_encoder or not state.encoder_output, f"{name} waits for an encoder that is not there")
+    if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+        return
+    require(state.length_axis < len(state.shape), f"{name} has length_axis {state.length_axis} outside its shape")
+    capacity = state.shape[state.length_axis]
+    if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
+        total = manifest.text.max_total_tokens
+        require(not state.encoder_output, f"{name} is a kv_cache and is not filled by an encoder")
+        require(capacity == total, f"{name} holds {capacity} tokens; text.max_total_tokens is {total}")
+    else:
+        grid = manifest.image.grid_rows * manifest.image.grid_columns
+        source = grid if manifest.task == common_pb2.TASK_CAPTION else manifest.text.max_source_tokens
+        require(state.encoder_output, f"{name} is a memory and has no encoder_output")
+        require(capacity >= source, f"{name} holds {capacity} source positions; {source} are needed")
+
+
+def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None:
+    require(manifest.HasField("golden"), "golden is missing")
+    golden, task = manifest.golden, manifest.task
+    if task in TAKES_IMAGE:
+        require(golden.image_path in files, f"golden image {golden.image_path!r} is not a file of the bundle")
+    else:
+        require(golden.text, "golden.text is missing")
+    if task in PRODUCES_TEXT:
+        require(golden.token_ids, "golden.token_ids are missing")
+        fits = len(golden.token_ids) <= manifest.text.max_new_tokens
+        require(fits, "golden.token_ids are more than text.max_new_tokens")
+        in_vocab = all(token < manifest.text.target_vocab_size for token in golden.token_ids)
+        require(in_vocab, "golden.token_ids has an id outside the target vocabulary")
+    else:
+        parallel = len(golden.probabilities) == len(manifest.labels)
+        require(parallel, f"golden has {len(golden.probabilities)} probabilities for {len(manifest.labels)} labels")
+        sums = math.isclose(math.fsum(golden.probabilities), 1, abs_tol=1e-2)
+        require(sums and min(golden.probabilities) >= 0, "golden.probabilities are no distribution")

@@ -1,0 +1,92 @@
+"""What a graph's role demands of its ports, as bundle.proto states it at GraphRole."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle_manifest import TAKES_IMAGE, require
+
+
+class Demand(NamedTuple):
+    """Element type and shape of one port; a None is a size that may be symbolic or fixed to anything."""
+
+    data_type: int
+    shape: Sequence[int | None]
+
+
+def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a graph that lacks a port of its role, has one too many, or one of the wrong type or shape."""
+    for graph in manifest.graphs:
+        inputs, outputs = _demands(graph.role, manifest)
+        _verify(graph, "input", graph.inputs, inputs)
+        _verify(graph, "output", graph.outputs, outputs)
+
+
+def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:
+    names = [port.name for port in ports]
+    for name in demands.keys() - set(names):
+        require(False, f"{graph.path} has no {side} {name!r}")
+    require(len(set(names)) == len(names), f"{graph.path} has an {side} twice")
+    for port in ports:
+        require(port.name in demands, f"{graph.path} has an {side} {port.name!r} that its role does not know")
+        demand = demands[port.name]
+        require(port.data_type == demand.data_type, f"{graph.path}: {port.name!r} has the wrong data_type")
+        fits = len(port.shape) == len(demand.shape) and all(map(_size_fits, port.shape, demand.shape))
+        require(fits, f"{graph.path}: {port.name!r} has shape {list(port.shape)}, which does not fit the manifest")
+
+
+def _size_fits(size: str, demanded: int | None) -> bool:
+    return not size.isdecimal() or demanded is None or int(size) == demanded
+
+
+def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    source = _source(manifest)
+    if role == bundle_pb2.GRAPH_ROLE_CLASSIFIER:
+        return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, len(manifest.labels)))}
+    if role == bundle_pb2.GRAPH_ROLE_ENCODER:
+        return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
+    if role == bundle_pb2.GRAPH_ROLE_EXPLAIN:
+        target = {"target_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))}
+        return source | target, {"weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None))}
+    return _decoder(manifest)
+
+
+def _source(manifest: bundle_pb2.BundleManifest) -> dict[str, Demand]:
+    if manifest.task in TAKES_IMAGE:
+        image = manifest.image
+        return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, image.channels, image.height, image.width))}
+    return {
+        "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),
+        "lengths": Demand(bundle_pb2.DATA_TYPE_INT32, (None,)),
+    }
+
+
+def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    vocab = manifest.text.target_vocab_size
+    length = Demand(bundle_pb2.DATA_TYPE_INT32, (None,))
+    inputs = {
+        "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),
+        "past_lengths": length,
+        "lengths": length,
+        "total_length": Demand(bundle_pb2.DATA_TYPE_INT32, (1,)),
+    }
+    if any(state.kind == bundle_pb2.STATE_KIND_MEMORY for state in manifest.states):
+        inputs["memory_lengths"] = length
+    outputs = {
+        "topk_logits": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None)),
+        "topk_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),
+        "logsumexp": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None,)),
+        "logits": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, vocab)),
+    }
+    return (
+        inputs | {state.past: _stacked(state) for state in manifest.states},
+        outputs | {state.present: _stacked(state) for state in manifest.states},
+    )
+
+
+def _stacked(state: bundle_pb2.StateTensor, *, grows: bool = False) -> Demand:
+    """A state's slots stacked; what an encoder writes is as long as its batch's source, not as the memory."""
+    shape: list[int | None] = [None, *state.shape]
+    if grows and state.kind == bundle_pb2.STATE_KIND_MEMORY:
+        shape[1 + state.length_axis] = None
+    return Demand(state.data_type, shape)
