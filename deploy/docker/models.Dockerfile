@@ -1,0 +1,8 @@
+# syntax=docker/dockerfile:1
+# A model repository as an image, which Kubernetes unpacks for the server. From the root, after `make models`:
+#   docker build -f deploy/docker/models.Dockerfile -t weft-models:1 .
+FROM busybox:1.37
+COPY --chmod=a+rX build/models /models
+USER 10001:10001
+# Copies the repository into the volume mounted at /repository, and ends.
+ENTRYPOINT ["cp", "-R", "/models/.", "/repository/"]

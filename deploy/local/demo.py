@@ -1,0 +1,123 @@
+"""One request of each kind against a server of its own, which is gone when this ends, however it ends (`make demo`)."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build" / "demo"
+READY_WITHIN_S = 60.0
+STOPPED_WITHIN_S = 30.0
+
+
+class ServerFailedError(Exception):
+    """The server ended, or was not ready in time; the message says where its log is and how it ends."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Return distinct ports of localhost that nobody listens on now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+@contextmanager
+def served(repository: Path, log: Path) -> Iterator[str]:
+    """Serve the repository while the block runs, and yield the server's gRPC target once it is ready.
+
+    Raises:
+        ServerFailedError: it ended by itself or was not ready within READY_WITHIN_S.
+    """
+    port, http_port = free_ports(2)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "WEFT_REPOSITORY": str(repository),
+        "WEFT_HOST": "127.0.0.1",
+        "WEFT_PORT": str(port),
+        "WEFT_HTTP_PORT": str(http_port),
+        "WEFT_DRAIN_DELAY_S": "0",
+    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")} | settings
+    with log.open("wb") as output:
+        # A session of its own: Ctrl-C reaches us alone, and we stop the server.
+        server = subprocess.Popen(
+            [sys.executable, "-m", "weft_server"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        _wait_until_ready(server, http_port, log)
+        yield f"127.0.0.1:{port}"
+    finally:
+        _stop(server)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the tour, or the given command, with the server's target in WEFT_TARGET; return its exit status."""
+    # SIGTERM ends us as Ctrl-C does: through every `finally`.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    tour = [sys.executable, "-m", "weft._demo", "--checkpoints", str(ROOT / "export/checkpoints"), "--out", str(BUILD)]
+    try:
+        print("Starting a server for build/models ...", flush=True)
+        with served(ROOT / "build" / "models", BUILD / "server.log") as target:
+            command = list(arguments) or [*tour, "--target", target]
+            return subprocess.run(command, env=os.environ | {"WEFT_TARGET": target}, check=False).returncode
+    except ServerFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _wait_until_ready(server: subprocess.Popen[bytes], http_port: int, log: Path) -> None:
+    give_up = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < give_up:
+        if server.poll() is not None:
+            raise ServerFailedError(f"The server ended with status {server.returncode}. {_tail(log)}")
+        if _is_ready(http_port):
+            return
+        time.sleep(0.1)
+    raise ServerFailedError(f"The server was not ready after {READY_WITHIN_S:.0f} s. {_tail(log)}")
+
+
+def _is_ready(http_port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", http_port, timeout=1)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()[-10:]
+    return "\n".join([f"The end of {log}:", *(f"  {line}" for line in lines)])
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """SIGTERM, which drains; SIGKILL when that takes too long or is interrupted."""
+    server.terminate()
+    try:
+        server.wait(STOPPED_WITHIN_S)
+    except BaseException:
+        server.kill()
+        server.wait()
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,107 @@
+"""The Dockerfiles, as far as they can be checked without a Docker engine."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from weft_server.config import ServerConfig, env_name
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "deploy/docker"
+SERVER, MODELS = DOCKER / "Dockerfile", DOCKER / "models.Dockerfile"
+
+
+def instructions(dockerfile):
+    """The Dockerfile as (instruction, argument) pairs: comments dropped, continued lines joined."""
+    lines = [line for line in dockerfile.read_text().splitlines() if not line.lstrip().startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [tuple(line.split(maxsplit=1)) for line in joined.splitlines() if line.strip()]
+
+
+def last_stage(dockerfile):
+    """What is in the image: the instructions after the last FROM."""
+    steps = instructions(dockerfile)
+    begin = max(at for at, (word, _) in enumerate(steps) if word == "FROM")
+    return steps[begin:]
+
+
+def copied(dockerfile):
+    """The paths that the build takes from its context."""
+    for word, argument in instructions(dockerfile):
+        sources = [part for part in argument.split() if not part.startswith("--")][:-1]
+        if word == "COPY" and "--from=" not in argument:
+            yield from sources
+
+
+def test_the_server_is_built_in_one_stage_and_runs_in_another():
+    """The last stage takes over the finished environment and installs nothing."""
+    words = [word for word, _ in last_stage(SERVER)]
+
+    assert 2 == [word for word, _ in instructions(SERVER)].count("FROM")
+    assert ("COPY", "--from=build /opt/weft /opt/weft") in last_stage(SERVER)
+    assert "RUN" not in words
+
+
+@pytest.mark.parametrize("dockerfile", [SERVER, MODELS], ids=lambda path: path.name)
+def test_no_image_runs_as_root(dockerfile):
+    """The last USER is a number above every system account."""
+    users = [argument for word, argument in last_stage(dockerfile) if word == "USER"]
+
+    assert int(users[-1].split(":")[0]) >= 10_000
+
+
+def test_every_copied_path_exists_and_is_let_through():
+    """What the server's build copies is in the repository, and its .dockerignore lets exactly that through."""
+    ignore = (DOCKER / "Dockerfile.dockerignore").read_text().splitlines()
+    let_through = {line.removeprefix("!") for line in ignore if line.startswith("!")}
+
+    assert "*" in ignore
+    assert let_through == set(copied(SERVER))
+    assert all((ROOT / path).exists() for path in copied(SERVER))
+
+
+def test_the_build_sees_every_package_of_the_wheel():
+    """Hatchling drops a package that it cannot find without a word, so the build copies each one's folder."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    sources = [Path(path) for path in copied(SERVER)]
+
+    assert all(any(Path(package).is_relative_to(source) for source in sources) for package in packages)
+
+
+def test_the_models_image_holds_the_exported_bundles_alone():
+    """It copies build/models, and its .dockerignore hides everything else."""
+    ignore = (DOCKER / "models.Dockerfile.dockerignore").read_text().splitlines()
+
+    assert ["build/models"] == list(copied(MODELS))
+    assert ["*", "!build/models"] == [line for line in ignore if not line.startswith("#")]
+
+
+def test_torch_cannot_enter_the_image():
+    """The pin of torch becomes unsatisfiable in the build, by the command that the Dockerfile runs."""
+    script = next(argument for word, argument in instructions(SERVER) if word == "RUN")
+    pattern, replacement = re.search(r"sed 's/(.*?)/(.*?)/' constraints\.txt", script).groups()
+    rewritten = re.sub(pattern, replacement, (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
+
+    assert re.findall(r"^torch\b.*", rewritten, flags=re.MULTILINE) == ["torch<0"]
+    assert "weft[server]" in " ".join(argument for _, argument in instructions(SERVER))
+
+
+def test_the_image_is_configured_by_documented_variables():
+    """Every WEFT_ variable of the image is a setting of the server, and the exposed ports are those it opens."""
+    stage = last_stage(SERVER)
+    variables = dict(re.findall(r"(WEFT_\w+)=(\S+)", " ".join(argument for word, argument in stage if word == "ENV")))
+    (exposed,) = [argument.split() for word, argument in stage if word == "EXPOSE"]
+
+    assert set(variables) <= {env_name(field) for field in ServerConfig.model_fields}
+    assert exposed == [variables["WEFT_PORT"], variables["WEFT_HTTP_PORT"]]
+
+
+def test_the_server_is_process_one():
+    """The exec form: SIGTERM reaches the server itself, which drains on it."""
+    stage = last_stage(SERVER)
+
+    assert ("ENTRYPOINT", '["weft", "serve"]') in stage
+    assert ("STOPSIGNAL", "SIGTERM") in stage

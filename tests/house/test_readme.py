@@ -1,0 +1,41 @@
+"""The commands that the pages tell a newcomer to type exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md"]
+CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+
+
+def typed(program):
+    """The first word after `program` wherever a page's code begins a command with it."""
+    code = "\n".join(block.strip("`") for page in PAGES for block in CODE.findall(page.read_text()))
+    return sorted(set(re.findall(rf"^(?:\$ )?(?:\.venv/bin/)?{program} ([a-z][a-z-]*)", code, re.MULTILINE)))
+
+
+def test_the_pages_name_commands():
+    """The patterns above find something, so the tests below mean something."""
+    assert {"demo", "test", "serve"} <= set(typed("make"))
+    assert {"translate", "serve"} <= set(typed("weft"))
+
+
+@pytest.mark.parametrize("target", typed("make"))
+def test_a_make_command_is_a_target(target):
+    """`make` knows the target and explains it."""
+    listed = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    assert re.search(rf"^  make {target} ", listed, re.MULTILINE)
+
+
+@pytest.mark.parametrize("command", typed("weft"))
+def test_a_weft_command_exists(command):
+    """`weft COMMAND --help` explains itself."""
+    weft = Path(sys.executable).with_name("weft")
+    answer = subprocess.run([weft, command, "--help"], check=False, capture_output=True, text=True)
+
+    assert 0 == answer.returncode, answer.stderr
