@@ -1,0 +1,176 @@
+"""The asyncio client: the same verbs as `Client`, awaited."""
+# ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from weft import _answers, _requests
+from weft._calls import CallSettings, health, health_check, open_channel
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._streams import AsyncStream, require_loop, task_is_cancelled
+from weft._types import Caption, Classification, Generation, Health, Model, Picture, Text, Translation
+from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
+from weft_proto.v1 import caption_pb2_grpc as caption_grpc
+from weft_proto.v1 import classification_pb2_grpc as classification_grpc
+from weft_proto.v1 import generation_pb2_grpc as generation_grpc
+from weft_proto.v1 import model_pb2_grpc as model_grpc
+from weft_proto.v1 import translation_pb2_grpc as translation_grpc
+from weft_proto.v1.caption_pb2 import StreamCaptionRequest
+from weft_proto.v1.generation_pb2 import StreamGenerateRequest
+from weft_proto.v1.model_pb2 import ListModelsRequest
+from weft_proto.v1.translation_pb2 import StreamTranslateRequest
+
+Answer = TypeVar("Answer")
+Call = TypeVar("Call")
+
+
+class AsyncClient:
+    """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
+
+    The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
+    asyncio.CancelledError, as everywhere. A picture's path is read at once: give bytes where the loop can't wait for it.
+    """
+
+    def __init__(
+        self,
+        target: str = "localhost:7070",
+        *,
+        timeout: float = 60.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Name the servers and what all calls share.
+
+        Args:
+            target: host:port, or any gRPC target; of several addresses behind one name, all are used in turn.
+            timeout: Seconds that a call may take unless it says otherwise; `math.inf` for no end.
+            credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
+            metadata: Sent with every call, for instance {"authorization": "Bearer ..."}.
+        """
+        require_loop()
+        self._settings = CallSettings.of(target, timeout, metadata)
+        self._channel = open_channel(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel, credentials)
+        self._closed = False
+        self._translation = translation_grpc.TranslationServiceStub(self._channel)
+        self._caption = caption_grpc.CaptionServiceStub(self._channel)
+        self._classification = classification_grpc.ClassificationServiceStub(self._channel)
+        self._generation = generation_grpc.GenerationServiceStub(self._channel)
+        self._model = model_grpc.ModelServiceStub(self._channel)
+        self._check = health_check(self._channel)
+
+    async def translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+    ) -> Translation:
+        """Translate a text; `TranslateOptions` lists the options."""
+        request = _requests.translate_request(text, **options)
+        return _answers.translation(await self._call(self._translation.Translate, request, timeout))
+
+    def stream_translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+    ) -> AsyncStream[Translation]:
+        """Translate a text piece by piece; `TranslateOptions` lists the options."""
+        request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
+        call = self._open(self._translation.StreamTranslate, request, timeout)
+        return AsyncStream(call, _answers.translation, self._settings)
+
+    async def caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+    ) -> Caption:
+        """Describe a picture; `CaptionOptions` lists the options."""
+        request = _requests.caption_request(image, **options)
+        return _answers.caption(await self._call(self._caption.Caption, request, timeout))
+
+    def stream_caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+    ) -> AsyncStream[Caption]:
+        """Describe a picture piece by piece; `CaptionOptions` lists the options."""
+        request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
+        call = self._open(self._caption.StreamCaption, request, timeout)
+        return AsyncStream(call, _answers.caption, self._settings)
+
+    async def classify(
+        self,
+        text: Text | None = None,
+        *,
+        image: Picture | None = None,
+        timeout: float | None = None,
+        **options: Unpack[ClassifyOptions],
+    ) -> Classification:
+        """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
+        request = _requests.classify_request(text, image, **options)
+        return _answers.classification(await self._call(self._classification.Classify, request, timeout))
+
+    async def generate(
+        self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+    ) -> Generation:
+        """Continue a prompt; `GenerateOptions` lists the options."""
+        request = _requests.generate_request(prompt, **options)
+        return _answers.generation(await self._call(self._generation.Generate, request, timeout))
+
+    def stream_generate(
+        self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncStream[Generation]:
+        """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
+        request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
+        call = self._open(self._generation.StreamGenerate, request, timeout)
+        return AsyncStream(call, _answers.generation, self._settings)
+
+    async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
+        """List every version of every model, by name and then version."""
+        response = await self._call(self._model.ListModels, ListModelsRequest(), timeout)
+        return tuple(_answers.model(each) for each in response.models)
+
+    async def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
+        """Tell of one model, by default of its highest version that is ready."""
+        response = await self._call(self._model.GetModel, _requests.get_model_request(name, version), timeout)
+        return _answers.model(response.model)
+
+    async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """Ask whether the server, or one service such as "live" or "model/<name>", serves; NotFound if it has none such."""
+        return health(await self._call(self._check, _requests.health_request(service), timeout))
+
+    async def wait_until_ready(self, timeout: float | None = None) -> None:
+        """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
+        give_up = time.monotonic() + (self._settings.seconds(timeout) or math.inf)
+        while (left := give_up - time.monotonic()) > 0:
+            with contextlib.suppress(Unavailable, DeadlineExceeded):
+                if await self.health(timeout=left) is Health.SERVING:
+                    return
+            await asyncio.sleep(min(0.1, max(0.0, give_up - time.monotonic())))
+        raise DeadlineExceeded(f"{self._settings.target}: not ready in time")
+
+    async def close(self) -> None:
+        """Cancel what is running and hang up."""
+        self._closed = True
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open(self, method: Callable[..., Call], request: Message, timeout: float | None) -> Call:
+        if self._closed:
+            raise Error("the client is closed")
+        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
+
+    async def _call(self, method: Callable[..., Awaitable[Answer]], request: Message, timeout: float | None) -> Answer:
+        try:
+            return await self._open(method, request, timeout)
+        except grpc.RpcError as error:
+            raise self._settings.error(error) from error
+        except asyncio.CancelledError as error:
+            if task_is_cancelled():
+                raise
+            raise Cancelled("the call was cancelled") from error

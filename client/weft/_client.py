@@ -1,0 +1,158 @@
+"""The client: one verb per call of the server, blocking."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message
+
+from weft import _answers, _requests
+from weft._calls import CallSettings, health, health_check, open_channel
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._streams import Stream
+from weft._types import Caption, Classification, Generation, Health, Model, Picture, Text, Translation
+from weft.exceptions import DeadlineExceeded, Error, Unavailable
+from weft_proto.v1 import caption_pb2_grpc as caption_grpc
+from weft_proto.v1 import classification_pb2_grpc as classification_grpc
+from weft_proto.v1 import generation_pb2_grpc as generation_grpc
+from weft_proto.v1 import model_pb2_grpc as model_grpc
+from weft_proto.v1 import translation_pb2_grpc as translation_grpc
+from weft_proto.v1.caption_pb2 import StreamCaptionRequest
+from weft_proto.v1.generation_pb2 import StreamGenerateRequest
+from weft_proto.v1.model_pb2 import ListModelsRequest
+from weft_proto.v1.translation_pb2 import StreamTranslateRequest
+
+Answer = TypeVar("Answer")
+
+
+class Client:
+    """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
+
+    Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
+    """
+
+    def __init__(
+        self,
+        target: str = "localhost:7070",
+        *,
+        timeout: float = 60.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Name the servers and what all calls share.
+
+        Args:
+            target: host:port, or any gRPC target; of several addresses behind one name, all are used in turn.
+            timeout: Seconds that a call may take unless it says otherwise; `math.inf` for no end.
+            credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
+            metadata: Sent with every call, for instance {"authorization": "Bearer ..."}.
+        """
+        self._settings = CallSettings.of(target, timeout, metadata)
+        self._channel = open_channel(self._settings, grpc.insecure_channel, grpc.secure_channel, credentials)
+        self._closed = False
+        self._translation = translation_grpc.TranslationServiceStub(self._channel)
+        self._caption = caption_grpc.CaptionServiceStub(self._channel)
+        self._classification = classification_grpc.ClassificationServiceStub(self._channel)
+        self._generation = generation_grpc.GenerationServiceStub(self._channel)
+        self._model = model_grpc.ModelServiceStub(self._channel)
+        self._check = health_check(self._channel)
+
+    def translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+    ) -> Translation:
+        """Translate a text; `TranslateOptions` lists the options."""
+        request = _requests.translate_request(text, **options)
+        return _answers.translation(self._call(self._translation.Translate, request, timeout))
+
+    def stream_translate(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+    ) -> Stream[Translation]:
+        """Translate a text piece by piece; `TranslateOptions` lists the options."""
+        request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
+        call = self._call(self._translation.StreamTranslate, request, timeout)
+        return Stream(call, _answers.translation, self._settings)
+
+    def caption(self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]) -> Caption:
+        """Describe a picture; `CaptionOptions` lists the options."""
+        request = _requests.caption_request(image, **options)
+        return _answers.caption(self._call(self._caption.Caption, request, timeout))
+
+    def stream_caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+    ) -> Stream[Caption]:
+        """Describe a picture piece by piece; `CaptionOptions` lists the options."""
+        request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
+        call = self._call(self._caption.StreamCaption, request, timeout)
+        return Stream(call, _answers.caption, self._settings)
+
+    def classify(
+        self,
+        text: Text | None = None,
+        *,
+        image: Picture | None = None,
+        timeout: float | None = None,
+        **options: Unpack[ClassifyOptions],
+    ) -> Classification:
+        """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
+        request = _requests.classify_request(text, image, **options)
+        return _answers.classification(self._call(self._classification.Classify, request, timeout))
+
+    def generate(self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]) -> Generation:
+        """Continue a prompt; `GenerateOptions` lists the options."""
+        request = _requests.generate_request(prompt, **options)
+        return _answers.generation(self._call(self._generation.Generate, request, timeout))
+
+    def stream_generate(
+        self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+    ) -> Stream[Generation]:
+        """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
+        request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
+        call = self._call(self._generation.StreamGenerate, request, timeout)
+        return Stream(call, _answers.generation, self._settings)
+
+    def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
+        """List every version of every model, by name and then version."""
+        response = self._call(self._model.ListModels, ListModelsRequest(), timeout)
+        return tuple(_answers.model(each) for each in response.models)
+
+    def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
+        """Tell of one model, by default of its highest version that is ready."""
+        response = self._call(self._model.GetModel, _requests.get_model_request(name, version), timeout)
+        return _answers.model(response.model)
+
+    def health(self, service: str = "", *, timeout: float | None = None) -> Health:
+        """Ask whether the server, or one service such as "live" or "model/<name>", serves; NotFound if it has none such."""
+        return health(self._call(self._check, _requests.health_request(service), timeout))
+
+    def wait_until_ready(self, timeout: float | None = None) -> None:
+        """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
+        give_up = time.monotonic() + (self._settings.seconds(timeout) or math.inf)
+        while (left := give_up - time.monotonic()) > 0:
+            with contextlib.suppress(Unavailable, DeadlineExceeded):
+                if self.health(timeout=left) is Health.SERVING:
+                    return
+            time.sleep(min(0.1, max(0.0, give_up - time.monotonic())))
+        raise DeadlineExceeded(f"{self._settings.target}: not ready in time")
+
+    def close(self) -> None:
+        """Cancel what is running and hang up."""
+        self._closed = True
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _call(self, method: Callable[..., Answer], request: Message, timeout: float | None) -> Answer:
+        if self._closed:
+            raise Error("the client is closed")
+        try:
+            return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
+        except grpc.RpcError as error:
+            raise self._settings.error(error) from error

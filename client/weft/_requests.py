@@ -1,0 +1,178 @@
+"""From the arguments of the verbs to the messages of the wire; what can't be sent is refused here."""
+
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from google.protobuf.message import Message
+from google.protobuf.wrappers_pb2 import StringValue
+
+from weft._types import Decoding, Greedy, Picture, Sampling, Text
+from weft.exceptions import FieldViolation, InvalidRequest
+from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+
+
+class Options(TypedDict, total=False):
+    """What every request takes.
+
+    `model` and `model_version` name the model: by default the server's only one for the task, and its highest version.
+    `request_id` comes back in the answer and stands in the server's log; at most 64 printable ASCII characters.
+    """
+
+    model: str
+    model_version: int | None
+    request_id: str
+
+
+class GenerateOptions(Options, total=False):
+    """What a request for text takes besides: how to produce it, and whether to return each token's log-probability."""
+
+    decoding: Decoding | None
+    return_scores: bool
+
+
+class CaptionOptions(GenerateOptions, total=False):
+    """What a caption takes besides: whether to return the alignment, at the cost of one more pass over the answer."""
+
+    explain: bool
+
+
+class TranslateOptions(CaptionOptions, total=False):
+    """What a translation takes besides: BCP-47 tags, by default the model's only source and target language."""
+
+    source_language: str
+    target_language: str
+
+
+class ClassifyOptions(Options, total=False):
+    """What a classification takes besides: how many labels to return, by default all of them up to 5."""
+
+    top_k: int | None
+
+
+def _refuse(field: str, why: str, reason: str = "INVALID_FIELD") -> InvalidRequest:
+    return InvalidRequest(f"{field}: {why}", reason=reason, field_violations=(FieldViolation(field, why),))
+
+
+def _fill(message: Message, **values: Any) -> None:
+    """Set every field whose value is not None; protobuf refuses wrong types, numbers out of range and bad Unicode."""
+    for field, value in values.items():
+        if value is None:
+            continue
+        try:
+            if isinstance(value, Message):
+                getattr(message, field).CopyFrom(value)
+            elif isinstance(value, tuple):
+                getattr(message, field).extend(value)
+            else:
+                setattr(message, field, value)
+        except (TypeError, ValueError) as error:
+            raise _refuse(field, str(error)) from None
+
+
+def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
+    """Name a model."""
+    message = common_pb2.ModelSelector()
+    _fill(message, name=model, version=version)
+    return message
+
+
+def _fill_text(message: Message, text: Text) -> None:
+    if isinstance(text, str):
+        _fill(message, text=text)
+    elif isinstance(text, bytes | bytearray):  # a sequence of integers too, but never meant as token ids
+        raise _refuse("text", "must be a str or token ids, not bytes")
+    else:
+        ids = common_pb2.TokenIds()
+        try:
+            _fill(ids, ids=tuple(text))
+        except TypeError:
+            raise _refuse("text", f"must be a str or token ids, not {type(text).__name__}") from None
+        _fill(message, token_ids=ids)
+
+
+def _image(picture: Picture) -> common_pb2.Image:
+    if isinstance(picture, bytes | bytearray | memoryview):
+        return common_pb2.Image(data=bytes(picture))
+    try:
+        return common_pb2.Image(data=Path(picture).read_bytes())
+    except OSError as error:
+        raise _refuse("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None
+    except (TypeError, ValueError) as error:
+        raise _refuse("image", str(error), "BAD_IMAGE") from None
+
+
+def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
+    if decoding is None:
+        return None
+    if isinstance(decoding.stop, str):  # a tuple of characters otherwise
+        raise _refuse("stop", "must be a tuple of strings, not one string")
+    message = common_pb2.Decoding()
+    _fill(
+        message,
+        max_new_tokens=decoding.max_new_tokens,
+        min_new_tokens=decoding.min_new_tokens,
+        stop=tuple(decoding.stop),
+    )
+    match decoding.strategy:
+        case Greedy():
+            message.greedy.SetInParent()
+        case Sampling(temperature, top_k, top_p, seed):
+            message.sampling.SetInParent()
+            _fill(message.sampling, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+    return message
+
+
+def _fill_options(message: Message, options: dict[str, Any]) -> None:
+    model = selector(options.pop("model", ""), options.pop("model_version", None))
+    decoding = _decoding(options.pop("decoding", None))
+    _fill(message, model=model, decoding=decoding, **options)
+
+
+def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> translation_pb2.TranslateRequest:
+    """Ask for a translation."""
+    message = translation_pb2.TranslateRequest()
+    _fill_text(message, text)
+    _fill_options(message, {**options})
+    return message
+
+
+def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> caption_pb2.CaptionRequest:
+    """Ask for a caption."""
+    message = caption_pb2.CaptionRequest(image=_image(image))
+    _fill_options(message, {**options})
+    return message
+
+
+def generate_request(prompt: Text, **options: Unpack[GenerateOptions]) -> generation_pb2.GenerateRequest:
+    """Ask for a continuation."""
+    message = generation_pb2.GenerateRequest()
+    _fill_text(message, prompt)
+    _fill_options(message, {**options})
+    return message
+
+
+def classify_request(
+    text: Text | None, image: Picture | None, **options: Unpack[ClassifyOptions]
+) -> classification_pb2.ClassifyRequest:
+    """Ask for the labels of a text or of a picture."""
+    message = classification_pb2.ClassifyRequest()
+    if (text is None) == (image is None):
+        raise InvalidRequest("give either a text or an image to classify", reason="WRONG_INPUT_KIND")
+    if image is not None:
+        message.image.CopyFrom(_image(image))
+    elif text is not None:
+        _fill_text(message, text)
+    _fill_options(message, {**options})
+    return message
+
+
+def get_model_request(name: str, version: int | None) -> model_pb2.GetModelRequest:
+    """Ask for what a server says of one model."""
+    return model_pb2.GetModelRequest(model=selector(name, version))
+
+
+def health_request(service: str) -> StringValue:
+    """Ask whether a health service serves; see `_calls.health_check` for the type."""
+    message = StringValue()
+    _fill(message, value=service)
+    return message

@@ -1,0 +1,215 @@
+"""What goes in and comes out of the verbs: frozen dataclasses, tuples, and plain strings."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from os import PathLike
+
+Text = str | Sequence[int]
+"""A text, or the ids of its tokens made with the model's own tokenizer."""
+
+Picture = bytes | str | PathLike[str]
+"""The bytes of a PNG, JPEG or WebP file, or the path of one."""
+
+
+class Task(StrEnum):
+    """What a model does."""
+
+    UNSPECIFIED = "unspecified"
+    TRANSLATE = "translate"
+    CAPTION = "caption"
+    CLASSIFY_TEXT = "classify_text"
+    CLASSIFY_IMAGE = "classify_image"
+    GENERATE = "generate"
+
+
+class ModelState(StrEnum):
+    """Whether a model answers."""
+
+    UNSPECIFIED = "unspecified"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class FinishReason(StrEnum):
+    """Why an answer ended: its end-of-sequence token, a stop string, or max_new_tokens."""
+
+    UNSPECIFIED = "unspecified"
+    STOP = "stop"
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+
+
+class Health(StrEnum):
+    """What a health service says of itself."""
+
+    UNKNOWN = "unknown"
+    SERVING = "serving"
+    NOT_SERVING = "not_serving"
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Take the most probable token at each step; the lower id wins a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Draw each token from softmax(logits / temperature) cut to `top_k` tokens, then to the nucleus of mass `top_p`.
+
+    None leaves a number to the server. The same seed gives the same text, whatever else the server does.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How text is produced. None leaves a field to the model; an answer carries all of them, the seed included."""
+
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    strategy: Greedy | Sampling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts: of the source or prompt, and of the answer with its end-of-sequence token."""
+
+    input_tokens: int
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the server's time went, in seconds: waiting, up to the first token, from there to the last."""
+
+    queue: float
+    prefill: float
+    decode: float
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """The model that answered."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """What the model attended to: for each produced token a distribution over the source.
+
+    `weights[i][j]` is how much token i looked at source token j, or at patch j of an image counted row by row on a grid
+    of `grid_rows` x `grid_columns`. Each row sums to 1. A text has a grid of 0 x 0, an image has no `source_tokens`.
+    """
+
+    target_tokens: tuple[str, ...]
+    source_tokens: tuple[str, ...]
+    grid_rows: int
+    grid_columns: int
+    weights: tuple[tuple[float, ...], ...]
+
+    def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
+        """Yield each produced token with its weights over the source."""
+        return zip(self.target_tokens, self.weights, strict=True)
+
+    def grid(self, index: int) -> tuple[tuple[float, ...], ...]:
+        """Return the weights of produced token `index` as [grid_rows, grid_columns]."""
+        row, width = self.weights[index], self.grid_columns
+        return tuple(row[start : start + width] for start in range(0, self.grid_rows * width, width))
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Produced text and how it came about; `token_log_probs` is empty unless `return_scores` was asked for."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    finish_reason: FinishReason
+    decoding: Decoding
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Translation(Completion):
+    """A translation; `alignment` is None unless `explain` was asked for."""
+
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caption(Completion):
+    """A picture in words; `alignment` is None unless `explain` was asked for."""
+
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Completion):
+    """The continuation of a prompt, without the prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class LabelScore:
+    """One label, its place among the model's labels, and its probability in [0, 1]."""
+
+    label: str
+    index: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Classification:
+    """The most probable labels, most probable first."""
+
+    labels: tuple[LabelScore, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a model refuses to go beyond, in tokens, bytes and pixels; 0 where a limit does not apply."""
+
+    max_source_tokens: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    max_total_tokens: int
+    max_image_bytes: int
+    max_image_pixels: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One version of one model: what it does, whether it answers, and what it takes.
+
+    `error` says why `state` is FAILED. `decoding` is what an empty one resolves to; None for a classifier.
+    """
+
+    name: str
+    version: int
+    task: Task
+    state: ModelState
+    error: str
+    family: str
+    description: str
+    limits: Limits
+    labels: tuple[str, ...]
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    decoding: Decoding | None
+    vocab_size: int
+    can_explain: bool
