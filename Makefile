@@ -66,7 +66,7 @@ lint: $(READY)
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/buf lint proto
 
 fmt: $(READY) ## format, and mend what ruff can mend

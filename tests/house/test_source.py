@@ -8,9 +8,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["client/weft", "server/weft_server", "export/weft_export"]
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-PAGES = sorted(
-    path for path in [*ROOT.glob("*.md"), *ROOT.glob("*/**/*.md")] if not path.is_relative_to(ROOT / ".venv")
-)
+FOLDERS = ["client", "deploy", "docs", "export", "proto", "server", "tests"]
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 MAX_LINES = 300
 DRAWERS = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
 
