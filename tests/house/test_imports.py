@@ -1,0 +1,124 @@
+"""The import walls: they stand, they fire, and what each package loads is what it declares."""
+
+import ast
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+FOLDERS = {"weft": "client", "weft_server": "server", "weft_export": "export", "weft_proto": "proto"}
+
+# A line planted into a module, and the import that the walls must then report.
+PLANTS = [
+    ("weft/exceptions.py", "import weft_server", "weft.exceptions -> weft_server"),
+    ("weft/exceptions.py", "import numpy", "weft.exceptions -> numpy"),
+    ("weft_export/checkpoint.py", "import weft_server.config", "weft_export.checkpoint -> weft_server.config"),
+    ("weft_export/checkpoint.py", "import grpc", "weft_export.checkpoint -> grpc"),
+    ("weft_export/checkpoint.py", "import onnxruntime", "weft_export.checkpoint -> onnxruntime"),
+    ("weft_proto/__init__.py", "import weft_export", "weft_proto -> weft_export"),
+    ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
+    ("weft_server/config.py", "import grpc", "weft_server.config -> grpc"),
+    ("weft_server/engine.py", "import onnxruntime", "weft_server.engine -> onnxruntime"),
+    ("weft_server/sequence.py", "import weft_server.engine", "weft_server.sequence -> weft_server.engine"),
+]
+
+# What a module may need, and what an import of it must then not load.
+LOADS = [
+    ("weft", {"numpy", "torch", "onnx", "onnxruntime", "PIL", "tokenizers", "matplotlib", "pydantic"}),
+    ("weft.cli", {"torch", "onnxruntime", "matplotlib"}),
+    ("weft_server.app", {"torch", "transformers", "weft", "weft_export", "matplotlib"}),
+]
+
+
+def lint_imports(folder):
+    """Run import-linter by the project's contracts; packages in `folder` go before the installed ones."""
+    linter = Path(sys.executable).with_name("lint-imports")
+    command = [linter, "--no-logo", "--no-cache", "--config", ROOT / "pyproject.toml"]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=folder)
+
+
+def test_the_walls_stand():
+    """The committed source keeps every contract."""
+    answer = lint_imports(ROOT)
+
+    assert 0 == answer.returncode, answer.stdout
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """What import-linter says of a copy of the source into which every plant was put."""
+    folder = tmp_path_factory.mktemp("planted")
+    for package, parent in FOLDERS.items():
+        shutil.copytree(ROOT / parent / package, folder / package)
+    for module, line, _ in PLANTS:
+        with (folder / module).open("a") as source:
+            source.write(f"\n{line}\n")
+    answer = lint_imports(folder)
+
+    assert 1 == answer.returncode, answer.stderr
+    return answer.stdout
+
+
+@pytest.mark.parametrize("forbidden", [plant[2] for plant in PLANTS])
+def test_the_walls_fire(reported, forbidden):
+    """A forbidden import, early or late, is reported with the module that does it."""
+    assert f"{forbidden} (l." in reported
+
+
+@pytest.mark.parametrize(("module", "unwanted"), LOADS, ids=[module for module, _ in LOADS])
+def test_an_import_stays_light(module, unwanted):
+    """Importing the module in a fresh interpreter loads none of what it has to do without."""
+    script = f"import sys, {module}; print(*sorted({unwanted!r} & set(sys.modules)))"
+    answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+
+    assert "" == answer.stdout.strip()
+
+
+def declared(*extras):
+    """The distributions of the base install and of the extras, self-references resolved."""
+    texts = [*PROJECT["dependencies"], *(text for extra in extras for text in PROJECT["optional-dependencies"][extra])]
+    for entry in map(Requirement, texts):
+        if entry.name == PROJECT["name"]:
+            yield from declared(*entry.extras)
+        else:
+            yield canonicalize_name(entry.name)
+
+
+def third_party(package):
+    """Top-level names of what the package imports, early or late, that are neither ours nor the standard library's."""
+    imported = set()
+    for path in (ROOT / FOLDERS[package] / package).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                imported.add(node.module.split(".")[0])
+    return imported - set(FOLDERS) - set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize(
+    ("package", "extras"),
+    [
+        ("weft_proto", []),
+        ("weft", ["plot"]),
+        ("weft_server", ["server"]),
+        ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime
+    ],
+)
+def test_a_package_declares_what_it_imports(package, extras):
+    """Each third-party module comes from a distribution that the package's own install names."""
+    owners = packages_distributions()
+    brought = set(declared(*extras))
+    undeclared = {
+        name for name in third_party(package) if not brought & {canonicalize_name(owner) for owner in owners[name]}
+    }
+
+    assert set() == undeclared
