@@ -1,0 +1,110 @@
+"""Text to token ids and back, in whole or as a stream that never takes back what it gave."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import tokenizers
+
+from weft_server.detokenizer import Detokenizer
+from weft_server.errors import BundleError
+from weft_server.vocabulary import Vocabulary
+
+
+class Tokenizer:
+    """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`; its truncation and padding are switched off, since too long is refused and never cut.
+
+        Raises:
+            BundleError: the file is no tokenizer, or one that cannot be streamed.
+        """
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self.vocabulary = Vocabulary(self._tokenizer)
+        except Exception as error:  # the binding raises plain Exception
+            raise BundleError(f"{path.name} is no tokenizer: {str(error).splitlines()[0]}") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+
+    @property
+    def num_ids(self) -> int:
+        """One more than the highest id that `encode` can give."""
+        return max(self.vocabulary.tokens, default=-1) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """Return token ids, with the special tokens that the file's post-processor adds."""
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of token ids without special tokens: by definition what a stream of them gives."""
+        stream = TextStream(self)
+        return stream.push(ids) + stream.finish()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
+        return [self.vocabulary.piece(id_) for id_ in ids]
+
+
+class TextStream:
+    """An answer's text as its tokens come, ending before the first stop string.
+
+    The first token that completes a stop string ends the text before the earliest stop string in it.
+
+    Attributes:
+        stopped: whether a stop string came up; tokens after it are ignored.
+        tokens_used: tokens taken, the one that completed a stop string included and those after it not.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> None:
+        self.stopped = False
+        self.tokens_used = 0
+        self._detokenizer = Detokenizer(tokenizer.vocabulary)
+        self._stop = stop
+        # All beginnings of stop strings, longest first: text that ends in one is held back.
+        self._beginnings = tuple(sorted({s[:end] for s in stop for end in range(1, len(s))}, key=len, reverse=True))
+        self._held = ""
+        self._given: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All text given so far."""
+        return "".join(self._given)
+
+    def push(self, ids: Iterable[int]) -> str:
+        """Take tokens; return the new text, whole characters only, empty when nothing is settled."""
+        deltas = []
+        for id_ in ids:
+            if self.stopped:
+                break
+            self.tokens_used += 1
+            deltas.append(self._take(self._detokenizer.step(id_)))
+        return self._give("".join(deltas))
+
+    def finish(self) -> str:
+        """Return the text that waited for a next token; none comes."""
+        if self.stopped:
+            return ""
+        delta = self._take(self._detokenizer.finish()) + self._held
+        self._held = ""
+        return self._give(delta)
+
+    def _take(self, new: str) -> str:
+        if not new:
+            return ""
+        text = self._held + new
+        found = [at for at in (text.find(stop) for stop in self._stop) if at >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        held = 0
+        if self._beginnings and text.endswith(self._beginnings):
+            held = next(len(beginning) for beginning in self._beginnings if text.endswith(beginning))
+        self._held = text[len(text) - held :]
+        return text[: len(text) - held]
+
+    def _give(self, delta: str) -> str:
+        if delta:
+            self._given.append(delta)
+        return delta
