@@ -8,14 +8,14 @@ READY  := $(VENV)/.installed
 STUBS  ?= proto
 
 PROTOS   := $(sort $(wildcard proto/weft_proto/v1/*.proto))
-SERVICES := $(shell grep -l '^service ' $(PROTOS))
+SERVICES  = $(shell grep -l '^service ' $(PROTOS))
 # protoc finds the mypy plugins by PATH.
 PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
 
 NAMES   := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
 BUNDLES := $(NAMES:%=build/models/%/1/bundle.json)
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
-EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/*/*.py)) proto/weft_proto/v1/bundle.proto
+EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
 # Somebody who watches sees pip's progress bars; in CI nobody does.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)

@@ -1,0 +1,78 @@
+"""The demo's server comes up, is found, and is gone afterwards, however the demo ends."""
+
+import os
+import re
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "deploy/local/demo.py"
+ENDS_WITHIN_S = 60
+
+pytestmark = pytest.mark.e2e
+
+
+def demo(*command, **options):
+    """Start the demo with a command of ours in place of the tour."""
+    return subprocess.Popen([sys.executable, DEMO, *command], stdout=subprocess.PIPE, text=True, **options)
+
+
+def listens(target):
+    """Whether somebody accepts connections there."""
+    host, port = target.split(":")
+    with suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        return True
+    return False
+
+
+def first_target(process):
+    """The target that the command printed, once it runs."""
+    for line in process.stdout:
+        if found := re.search(r"127\.0\.0\.1:\d+", line):
+            return found[0]
+    raise AssertionError("The demo ended before its command ran.")
+
+
+def test_a_command_finds_a_ready_server_which_then_is_gone():
+    """The command runs against a listening server, its status is the demo's, and the port is closed afterwards."""
+    connect = (
+        "import os, socket; host, port = os.environ['WEFT_TARGET'].split(':'); socket.create_connection((host, port))"
+    )
+    process = demo("sh", "-c", f'"{sys.executable}" -c "{connect}" && echo $WEFT_TARGET && exit 7')
+    target = first_target(process)
+
+    assert 7 == process.wait(ENDS_WITHIN_S)
+    assert not listens(target)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_an_interrupted_demo_leaves_nothing_running(number):
+    """Ctrl-C in the terminal and a plain kill stop the command and the server."""
+    process = demo("sh", "-c", "echo $WEFT_TARGET; exec sleep 600", start_new_session=True)
+    target = first_target(process)
+    if number == signal.SIGINT:
+        os.killpg(process.pid, number)  # as a terminal does: to the whole foreground group
+    else:
+        process.send_signal(number)
+
+    assert 128 + number == process.wait(ENDS_WITHIN_S)
+    assert not listens(target)
+
+
+def test_a_server_that_fails_is_explained(tmp_path):
+    """A repository that cannot be served ends the wait at once, with the end of the server's log."""
+    served = runpy.run_path(str(DEMO))["served"]
+    began = time.monotonic()
+
+    with pytest.raises(Exception, match=r"The server ended with status [1-9](.|\n)*nowhere"):
+        served(tmp_path / "nowhere", tmp_path / "server.log").__enter__()
+
+    assert time.monotonic() - began < ENDS_WITHIN_S

@@ -1,0 +1,72 @@
+"""The Makefile does what is due, and nothing that is done."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    "pyproject.toml",
+    "constraints.txt",
+    "proto/weft_proto/v1/bundle.proto",
+    "export/weft_export/graphs.py",
+    "export/weft_export/families/vit.py",
+    "export/weft_export/recipes/digits.py",
+    "export/checkpoints/digits/config.json",
+    "export/checkpoints/digits/model.safetensors",
+    "export/checkpoints/topics/config.json",
+]
+MADE = [".venv/.installed", "build/models/digits/1/bundle.json", "build/models/topics/1/bundle.json"]
+
+
+@pytest.fixture
+def workshop(tmp_path):
+    """A tree in which everything was made after its sources; the files are empty, for make reads their times alone."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for age, names in ((2000, SOURCES), (1000, [MADE[0]]), (500, MADE[1:])):
+        for name in names:
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            os.utime(path, (path.stat().st_mtime - age,) * 2)
+    return tmp_path
+
+
+def due(workshop, *, changed=()):
+    """What `make models` would export, and whether it would install, if the files had just changed."""
+    options = [part for name in changed for part in ("-W", name)]
+    command = ["make", "--no-print-directory", "-n", *options, "models"]
+    plan = subprocess.run(command, cwd=workshop, check=True, capture_output=True, text=True).stdout
+    return set(re.findall(r"weft export export/checkpoints/(\w+) ", plan)), "pip" in plan
+
+
+def test_nothing_is_made_twice(workshop):
+    """With everything newer than its sources, nothing is due."""
+    assert (set(), False) == due(workshop)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_a_changed_checkpoint_is_exported_alone(workshop, name):
+    """Any file of a checkpoint makes its own bundle due, and no other."""
+    assert ({"digits"}, False) == due(workshop, changed=[f"export/checkpoints/digits/{name}"])
+
+
+@pytest.mark.parametrize("name", ["export/weft_export/graphs.py", "export/weft_export/families/vit.py", SOURCES[2]])
+def test_a_changed_exporter_makes_every_bundle_due(workshop, name):
+    """A bundle is made of the exporter's code and the manifest's definition too."""
+    assert ({"digits", "topics"}, False) == due(workshop, changed=[name])
+
+
+def test_a_changed_recipe_exports_nothing(workshop):
+    """A recipe makes checkpoints, and its checkpoint has not changed."""
+    assert (set(), False) == due(workshop, changed=["export/weft_export/recipes/digits.py"])
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_changed_dependencies_are_installed(workshop, name):
+    """A requirement or a pin that changed makes the install due, and no export."""
+    assert (set(), True) == due(workshop, changed=[name])
