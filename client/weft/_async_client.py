@@ -36,7 +36,7 @@ class AsyncClient:
     """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
 
     The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
-    asyncio.CancelledError, as everywhere. A picture's path is read at once: give bytes where the loop can't wait for it.
+    asyncio.CancelledError, as everywhere. A picture's path is read at once: give bytes where the loop can't wait.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class AsyncClient:
         return _answers.model(response.model)
 
     async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Ask whether the server, or one service such as "live" or "model/<name>", serves; NotFound if it has none such."""
+        """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
         return health(await self._call(self._check, _requests.health_request(service), timeout))
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:

@@ -28,7 +28,7 @@ from weft.exceptions import (
 )
 
 # gRPC itself retries, and never after the first message of an answer: a stream that has begun is not begun again.
-# RESOURCE_EXHAUSTED is not listed: gRPC would retry it also where the server did not say when, and so feed the overload.
+# RESOURCE_EXHAUSTED is not listed: gRPC would retry it even where the server named no pause, and feed the overload.
 # Client health checking stays off: the balancer would hide a server that is not ready from `health` and `list_models`
 # too; a server that can't answer yet, or drains, says UNAVAILABLE, and the retry goes to the next one.
 _SERVICE_CONFIG = {
@@ -111,7 +111,7 @@ class CallSettings:
         for detail in status.details:
             if detail.Is((info := error_details_pb2.ErrorInfo()).DESCRIPTOR):
                 detail.Unpack(info)
-                reason, log_id = info.reason, info.metadata.get("id", "")
+                reason, log_id = info.reason, info.metadata.get("error_id", "")
             elif detail.Is((bad := error_details_pb2.BadRequest()).DESCRIPTOR):
                 detail.Unpack(bad)
                 violations = tuple(FieldViolation(v.field, v.description) for v in bad.field_violations)
@@ -121,6 +121,7 @@ class CallSettings:
         kind = _KINDS.get(code, InternalError)
         if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
             kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
+        text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
         # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
         message = text if reason else f"{self.target}: {text or code.name}"
         return kind(message, reason=reason, field_violations=violations, retry_after=retry_after, id=log_id)

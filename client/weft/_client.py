@@ -125,7 +125,7 @@ class Client:
         return _answers.model(response.model)
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
-        """Ask whether the server, or one service such as "live" or "model/<name>", serves; NotFound if it has none such."""
+        """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
         return health(self._call(self._check, _requests.health_request(service), timeout))
 
     def wait_until_ready(self, timeout: float | None = None) -> None:

@@ -123,6 +123,8 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
+    if unknown := options.keys() - message.DESCRIPTOR.fields_by_name.keys() - {"model_version"}:
+        raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
     decoding = _decoding(options.pop("decoding", None))
     _fill(message, model=model, decoding=decoding, **options)

@@ -103,6 +103,11 @@ class AsyncStream(_Events[Answer]):
     ) -> None:
         self.cancel()
 
+    def __del__(self) -> None:
+        # grpc.aio's call sits in a reference cycle: without this it would run on until the next garbage collection.
+        if not self._call.done():
+            self._call.cancel()
+
 
 def task_is_cancelled() -> bool:
     """Tell a cancelled task, which must stay cancelled, from a cancelled call: grpc.aio raises the same for both."""

@@ -1,0 +1,98 @@
+"""The `weft` command: the client's own subcommands, those of other packages, and one line for every error."""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from traceback import extract_tb
+from typing import Annotated, Any
+
+import typer
+
+from weft import __version__, _commands
+from weft.exceptions import Error, InvalidRequest
+
+# What to say of a subcommand without importing it, and the extra that it needs.
+_PLUGINS = {
+    "serve": ("Serve a model repository.", "server"),
+    "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
+    "train": ("Train a demo checkpoint by its recipe.", "export"),
+}
+
+# Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode="rich")
+for _verb in (
+    _commands.translate,
+    _commands.caption,
+    _commands.classify,
+    _commands.generate,
+    _commands.models,
+    _commands.health,
+):
+    app.command()(_verb)
+
+
+def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
+    def run(ctx: typer.Context) -> None:
+        try:
+            plugin = entry.load()
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
+                raise
+            extra = _PLUGINS.get(entry.name, ("", ""))[1]
+            remedy = f"; pip install 'weft[{extra}]'" if extra else ""
+            raise Error(
+                f"`weft {entry.name}` needs the module {error.name!r}, which is not installed{remedy}"
+            ) from error
+        command: Any = typer.main.get_command(plugin)
+        code = command.main(args=ctx.args, prog_name=f"weft {entry.name}", standalone_mode=False)
+        raise typer.Exit(code if isinstance(code, int) else 0)
+
+    return run
+
+
+for _entry in entry_points(group="weft.commands"):
+    app.command(
+        _entry.name,
+        help=_PLUGINS.get(_entry.name, (f"From {_entry.value.partition(':')[0]}.", ""))[0],
+        add_help_option=False,  # --help belongs to the subcommand itself, which is loaded only when it is called
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_plugin(_entry))
+
+
+@app.callback()
+def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Say which.")] = False) -> None:
+    """Translate, caption, classify and generate on a Weft server."""
+    if version:
+        print(f"weft {__version__}")  # noqa: T201 - the answer to what was asked
+    elif ctx.invoked_subcommand is None:
+        print(ctx.get_help())  # noqa: T201 - same
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
+    command: Any = typer.main.get_command(app)
+    try:
+        code = command.main(args=argv, prog_name="weft", standalone_mode=False)
+    except InvalidRequest as error:
+        return _fail(error.message, 2)
+    except Error as error:
+        hint = "" if error.retry_after is None else f" (try again in {error.retry_after:g} s)"
+        return _fail(error.message + hint, 1)
+    except _UsageError as error:
+        return _fail(f"{error.format_message()} Try --help.", 2)  # type: ignore[attr-defined]
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Exception as error:  # noqa: BLE001 - even a bug is one line to who runs a command
+        at = extract_tb(error.__traceback__)[-1]
+        return _fail(f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}). This is a bug.", 1)
+    return code if isinstance(code, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    """Say one line, without what could steer a terminal."""
+    line = "".join(char if char.isprintable() else " " for char in message)
+    print(f"weft: {line}", file=sys.stderr)  # noqa: T201 - an error line belongs on stderr
+    return code

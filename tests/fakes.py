@@ -1,0 +1,286 @@
+"""A Weft server whose answers are known beforehand: the real wire, no model."""
+# ruff: noqa: D102, N802 - gRPC names the methods, and the protos document them
+
+import contextlib
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from weft_proto.v1 import caption_pb2 as caption
+from weft_proto.v1 import caption_pb2_grpc as caption_grpc
+from weft_proto.v1 import classification_pb2 as classification
+from weft_proto.v1 import classification_pb2_grpc as classification_grpc
+from weft_proto.v1 import common_pb2 as common
+from weft_proto.v1 import generation_pb2 as generation
+from weft_proto.v1 import generation_pb2_grpc as generation_grpc
+from weft_proto.v1 import model_pb2 as model
+from weft_proto.v1 import model_pb2_grpc as model_grpc
+from weft_proto.v1 import translation_pb2 as translation
+from weft_proto.v1 import translation_pb2_grpc as translation_grpc
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error to answer with, in a stream after `after` deltas."""
+
+    code: grpc.StatusCode
+    reason: str = ""
+    message: str = "no"
+    field: str = ""
+    error_id: str = ""
+    retry_after: float | None = None
+    after: int = 0
+
+    def abort(self, context):
+        """End the call as the real server does: status, ErrorInfo, BadRequest, RetryInfo."""
+        details = []
+        if self.reason:
+            metadata = {"error_id": self.error_id} if self.error_id else {}
+            details.append(error_details_pb2.ErrorInfo(reason=self.reason, domain="weft", metadata=metadata))
+        if self.field:
+            violation = error_details_pb2.BadRequest.FieldViolation(field=self.field, description=self.message)
+            details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+        if self.retry_after is not None:
+            delay = Duration()
+            delay.FromMilliseconds(round(self.retry_after * 1000))
+            details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+        status = status_pb2.Status(code=self.code.value[0], message=self.message)
+        for detail in details:
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status.details.append(packed)
+        if details:
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        context.abort(self.code, self.message)
+
+
+@dataclass
+class Seen:
+    """One call as the server saw it."""
+
+    method: str
+    request: object
+    metadata: dict[str, str]
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+
+class FakeServicer(
+    translation_grpc.TranslationServiceServicer,
+    caption_grpc.CaptionServiceServicer,
+    classification_grpc.ClassificationServiceServicer,
+    generation_grpc.GenerationServiceServicer,
+    model_grpc.ModelServiceServicer,
+):
+    """Answers with the request's own words in reverse order.
+
+    `script` holds what the next calls do instead, first come first served: a Failure fails, a float waits so many
+    seconds before the answer. `step_s` is the pause before each delta. `seen` lists the calls.
+    """
+
+    def __init__(self):
+        self.script = deque()
+        self.step_s = 0.0
+        self.seen = []
+
+    def _enter(self, method, request, context):
+        seen = Seen(method, request, dict(context.invocation_metadata()))
+        if not context.add_callback(lambda: None if context.code() else seen.cancelled.set()):
+            seen.cancelled.set()
+        self.seen.append(seen)
+        next_up = self.script.popleft() if self.script else None
+        if isinstance(next_up, float):
+            time.sleep(next_up)
+        if isinstance(next_up, Failure) and next_up.after == 0:
+            next_up.abort(context)
+        return next_up
+
+    def _stream(self, method, request, context, answer, response):
+        seen_failure = self._enter(method, request, context)
+        final = answer(request.request)
+        words = final.completion.text.split(" ")
+        for index, word in enumerate(words):
+            if isinstance(seen_failure, Failure) and index == seen_failure.after:
+                seen_failure.abort(context)
+            time.sleep(self.step_s)
+            yield response(delta=common.TextDelta(text=word if index == 0 else " " + word))
+        yield response(final=final)
+        context.set_code(grpc.StatusCode.OK)
+
+    def _finish(self, context, answer):
+        context.set_code(grpc.StatusCode.OK)
+        return answer
+
+    def Translate(self, request, context):
+        self._enter("Translate", request, context)
+        return self._finish(context, translate(request))
+
+    def StreamTranslate(self, request, context):
+        yield from self._stream("StreamTranslate", request, context, translate, translation.StreamTranslateResponse)
+
+    def Caption(self, request, context):
+        self._enter("Caption", request, context)
+        return self._finish(context, describe(request))
+
+    def StreamCaption(self, request, context):
+        yield from self._stream("StreamCaption", request, context, describe, caption.StreamCaptionResponse)
+
+    def Classify(self, request, context):
+        self._enter("Classify", request, context)
+        return self._finish(context, classify(request))
+
+    def Generate(self, request, context):
+        self._enter("Generate", request, context)
+        return self._finish(context, generate(request))
+
+    def StreamGenerate(self, request, context):
+        yield from self._stream("StreamGenerate", request, context, generate, generation.StreamGenerateResponse)
+
+    def ListModels(self, request, context):
+        self._enter("ListModels", request, context)
+        return self._finish(context, model.ListModelsResponse(models=MODELS))
+
+    def GetModel(self, request, context):
+        self._enter("GetModel", request, context)
+        for each in MODELS:
+            if each.name == request.model.name and request.model.version in (0, each.version):
+                return self._finish(context, model.GetModelResponse(model=each))
+        return Failure(grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", f"no model {request.model.name!r}").abort(context)
+
+
+MODELS = [
+    model.Model(
+        name="en-es",
+        version=1,
+        task=common.TASK_TRANSLATE,
+        state=model.MODEL_STATE_READY,
+        family="transformer-encoder-decoder",
+        description="English to Spanish.",
+        limits=model.Limits(max_source_tokens=64, max_new_tokens=48),
+        source_languages=["en"],
+        target_languages=["es"],
+        decoding=common.Decoding(max_new_tokens=48, min_new_tokens=0, greedy=common.Greedy()),
+        vocab_size=1000,
+        can_explain=True,
+    ),
+    model.Model(
+        name="topics",
+        version=2,
+        task=common.TASK_CLASSIFY_TEXT,
+        state=model.MODEL_STATE_FAILED,
+        error="model.onnx: digest differs",
+        limits=model.Limits(max_source_tokens=128),
+        labels=["a", "b"],
+    ),
+]
+
+
+def _words(message):
+    if message.HasField("token_ids"):
+        return [str(token) for token in message.token_ids.ids]
+    return message.text.split()
+
+
+def _completion(request, words, name):
+    words = words[::-1]
+    decoding = common.Decoding(max_new_tokens=8, min_new_tokens=0, greedy=common.Greedy())
+    decoding.MergeFrom(request.decoding)
+    scores = [-0.5] * len(words) if request.return_scores else []
+    return common.Completion(
+        text=" ".join(words),
+        token_ids=range(len(words)),
+        token_log_probs=scores,
+        finish_reason=common.FINISH_REASON_STOP,
+        decoding=decoding,
+        usage=common.Usage(input_tokens=len(words), output_tokens=len(words)),
+        timings=common.Timings(
+            queue=Duration(nanos=1_500_000), prefill=Duration(nanos=2_000_000), decode=Duration(seconds=1)
+        ),
+        model=common.ResolvedModel(name=request.model.name or name, version=request.model.version or 1),
+        request_id=request.request_id or "made-by-server",
+    )
+
+
+def translate(request):
+    """The words in reverse; the alignment says so."""
+    words = _words(request)
+    answer = translation.TranslateResponse(completion=_completion(request, words, "en-es"))
+    if request.explain:
+        count = len(words)
+        weights = [1.0 if column == count - 1 - row else 0.0 for row in range(count) for column in range(count)]
+        answer.alignment.CopyFrom(common.Alignment(target_tokens=words[::-1], source_tokens=words, weights=weights))
+    return answer
+
+
+def describe(request):
+    """The size of the file in words, attended on a grid of 2 x 3 patches."""
+    words = ["bytes", str(len(request.image.data)), "a", "of", "picture", "a"]
+    answer = caption.CaptionResponse(completion=_completion(request, words, "scenes"))
+    if request.explain:
+        weights = [1.0 if patch == row % 6 else 0.0 for row in range(6) for patch in range(6)]
+        answer.alignment.CopyFrom(
+            common.Alignment(target_tokens=words[::-1], grid_rows=2, grid_columns=3, weights=weights)
+        )
+    return answer
+
+
+def generate(request):
+    """The words in reverse."""
+    return generation.GenerateResponse(completion=_completion(request, _words(request), "pydocs"))
+
+
+def classify(request):
+    """Named after the kind of the input."""
+    kind = request.WhichOneof("input")
+    labels = [
+        classification.LabelScore(label=kind, index=3, score=0.75),
+        classification.LabelScore(label="other", score=0.25),
+    ]
+    return classification.ClassifyResponse(
+        labels=labels[: request.top_k or 5],
+        usage=common.Usage(input_tokens=4),
+        timings=common.Timings(prefill=Duration(nanos=3_000_000)),
+        model=common.ResolvedModel(name=request.model.name or "topics", version=request.model.version or 1),
+        request_id=request.request_id or "made-by-server",
+    )
+
+
+@dataclass
+class FakeServer:
+    """A running server: its address, its servicer, its health."""
+
+    target: str
+    servicer: FakeServicer
+    health: health.HealthServicer
+
+    def set_health(self, service, *, serving):
+        """Say whether a health service serves."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        self.health.set(service, status)
+
+
+@contextlib.contextmanager
+def fake_server(port=0):
+    """Run a server on a free port of this machine until the block ends."""
+    servicer, checks = FakeServicer(), health.HealthServicer()
+    server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
+    translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
+    caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
+    classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
+    generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+    model_grpc.add_ModelServiceServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    server.start()
+    try:
+        yield FakeServer(f"127.0.0.1:{port}", servicer, checks)
+    finally:
+        server.stop(grace=None).wait()
