@@ -1,0 +1,78 @@
+"""Every metric of the server: name, kind, help, labels, buckets. Documentation, dashboards and alerts follow it."""
+
+from typing import NamedTuple
+
+PREFIX = "weft_"
+MODEL_LABELS = ("model", "version", "task")
+# Geometric, and with the values that service objectives are written in.
+SECONDS = (
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 0.5, 0.75,
+    1, 1.5, 2, 3, 5, 10, 30, 60, 120,
+)  # fmt: skip
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+
+
+class Spec(NamedTuple):
+    """One metric. Its name is without the prefix, its labels those beside model, version and task."""
+
+    kind: str
+    name: str
+    help: str
+    label: str = ""
+    buckets: tuple[float, ...] = ()
+    per_model: bool = True
+
+
+TABLE = (
+    Spec(
+        "counter",
+        "requests_total",
+        "RPCs that ended, by gRPC status code; without a model when none was found.",
+        "code",
+    ),
+    Spec("counter", "rejected_total", "RPCs refused or given up, by ErrorInfo reason.", "reason"),
+    Spec("counter", "cancelled_total", "Sequences whose caller went, by stage: queued, prefill or decode.", "stage"),
+    Spec("counter", "finished_total", "Answers completed, by reason: stop, stop_string or length.", "reason"),
+    Spec("counter", "prompt_tokens_total", "Tokens of admitted inputs; patches of images."),
+    Spec("counter", "generated_tokens_total", "Tokens produced."),
+    Spec("counter", "wasted_tokens_total", "Tokens produced for answers that were cancelled, expired or failed."),
+    Spec("counter", "computed_tokens_total", "Input positions that encoders, prefill and classifiers ran over."),
+    Spec("counter", "padding_tokens_total", "Those of computed_tokens_total that were padding."),
+    Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
+    Spec("gauge", "model_ready", "1 when the model answers requests."),
+    Spec("gauge", "requests_queued", "Requests accepted and not yet admitted to a slot or batch."),
+    Spec("gauge", "queued_tokens", "Input tokens of waiting requests."),
+    Spec("gauge", "oldest_queued_seconds", "Age of the oldest waiting request; 0 when none waits."),
+    Spec("gauge", "requests_running", "Requests that hold a slot or are in a batch."),
+    Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
+    Spec("gauge", "decode_slots_total", "Decode slots that there are."),
+    Spec("gauge", "kv_cache_utilization", "Share of cache entries that hold a token, 0 to 1."),
+    Spec(
+        "gauge",
+        "scheduler_last_step_timestamp_seconds",
+        "Unix time at which the slowest lane last showed that it lives.",
+    ),
+    Spec("gauge", "draining", "1 once the server drains.", per_model=False),
+    Spec("gauge", "build_info", "Always 1; its label is the server's version.", "build_version", per_model=False),
+    Spec(
+        "histogram", "request_duration_seconds", "From an RPC's arrival to its end, whatever that is.", buckets=SECONDS
+    ),
+    Spec("histogram", "preprocess_seconds", "Tokenizing a text or decoding an image.", buckets=SECONDS),
+    Spec(
+        "histogram",
+        "queue_time_seconds",
+        "From arrival to admission, or to the end of what never was.",
+        buckets=SECONDS,
+    ),
+    Spec("histogram", "prefill_seconds", "From admission to the first token.", buckets=SECONDS),
+    Spec("histogram", "time_to_first_token_seconds", "From arrival to the first token.", buckets=SECONDS),
+    Spec("histogram", "inter_token_latency_seconds", "Between two tokens of one sequence.", buckets=SECONDS),
+    Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
+    Spec("histogram", "session_run_seconds", "One model run of a classification batch.", buckets=SECONDS),
+    Spec("histogram", "batch_size", "Requests of a classification batch.", buckets=ROWS),
+    Spec("histogram", "decode_batch_size", "Rows of a decode step.", buckets=ROWS),
+    # Not prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one name.
+    Spec("histogram", "request_prompt_tokens", "Input tokens of an admitted request.", buckets=TOKENS),
+    Spec("histogram", "request_output_tokens", "Tokens produced for a request, however it ended.", buckets=TOKENS),
+)
