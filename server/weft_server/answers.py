@@ -1,0 +1,80 @@
+"""Builds the messages that answers share: Completion, Alignment, Timings."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from google.protobuf import duration_pb2
+
+from weft_proto.v1 import common_pb2
+from weft_server.decoding import decoding_proto
+from weft_server.errors import CannotExplain
+from weft_server.sequence import FinishReason
+
+if TYPE_CHECKING:
+    from weft_server.call import Call
+    from weft_server.completion import Completed
+    from weft_server.model import Model
+    from weft_server.sequence import Times
+
+_REASONS = {
+    FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
+    FinishReason.STOP_STRING: common_pb2.FINISH_REASON_STOP_STRING,
+    FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
+}
+
+
+def completion_proto(call: Call, model: Model, done: Completed, *, return_scores: bool) -> common_pb2.Completion:
+    """The finished answer as a message."""
+    assert done.sequence.decoding is not None
+    return common_pb2.Completion(
+        text=done.text,
+        token_ids=done.token_ids,
+        token_log_probs=done.log_probs if return_scores else (),
+        finish_reason=_REASONS[done.finish_reason],
+        decoding=decoding_proto(done.sequence.decoding),
+        usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),
+        timings=timings_proto(done.sequence.times),
+        model=common_pb2.ResolvedModel(name=model.name, version=model.version),
+        request_id=call.request_id,
+    )
+
+
+def timings_proto(times: Times) -> common_pb2.Timings:
+    """Where the time went. An answer cut by a stop string ends now; the engine may not have noticed yet."""
+    finished = times.finished or time.monotonic()
+    return common_pb2.Timings(
+        queue=_duration(times.admitted - times.accepted),
+        prefill=_duration(times.first_token - times.admitted),
+        decode=_duration(max(0.0, finished - times.first_token)),
+    )
+
+
+def check_can_explain(model: Model, *, explain: bool) -> None:
+    """Refuse `explain` at the door of a model that cannot."""
+    if explain and not model.can_explain:
+        raise CannotExplain(model.name)
+
+
+async def alignment_proto(model: Model, done: Completed) -> common_pb2.Alignment:
+    """What the model attended to, computed in a worker thread from the finished answer."""
+    assert model.target_tokenizer is not None
+    inputs = done.sequence.inputs
+    weights = await asyncio.to_thread(model.explain, inputs, done.token_ids)
+    alignment = common_pb2.Alignment(
+        target_tokens=model.target_tokenizer.pieces(done.token_ids), weights=weights.ravel().tolist()
+    )
+    if inputs.ndim == 1:
+        assert model.source_tokenizer is not None
+        alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))
+    else:
+        alignment.grid_rows, alignment.grid_columns = model.reader.grid
+    return alignment
+
+
+def _duration(seconds: float) -> duration_pb2.Duration:
+    duration = duration_pb2.Duration()
+    duration.FromNanoseconds(int(seconds * 1e9))
+    return duration

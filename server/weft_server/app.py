@@ -1,0 +1,174 @@
+"""The composition root: the only place that constructs the server's parts; start, drain and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import grpc.aio
+import structlog
+from grpc_reflection.v1alpha import reflection
+
+from weft_proto.v1 import (
+    caption_pb2_grpc,
+    classification_pb2_grpc,
+    generation_pb2_grpc,
+    model_pb2,
+    model_pb2_grpc,
+    translation_pb2_grpc,
+)
+from weft_server.classification_servicer import ClassificationServicer
+from weft_server.config import ConfigError
+from weft_server.errors import Draining
+from weft_server.guard import Guard
+from weft_server.health import Health
+from weft_server.http import HttpServer
+from weft_server.loader import load_entry
+from weft_server.metrics import Metrics
+from weft_server.model_servicer import ModelServicer
+from weft_server.models import Entry, Models
+from weft_server.repository import scan_repository
+from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
+
+if TYPE_CHECKING:
+    from weft_server.config import ServerConfig
+
+_log = structlog.get_logger(__name__)
+SERVICES = (
+    "weft.v1.TranslationService",
+    "weft.v1.CaptionService",
+    "weft.v1.ClassificationService",
+    "weft.v1.GenerationService",
+    "weft.v1.ModelService",
+)
+# A lane that has not stepped for so long, working or idle, is stuck.
+STALL_S = 60.0
+# By default a thread keeps the interpreter for 5 ms; a lane that comes back from a model run should not wait so long.
+SWITCH_INTERVAL_S = 0.0005
+
+
+class App:
+    """One server process."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+        scan = scan_repository(config.repository)
+        for oddity in scan.oddities:
+            _log.warning("repository", oddity=oddity)
+        self.models = Models([Entry(*candidate) for candidate in scan.candidates])
+        self.metrics = Metrics()
+        self.guard = Guard(self.metrics)
+        self.health = Health(SERVICES)
+        self.http = HttpServer(
+            config.host, config.http_port, self.metrics.registry, self.why_not_live, self.why_not_ready
+        )
+        self.server, self.port = self._grpc_server()
+        self._draining = asyncio.Event()
+
+    def why_not_live(self) -> str:
+        """Empty while every lane steps, else what is stuck."""
+        for entry in self.models.entries:
+            if entry.model and time.monotonic() - entry.model.engine.last_beat > STALL_S:
+                return f"model {entry.name} has a lane that is stuck"
+        return ""
+
+    def why_not_ready(self) -> str:
+        """Empty when every model is ready and the server takes requests, else the first reason why not."""
+        if self._draining.is_set():
+            return "draining"
+        if not self.models.entries:
+            return f"no model in {self.config.repository}"
+        for entry in self.models.entries:
+            if entry.state != model_pb2.MODEL_STATE_READY:
+                return f"model {entry.name} version {entry.version}: {entry.error or 'loading'}"
+        return ""
+
+    async def run(self) -> None:
+        """Serve until a signal, then drain. Handlers are installed before the first model loads."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal)
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.http.start()
+        await self.server.start()
+        _log.info("listening", grpc=f"{self.config.host}:{self.port}", http=f"{self.config.host}:{self.http.port}")
+        loading = asyncio.create_task(self._load())
+        pulse = asyncio.create_task(self._pulse())
+        await self._draining.wait()
+        loading.cancel()
+        await self._drain()
+        pulse.cancel()
+        for task in (loading, pulse):
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self.http.stop()
+        _log.info("stopped")
+
+    async def _load(self) -> None:
+        for entry in self.models.entries:
+            await load_entry(entry, self.config, self.metrics)
+            await self.health.set_model(entry.name, serving=entry.state == model_pb2.MODEL_STATE_READY)
+        why = self.why_not_ready()
+        if why:
+            _log.error("not ready", why=why)
+        else:
+            await self.health.set_ready()
+            _log.info("ready", models=len(self.models.entries))
+
+    async def _pulse(self) -> None:
+        """Keep the health service's liveness true to the engines' heartbeats."""
+        while True:
+            await self.health.set_live(serving=not self.why_not_live())
+            await asyncio.sleep(1)
+
+    def _on_signal(self) -> None:
+        if self._draining.is_set():
+            _log.warning("second signal, exiting now")
+            sys.exit(1)
+        self._draining.set()
+
+    async def _drain(self) -> None:
+        """Say not ready, serve on until balancers notice, refuse new calls, finish admitted ones, end the rest."""
+        _log.info("draining", active=self.guard.num_active)
+        self.metrics.set_draining()
+        await self.health.drain()
+        await asyncio.sleep(self.config.drain_delay_s)
+        self.guard.draining = True
+        try:
+            await asyncio.wait_for(self.guard.idle(), self.config.drain_timeout_s)
+        except TimeoutError:
+            _log.warning("drain timeout, ending the rest", active=self.guard.num_active)
+            for entry in self.models.entries:
+                if entry.model:
+                    entry.model.engine.cancel_all(Draining())
+        await self.server.stop(grace=1)
+        for entry in self.models.entries:
+            if entry.model:
+                await asyncio.to_thread(entry.model.engine.stop)
+
+    def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
+        server = grpc.aio.server(
+            interceptors=[self.guard],
+            options=[
+                ("grpc.max_receive_message_length", self.config.max_request_bytes),
+                # Two servers on one port would share its connections silently.
+                ("grpc.so_reuseport", 0),
+            ],
+        )
+        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(self.models), server)
+        caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(self.models), server)
+        classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(self.models), server)
+        generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(self.models), server)
+        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.models, self.config), server)
+        self.health.add_to(server)
+        if self.config.reflection:
+            reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+        address = f"{self.config.host}:{self.config.port}"
+        try:
+            return server, server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {address}: is another server there?") from error

@@ -1,0 +1,38 @@
+"""One RPC as the server sees it: who asked, since when, until when, and which model answers."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from weft_server.model import Model
+
+MAX_REQUEST_ID = 64
+
+
+@dataclass(slots=True)
+class Call:
+    """Made by the guard before a servicer runs; the servicer fills in what it learns."""
+
+    method: str
+    # Monotonic seconds.
+    started: float = field(default_factory=time.monotonic)
+    deadline: float = math.inf
+    request_id: str = ""
+    model: Model | None = None
+
+    def name(self, request_id: str) -> None:
+        """Take the caller's request id, or make one; raises InvalidRequest when too long or not printable ASCII."""
+        if len(request_id) > MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
+            raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")
+        self.request_id = request_id or secrets.token_hex(8)
+
+
+CALL: ContextVar[Call] = ContextVar("weft_call")

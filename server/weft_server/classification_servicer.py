@@ -1,0 +1,75 @@
+"""The service that puts a text or a picture into a model's labels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
+from weft_server.answers import timings_proto
+from weft_server.call import CALL
+from weft_server.completion import submitted
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.model import Model
+    from weft_server.models import Models
+
+DEFAULT_TOP_K = 5
+_TASKS = {
+    "text": common_pb2.TASK_CLASSIFY_TEXT,
+    "token_ids": common_pb2.TASK_CLASSIFY_TEXT,
+    "image": common_pb2.TASK_CLASSIFY_IMAGE,
+}
+
+
+class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServicer):
+    """weft.v1.ClassificationService."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def Classify(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the most probable labels."""
+        call = CALL.get()
+        call.name(request.request_id)
+        kind = request.WhichOneof("input")
+        if kind is None:
+            raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
+        call.model = model = self._models.resolve(request.model, _TASKS[kind])
+        top_k = _top_k(request, len(model.manifest.labels))
+        async with submitted(call, model, _reader(model, request, kind), lambda _: None) as sequence:
+            await sequence.reply.done()
+            probabilities = sequence.reply.probabilities
+        assert probabilities is not None, "a classification ended without its answer. This is a bug."
+        return classification_pb2.ClassifyResponse(
+            labels=[
+                classification_pb2.LabelScore(
+                    label=model.manifest.labels[index], index=index, score=float(probabilities[index])
+                )
+                for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+            ],
+            usage=common_pb2.Usage(input_tokens=sequence.num_input_tokens),
+            timings=timings_proto(sequence.times),
+            model=common_pb2.ResolvedModel(name=model.name, version=model.version),
+            request_id=call.request_id,
+        )
+
+
+def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
+    if not request.HasField("top_k"):
+        return min(DEFAULT_TOP_K, num_labels)
+    if not 1 <= request.top_k <= num_labels:
+        raise InvalidRequest("top_k", f"must be 1..{num_labels}, not {request.top_k}")
+    return request.top_k
+
+
+def _reader(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Callable[[], np.ndarray]:
+    if kind == "image":
+        return lambda: model.reader.read_image(request.image)
+    if kind == "text":
+        return lambda: model.reader.read_text(request.text, "text")
+    return lambda: model.reader.read_ids(request.token_ids, "token_ids")

@@ -1,0 +1,78 @@
+"""A lane that classifies: whole requests in batches of one padded length, no state between steps."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft_server.errors import DeadlineExpired
+from weft_server.runner import encoder_feeds
+from weft_server.sequence import Delivery, FinishReason, Usage
+
+if TYPE_CHECKING:
+    from weft_server.decode_lane import Take
+    from weft_server.metrics import ModelMetrics
+    from weft_server.sequence import Outcome, Sequence
+    from weft_server.session import Session
+
+
+class ClassifyLane:
+    """One thread's batches. Requests that wait are taken at once: a batch grows only while another one runs."""
+
+    def __init__(
+        self, session: Session, *, pad_id: int, max_batch: int, batch_tokens: int, metrics: ModelMetrics
+    ) -> None:
+        self.gone: deque[tuple[Sequence, Outcome]] = deque()
+        self._session = session
+        self._pad_id = pad_id
+        self._max_batch, self._batch_tokens = max_batch, batch_tokens
+        self._metrics = metrics
+        self._batch: list[Sequence] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits: never, a step finishes what it takes."""
+        return False
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could be taken now: always, between steps."""
+        return True
+
+    def usage(self) -> Usage:
+        """Nothing is held between steps."""
+        return Usage(0, 0, 0, 0)
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Run one batch; what there is to hand over."""
+        self.gone.clear()  # a batch is over before anyone can be dropped from it
+        self._batch = take(self._max_batch, self._batch_tokens)
+        now = time.monotonic()
+        late = [sequence for sequence in self._batch if sequence.deadline < now]
+        deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]
+        batch = [sequence for sequence in self._batch if sequence.deadline >= now]
+        if batch:
+            self._run(batch)
+        deliveries += [Delivery(sequence, [], [], FinishReason.STOP) for sequence in batch]
+        self._batch = []
+        return deliveries
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End the batch with `error` after a failed step."""
+        batch, self._batch = self._batch, []
+        return [Delivery(sequence, [], [], error) for sequence in batch]
+
+    def _run(self, batch: list[Sequence]) -> None:
+        started = time.monotonic()
+        feeds = encoder_feeds([sequence.inputs for sequence in batch], self._pad_id)
+        probabilities = self._session.run(feeds)["probabilities"]
+        now = time.monotonic()
+        self._metrics.session_run.observe(now - started)
+        self._metrics.batch_size.observe(len(batch))
+        padded = len(batch) * batch[0].bucket
+        self._metrics.computed_tokens.inc(padded)
+        self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
+        for row, sequence in enumerate(batch):
+            # Nobody reads it before the delivery below has crossed to the event loop.
+            sequence.reply.probabilities = probabilities[row]
+            sequence.times.first_token = now

@@ -1,0 +1,127 @@
+"""Produces text with a model: reads the input, submits a sequence, turns tokens into text, leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft_server.decoding import resolve_decoding
+from weft_server.sequence import Decoding, FinishReason, Sequence
+from weft_server.tokenizer import TextStream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    import numpy as np
+
+    from weft_proto.v1 import common_pb2
+    from weft_server.call import Call
+    from weft_server.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished answer."""
+
+    text: str
+    token_ids: list[int]
+    log_probs: list[float]
+    finish_reason: FinishReason
+    sequence: Sequence
+
+
+@asynccontextmanager
+async def submitted(
+    call: Call,
+    model: Model,
+    read: Callable[[], np.ndarray],
+    resolve: Callable[[np.ndarray], Decoding | None],
+    *,
+    streams: bool = False,
+) -> AsyncIterator[Sequence]:
+    """Reserve a place, read the input in a worker thread, submit; on the way out the sequence is over."""
+    engine = model.engine
+    engine.reserve()
+    try:
+        started = time.monotonic()
+        inputs = await asyncio.to_thread(read)
+        model.metrics.preprocess.observe(time.monotonic() - started)
+        decoding = resolve(inputs)
+        sequence = Sequence(
+            request_id=call.request_id,
+            inputs=inputs,
+            num_input_tokens=model.reader.num_tokens(inputs),
+            decoding=decoding,
+            wants_tokens=streams or bool(decoding and decoding.stop),
+            deadline=call.deadline,
+        )
+        sequence.times.accepted = call.started
+        engine.submit(sequence)
+    except BaseException:
+        engine.release()
+        raise
+    try:
+        yield sequence
+    finally:
+        engine.cancel(sequence)
+        model.metrics.observe_sequence(sequence)
+
+
+async def complete(
+    call: Call,
+    model: Model,
+    read: Callable[[], np.ndarray],
+    requested: common_pb2.Decoding,
+    *,
+    streams: bool = False,
+) -> AsyncGenerator[str | Completed]:
+    """Yield text as it comes (only if it `streams`), then the Completed answer.
+
+    Raises:
+        RequestError: the request was refused, or its deadline passed.
+    """
+    generates = not model.manifest.text.HasField("start_id")
+
+    def resolve(inputs: np.ndarray) -> Decoding:
+        return resolve_decoding(requested, model.manifest, len(inputs) if generates else 0)
+
+    async with submitted(call, model, read, resolve, streams=streams) as sequence:
+        if not sequence.wants_tokens:
+            yield _whole(model, sequence, await sequence.reply.done())
+            return
+        assert sequence.decoding is not None
+        assert model.target_tokenizer is not None
+        text = TextStream(model.target_tokenizer, sequence.decoding.stop)
+        seen = 0
+        while not text.stopped and sequence.reply.outcome is None:
+            await sequence.reply.changed()
+            # Everything that has come since the last message goes into one.
+            fresh = sequence.reply.token_ids[seen:]
+            seen += len(fresh)
+            if (delta := text.push(fresh)) and streams:
+                yield delta
+        if text.stopped:
+            model.engine.cancel(sequence, FinishReason.STOP_STRING)
+            reason = FinishReason.STOP_STRING
+        else:
+            reason = await sequence.reply.done()
+            if (rest := text.finish()) and streams:
+                yield rest
+        yield _cut(text, sequence, reason)
+
+
+def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
+    assert model.target_tokenizer is not None
+    reply = sequence.reply
+    text = model.target_tokenizer.decode(reply.token_ids)
+    return Completed(text, reply.token_ids, reply.log_probs, reason, sequence)
+
+
+def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
+    """The answer up to and including the token that completed a stop string, if one did."""
+    used = text.tokens_used if text.stopped else len(sequence.reply.token_ids)
+    reply = sequence.reply
+    return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)

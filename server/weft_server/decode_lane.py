@@ -1,0 +1,222 @@
+"""A lane that decodes: one thread's slots, and the step that moves all of them one token on."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from weft_server.errors import DeadlineExpired
+from weft_server.runner import PREFILL_CHUNK
+from weft_server.sampler import sample
+from weft_server.sequence import Delivery, FinishReason, Usage
+
+if TYPE_CHECKING:
+    from weft_server.metrics import ModelMetrics
+    from weft_server.runner import DecodeRunner
+    from weft_server.sampler import Candidates
+    from weft_server.sequence import Outcome, Sequence
+    from weft_server.slots import Slots
+
+
+class Take(Protocol):
+    """How a lane asks the scheduler for waiting sequences: up to `num` of `budget` input tokens."""
+
+    def __call__(self, num: int, budget: int) -> list[Sequence]:
+        """Take them."""
+
+
+class DecodeLane:
+    """Slots, a runner, and at most one prompt in prefill. Only its engine thread calls it, except for `gone`."""
+
+    def __init__(
+        self,
+        slots: Slots,
+        runner: DecodeRunner,
+        *,
+        start_id: int | None,
+        end_ids: tuple[int, ...],
+        prefill_budget: int,
+        metrics: ModelMetrics,
+    ) -> None:
+        self.slots = slots
+        # Sequences to drop before the next step, with their outcome; appended by any thread.
+        self.gone: deque[tuple[Sequence, Outcome]] = deque()
+        self._runner = runner
+        self._start_id = start_id
+        self._end_ids = np.array(end_ids, np.int64)
+        self._budget = prefill_budget
+        self._metrics = metrics
+        self._prompt: Sequence | None = None  # in prefill, in slot num_running
+        self._deliveries: list[Delivery] = []
+        self._last_token = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits."""
+        return self.slots.num_running > 0 or self._prompt is not None or bool(self.gone)
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could get a slot now."""
+        return self.slots.num_running + (self._prompt is not None) < self.slots.num_slots
+
+    def usage(self) -> Usage:
+        """Slots and cache entries held; may be one step old."""
+        slots = self.slots
+        used = slots.num_running + (self._prompt is not None)
+        return Usage(used, slots.num_slots, int(slots.past_lengths[:used].sum()), self._runner.kv_capacity)
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Drop who is gone, admit who waits, decode every running row by one token; what there is to hand over."""
+        self._drop_gone()
+        if self._start_id is None:
+            self._prefill(take)
+        else:
+            self._encode(take, self._start_id)
+        if self.slots.num_running:
+            self._decode()
+        deliveries, self._deliveries = self._deliveries, []
+        return deliveries
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End everything with `error` after a failed step; the lane is empty and usable afterwards."""
+        held = [sequence for sequence in self.slots.sequences if sequence is not None]
+        for sequence in held:
+            assert sequence.slot is not None
+            self.slots.clear(sequence.slot)
+        self.slots.num_running, self._prompt = 0, None
+        deliveries, self._deliveries = self._deliveries, []
+        return deliveries + [Delivery(sequence, [], [], error) for sequence in held]
+
+    def _drop_gone(self) -> None:
+        while self.gone:
+            sequence, outcome = self.gone.popleft()
+            if sequence.slot is not None:
+                self._end(sequence.slot, outcome)
+
+    def _encode(self, take: Take, start_id: int) -> None:
+        """Admit sequences whose input an encoder reads; each starts with `start_id` in this very step."""
+        slots = self.slots
+        taken = take(slots.num_slots - slots.num_running, self._budget) if self.has_room() else []
+        for _, group in groupby(sorted(taken, key=_bucket), key=_bucket):
+            batch = list(group)
+            first = slots.num_running
+            for sequence in batch:
+                slots.place(slots.num_running, sequence)
+                slots.input_ids[slots.num_running] = start_id
+                slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
+                slots.num_running += 1
+            self._runner.encode([sequence.inputs for sequence in batch], range(first, slots.num_running))
+            self._count_computed(len(batch) * batch[0].bucket, sum(s.num_input_tokens for s in batch))
+
+    def _prefill(self, take: Take) -> None:
+        """Read prompts in chunks, one prompt at a time, until the step's budget is spent."""
+        budget = self._budget
+        while budget > 0 and self._next_prompt(take, budget):
+            budget -= self._prefill_chunk()
+
+    def _next_prompt(self, take: Take, budget: int) -> bool:
+        if self._prompt is None and self.has_room():
+            for sequence in take(1, budget):
+                self.slots.place(self.slots.num_running, sequence)
+                self._prompt = sequence
+        return self._prompt is not None
+
+    def _prefill_chunk(self) -> int:
+        """Run one chunk of the prompt; after its last chunk the row has its first token and runs."""
+        prompt, slot = self._prompt, self.slots.num_running
+        assert prompt is not None
+        done = int(self.slots.past_lengths[slot])
+        chunk = prompt.inputs[done : done + PREFILL_CHUNK]
+        padded, candidates = self._runner.prefill(slot, chunk)
+        self._count_computed(padded, len(chunk))
+        if done + len(chunk) == len(prompt.inputs):
+            self._prompt = None
+            self.slots.num_running += 1
+            self._advance(slot, slot + 1, candidates)
+        return padded
+
+    def _decode(self) -> None:
+        """One token for every running row."""
+        num_rows = self.slots.num_running
+        started = time.monotonic()
+        candidates = self._runner.decode(num_rows)
+        self._metrics.decode_step.observe(time.monotonic() - started)
+        self._metrics.decode_batch_size.observe(num_rows)
+        now = self._advance(0, num_rows, candidates)
+        later = num_rows - self._num_first
+        if later and self._last_token:
+            self._metrics.inter_token_latency.observe(now - self._last_token, later)
+        self._last_token = now if self.slots.num_running else 0.0
+
+    def _advance(self, start: int, stop: int, candidates: Candidates) -> float:
+        """Give rows [start, stop) their next token, hand over what streams and what ended; the time of the tokens."""
+        slots = self.slots
+        ids, log_probs = sample(candidates, slots.settings(start, stop), self._end_ids)
+        rows, num_new = np.arange(start, stop), slots.num_new[start:stop]
+        slots.output_ids[rows, num_new] = ids
+        slots.log_probs[rows, num_new] = log_probs
+        slots.input_ids[start:stop, 0] = ids
+        num_new += 1
+        self._metrics.generated_tokens.inc(stop - start)
+        now = time.monotonic()
+        first = np.flatnonzero(num_new == 1)
+        self._num_first = len(first)
+        for row in first.tolist():
+            self._sequence(start + row).times.first_token = now
+        at_end = (ids[:, None] == self._end_ids).any(axis=1)
+        done = at_end | (num_new >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
+        for row in np.flatnonzero(slots.wants_tokens[start:stop] & ~done).tolist():
+            token = [int(ids[row])], [float(log_probs[row])]
+            self._deliveries.append(Delivery(self._sequence(start + row), *token, None))
+        # From the last row down: ending one moves the last running row into its place.
+        for row in np.flatnonzero(done)[::-1].tolist():
+            self._end(start + row, self._outcome(start + row, bool(at_end[row])))
+        return now
+
+    def _outcome(self, slot: int, at_end: bool) -> Outcome:  # noqa: FBT001 - a fact of the row, not a mode
+        if at_end:
+            return FinishReason.STOP
+        if self.slots.num_new[slot] >= self.slots.max_new[slot]:
+            return FinishReason.LENGTH
+        return DeadlineExpired()
+
+    def _end(self, slot: int, outcome: Outcome) -> None:
+        """Hand over a row's end and close the hole it leaves."""
+        slots, sequence = self.slots, self._sequence(slot)
+        num_new = sequence.num_output_tokens = int(slots.num_new[slot])
+        # A row that streams has been given all but this step's token, and that only if this step made one.
+        start = num_new - 1 if sequence.wants_tokens else 0
+        if not isinstance(outcome, FinishReason) or outcome is FinishReason.STOP_STRING:
+            start = num_new
+        token_ids = slots.output_ids[slot, start:num_new].tolist()
+        self._deliveries.append(Delivery(sequence, token_ids, slots.log_probs[slot, start:num_new].tolist(), outcome))
+        slots.clear(slot)
+        if sequence is self._prompt:
+            self._prompt = None
+            return
+        slots.num_running -= 1
+        self._fill(slot, slots.num_running)
+        if self._prompt is not None:
+            self._fill(slots.num_running, slots.num_running + 1)
+
+    def _fill(self, hole: int, source: int) -> None:
+        if hole != source:
+            self._runner.move(source, hole)
+            self.slots.move(source, hole)
+
+    def _sequence(self, slot: int) -> Sequence:
+        sequence = self.slots.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        return sequence
+
+    def _count_computed(self, padded: int, real: int) -> None:
+        self._metrics.computed_tokens.inc(padded)
+        self._metrics.padding_tokens.inc(padded - real)
+
+
+def _bucket(sequence: Sequence) -> int:
+    return sequence.bucket

@@ -1,0 +1,213 @@
+"""One model's engine: a bounded waiting room in front of lanes, each lane a thread that steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from weft_server.metrics import EngineStats
+from weft_server.sequence import Cancelled, Delivery, FinishReason
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections import deque
+    from collections.abc import Callable
+
+    from weft_server.decode_lane import Take
+    from weft_server.metrics import ModelMetrics
+    from weft_server.scheduler import Scheduler
+    from weft_server.sequence import Outcome, Sequence, Usage
+
+_log = structlog.get_logger(__name__)
+# An idle lane wakes this often to show that it lives.
+HEARTBEAT_S = 1.0
+
+
+class Lane(Protocol):
+    """What the engine asks of a lane; see DecodeLane and ClassifyLane."""
+
+    gone: deque[tuple[Sequence, Outcome]]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits."""
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could be taken now."""
+
+    def usage(self) -> Usage:
+        """What is held."""
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Take what waits, run, and say what there is to hand over."""
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End everything with `error` after a failed step."""
+
+
+class Engine:
+    """Takes sequences, ends each exactly once. Public methods are for the event loop's thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        lanes: list[Lane],
+        take: Callable[[Scheduler, int, int, int], list[Sequence]],
+        metrics: ModelMetrics,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._scheduler, self._lanes, self._take, self._metrics = scheduler, lanes, take, metrics
+        # Guards scheduler, _live and _stopping; held for list work only, never over a model run.
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._live: set[Sequence] = set()
+        self._stopping = False
+        self._beats = [time.monotonic()] * len(lanes)
+        self._loop = loop
+        self._threads = [
+            threading.Thread(target=self._run, args=(index,), name=f"lane-{index}", daemon=True)
+            for index in range(len(lanes))
+        ]
+
+    def start(self) -> None:
+        """Start the lanes' threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def reserve(self) -> None:
+        """Take a place in the waiting room, before any work is done for a request; raises Overloaded."""
+        with self._lock:
+            self._scheduler.reserve()
+
+    def release(self) -> None:
+        """Give a reserved place back that no sequence was submitted for."""
+        with self._lock:
+            self._scheduler.release()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Turn a reserved place into a waiting sequence; over the token bound raises Overloaded, the place kept."""
+        with self._lock:
+            self._scheduler.enqueue(sequence)
+            self._live.add(sequence)
+            self._wake.notify_all()
+
+    def cancel(self, sequence: Sequence, outcome: Outcome | None = None) -> None:
+        """End a sequence with `outcome` (default: cancelled) now if it waits, else before its lane's next step."""
+        outcome = outcome or Cancelled()
+        with self._lock:
+            if self._scheduler.remove(sequence):
+                self._finish(sequence, outcome)
+                sequence.reply.put([], [], outcome)
+            elif sequence in self._live:
+                assert sequence.lane is not None
+                self._lanes[sequence.lane].gone.append((sequence, outcome))
+                self._wake.notify_all()
+
+    def cancel_all(self, outcome: Outcome) -> None:
+        """End everything; what runs ends before its lane's next step."""
+        with self._lock:
+            live = list(self._live)
+        for sequence in live:
+            self.cancel(sequence, outcome)
+
+    def stop(self) -> None:
+        """Let the lanes finish their step and join them. Whoever is still there gets no answer: cancel them before."""
+        with self._lock:
+            self._stopping = True
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def last_beat(self) -> float:
+        """Monotonic seconds at which the slowest lane last finished a step or, idle, showed that it lives."""
+        return min(self._beats)
+
+    def stats(self) -> EngineStats:
+        """A snapshot for gauges and probes."""
+        with self._lock:
+            waiting = self._scheduler.waiting
+            held = [lane.usage() for lane in self._lanes]
+            return EngineStats(
+                queued=self._scheduler.num_queued,
+                queued_tokens=self._scheduler.queued_tokens,
+                oldest_queued_s=time.monotonic() - waiting[0].times.accepted if waiting else 0.0,
+                running=sum(self._scheduler.loads),
+                slots_used=sum(usage.slots_used for usage in held),
+                slots_total=sum(usage.slots_total for usage in held),
+                kv_used=sum(usage.kv_used for usage in held),
+                kv_total=sum(usage.kv_total for usage in held),
+                last_step_time=self.last_beat,
+            )
+
+    def _run(self, index: int) -> None:
+        """The life of a lane's thread: wait for work, step, hand over."""
+        lane = self._lanes[index]
+
+        def take(num: int, budget: int) -> list[Sequence]:
+            with self._lock:
+                taken = self._take(self._scheduler, index, num, budget)
+            now = time.monotonic()
+            for sequence in taken:
+                sequence.times.admitted = now
+                self._metrics.queue_time.observe(now - sequence.times.accepted)
+            return taken
+
+        while self._wait_for_work(index, lane):
+            try:
+                deliveries = lane.step(take)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the lane
+                _log.exception("step failed", lane=index)
+                deliveries = lane.fail(error)
+            self._beats[index] = time.monotonic()
+            self._hand_over(deliveries)
+
+    def _wait_for_work(self, index: int, lane: Lane) -> bool:
+        """Block while there is nothing to do; False when the engine stops."""
+        with self._lock:
+            while not self._stopping:
+                if lane.is_busy or (lane.has_room() and self._scheduler.may_take(index)):
+                    return True
+                self._wake.wait(HEARTBEAT_S)
+                self._beats[index] = time.monotonic()
+        return False
+
+    def _hand_over(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
+        ended = [delivery for delivery in deliveries if delivery.outcome is not None]
+        if ended:
+            with self._lock:
+                for delivery in ended:
+                    assert delivery.outcome is not None
+                    self._scheduler.finished(self._lane_of(delivery.sequence))
+                    self._finish(delivery.sequence, delivery.outcome)
+                self._wake.notify_all()
+        self._loop.call_soon_threadsafe(_deliver, deliveries)
+
+    def _lane_of(self, sequence: Sequence) -> int:
+        assert sequence.lane is not None
+        return sequence.lane
+
+    def _finish(self, sequence: Sequence, outcome: Outcome) -> None:
+        """Count a sequence's end. Holds the lock."""
+        assert sequence in self._live, f"{sequence.request_id} ended twice. This is a bug."
+        self._live.remove(sequence)
+        sequence.times.finished = time.monotonic()
+        if isinstance(outcome, FinishReason):
+            self._metrics.finished(outcome.value)
+        else:
+            self._metrics.wasted_tokens.inc(sequence.num_output_tokens)
+            if isinstance(outcome, Cancelled):
+                self._metrics.cancelled(sequence.stage)
+
+    def __repr__(self) -> str:
+        return f"<Engine {self._scheduler!r} {self._lanes!r}>"
+
+
+def _deliver(deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        delivery.sequence.reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome)

@@ -1,0 +1,59 @@
+"""Asks a freshly loaded model its golden request, on the same path as any caller's, and compares the answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.call import Call
+from weft_server.completion import Completed, complete, submitted
+from weft_server.errors import BundleError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.model import Model
+
+_TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-3, bundle_pb2.PRECISION_FP16: 1e-2}
+
+
+async def verify_golden(model: Model) -> None:
+    """Raise BundleError unless the model gives the golden answer."""
+    golden = model.manifest.golden
+    if golden.probabilities:
+        await _verify_probabilities(model, golden)
+    else:
+        await _verify_tokens(model, golden)
+
+
+async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
+    expected = list(golden.token_ids)
+    decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
+    async for event in complete(_call(), model, _reader(model, golden), decoding):
+        assert isinstance(event, Completed)
+        if event.token_ids != expected:
+            raise BundleError(f"the golden answer differs: {event.token_ids} instead of {expected}")
+
+
+async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
+    expected = np.array(golden.probabilities, np.float32)
+    async with submitted(_call(), model, _reader(model, golden), lambda _: None) as sequence:
+        await sequence.reply.done()
+        actual = sequence.reply.probabilities
+    assert actual is not None
+    tolerance = _TOLERANCE[model.manifest.precision]
+    if actual.shape != expected.shape or np.abs(actual - expected).max() > tolerance:
+        raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
+
+
+def _call() -> Call:
+    return Call("golden", request_id="golden")
+
+
+def _reader(model: Model, golden: bundle_pb2.Golden) -> Callable[[], np.ndarray]:
+    if golden.WhichOneof("input") == "text":
+        return lambda: model.reader.read_text(golden.text, "golden.text")
+    data = model.bundle.path(golden.image_path).read_bytes()
+    return lambda: model.reader.read_image(common_pb2.Image(data=data))

@@ -1,0 +1,136 @@
+"""Stands around every RPC of weft.v1: counts it, refuses while draining, turns what goes wrong into a typed status."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+import structlog
+from google.protobuf.message import DecodeError
+
+from weft_server.call import CALL, Call
+from weft_server.errors import Draining, InvalidRequest, RequestError, to_status
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from weft_server.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+_OURS = "/weft.v1."
+
+
+class _Malformed:
+    """What the deserializer gives for bytes that are no such message; raising there would look like a bug of ours."""
+
+
+class Guard(grpc.aio.ServerInterceptor):
+    """One for the server. `draining` refuses new calls; `idle` waits for the admitted ones."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.draining = False
+        self.num_active = 0
+        self._metrics = metrics
+        self._changed = asyncio.Event()
+
+    async def idle(self) -> None:
+        """Wait until no call is active."""
+        while self.num_active:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """Wrap the handler of a weft.v1 method; health and reflection pass untouched."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or not method.startswith(_OURS):
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._stream(method, handler.unary_stream),
+                _total(handler.request_deserializer),
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._unary(method, handler.unary_unary), _total(handler.request_deserializer), handler.response_serializer
+        )
+
+    def _unary(self, method: str, behaviour: Any) -> Any:
+        async def unary(request: Any, context: Any) -> Any:
+            async with self._guarded(method, request, context):
+                return await behaviour(request, context)
+
+        return unary
+
+    def _stream(self, method: str, behaviour: Any) -> Any:
+        # No generator: a cancellation during a write must reach the servicer now, not when a generator is collected.
+        async def stream(request: Any, context: Any) -> None:
+            async with self._guarded(method, request, context), aclosing(behaviour(request, context)) as responses:
+                async for response in responses:
+                    # Waits for a slow reader; what is produced meanwhile joins the next message.
+                    await context.write(response)
+
+        return stream
+
+    @asynccontextmanager
+    async def _guarded(self, method: str, request: Any, context: Any) -> AsyncIterator[None]:
+        call = Call(method.rsplit("/", 1)[-1])
+        remaining = context.time_remaining()
+        if remaining is not None:
+            call.deadline = call.started + remaining
+        CALL.set(call)
+        self.num_active += 1
+        code, reason = grpc.StatusCode.OK, ""
+        try:
+            self._check(request)
+            yield
+        except asyncio.CancelledError:
+            # gRPC cancels the handler when the caller goes and when its deadline passes; it sets the status itself.
+            late = time.monotonic() >= call.deadline
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a typed status
+            status = to_status(error)
+            code, reason = status.code, error.reason if isinstance(error, RequestError) else "BUG"
+            if status.error_id:
+                _log.exception("bug", error_id=status.error_id, method=call.method, request_id=call.request_id)
+            await context.abort(status.code, status.message, status.trailing_metadata)
+        finally:
+            self.num_active -= 1
+            self._changed.set()
+            self._count(call, code, reason)
+
+    def _check(self, request: Any) -> None:
+        if self.draining:
+            raise Draining
+        if isinstance(request, _Malformed):
+            raise InvalidRequest(
+                "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
+            )
+
+    def _count(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
+        seconds = time.monotonic() - call.started
+        self._metrics.count_call(call, code.name, reason, seconds)
+        _log.debug(
+            "call",
+            method=call.method,
+            code=code.name,
+            reason=reason,
+            seconds=round(seconds, 6),
+            request_id=call.request_id,
+            model=call.model.name if call.model else "",
+        )
+
+
+def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _Malformed()
+
+    return parse

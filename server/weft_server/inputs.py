@@ -1,0 +1,83 @@
+"""Turns what a request carries into what a graph takes: text or ids to ids [length], a picture to pixels [C, H, W].
+
+Runs in worker threads: off the event loop, off the engine's lanes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.v1 import common_pb2
+from weft_server.errors import InvalidRequest
+from weft_server.images import load_pixels
+
+if TYPE_CHECKING:
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.tokenizer import Tokenizer
+
+# No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
+MAX_CHARS_PER_TOKEN = 64
+
+
+class InputReader:
+    """Reads the inputs of one model."""
+
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        tokenizer: Tokenizer | None,
+        *,
+        max_image_bytes: int,
+        max_image_pixels: int,
+    ) -> None:
+        self._text, self._image = manifest.text, manifest.image
+        self._tokenizer = tokenizer
+        self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
+        generates = manifest.task == common_pb2.TASK_GENERATE
+        # A prompt leaves room for at least one new token.
+        self.max_tokens = self._text.max_total_tokens - 1 if generates else self._text.max_source_tokens
+        self.grid = (self._image.grid_rows, self._image.grid_columns)
+
+    def read_text(self, text: str, field: str) -> np.ndarray:
+        """Token ids int64 [length] of a text; raises InvalidRequest when it is empty or too long."""
+        assert self._tokenizer is not None, "this model takes no text. This is a bug."
+        if not text.strip():
+            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
+        if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
+            raise self._too_long(field, f"{len(text)} characters")
+        ids = np.array(self._tokenizer.encode(text), np.int64)
+        if len(ids) == 0:
+            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+        if len(ids) > self.max_tokens:
+            raise self._too_long(field, f"{len(ids)} tokens")
+        return ids
+
+    def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> np.ndarray:
+        """Token ids int64 [length] as the caller gave them; raises InvalidRequest when one is out of range."""
+        count = len(token_ids.ids)
+        if count == 0:
+            raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
+        if count > self.max_tokens:
+            raise self._too_long(f"{field}.ids", f"{count} tokens")
+        ids = np.array(token_ids.ids, np.int64)
+        wrong = np.flatnonzero(ids >= self._text.source_vocab_size)
+        if len(wrong):
+            raise InvalidRequest(
+                f"{field}.ids[{wrong[0]}]",
+                f"must be below the vocabulary size, {self._text.source_vocab_size}, not {ids[wrong[0]]}",
+                "TOKEN_OUT_OF_RANGE",
+            )
+        return ids
+
+    def read_image(self, image: common_pb2.Image) -> np.ndarray:
+        """Pixel values float32 [channels, height, width]; raises InvalidRequest when no picture or too large."""
+        return load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels)
+
+    def num_tokens(self, inputs: np.ndarray) -> int:
+        """Tokens of a text, patches of a picture."""
+        return len(inputs) if inputs.ndim == 1 else self.grid[0] * self.grid[1]
+
+    def _too_long(self, field: str, length: str) -> InvalidRequest:
+        return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")

@@ -1,0 +1,115 @@
+"""A loaded model: its bundle, what reads its inputs, its engine, and what explains its answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.classify_lane import ClassifyLane
+from weft_server.cpus import cpu_quota, share_cpus
+from weft_server.decode_lane import DecodeLane
+from weft_server.engine import Engine, Lane
+from weft_server.inputs import InputReader
+from weft_server.runner import DecodeRunner, encoder_feeds
+from weft_server.scheduler import Scheduler
+from weft_server.session import Session
+from weft_server.slots import Slots
+from weft_server.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from weft_server.bundle import Bundle
+    from weft_server.config import ServerConfig
+    from weft_server.metrics import ModelMetrics
+
+CLASSIFY_TASKS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
+
+
+class Model:
+    """One version of one model, able to answer. Building it opens sessions and warms them, which takes seconds."""
+
+    def __init__(
+        self, bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.bundle, self.metrics = bundle, metrics
+        self.name, self.version = bundle.name, bundle.version
+        self.manifest = manifest = bundle.manifest
+        source, target = manifest.text.source_tokenizer, manifest.text.target_tokenizer
+        self.source_tokenizer = Tokenizer(bundle.path(source)) if source else None
+        self.target_tokenizer = Tokenizer(bundle.path(target)) if target else None
+        self.reader = InputReader(
+            manifest,
+            self.source_tokenizer,
+            max_image_bytes=config.max_image_bytes,
+            max_image_pixels=config.max_image_pixels,
+        )
+        num_lanes, self._threads = share_cpus(config.lanes, config.threads, cpu_quota())
+        self._explain = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+        scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
+        if manifest.task in CLASSIFY_TASKS:
+            lanes = self._classify_lanes(num_lanes, config)
+            self.engine = Engine(scheduler, lanes, Scheduler.take_batch, metrics, loop)
+        else:
+            lanes = self._decode_lanes(num_lanes, config)
+            self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, metrics, loop)
+        metrics.watch(self.engine.stats)
+
+    @property
+    def can_explain(self) -> bool:
+        """Whether `explain` gives an answer."""
+        return self._explain is not None
+
+    def explain(self, inputs: np.ndarray, token_ids: list[int]) -> np.ndarray:
+        """Cross-attention weights float32 [target, source] of a finished answer, apart from the decode loop."""
+        assert self._explain is not None, "this model has no explain graph. This is a bug."
+        feeds = encoder_feeds([inputs], self.manifest.text.pad_id)
+        target_ids = [self.manifest.text.start_id, *token_ids[:-1]]
+        weights = self._explain.run({**feeds, "target_ids": np.array([target_ids], np.int64)})["weights"]
+        return weights[:, : self.reader.num_tokens(inputs)]
+
+    def _decode_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
+        encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
+        decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER)
+        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+        text = self.manifest.text
+        lanes: list[Lane] = []
+        for index in range(num_lanes):
+            # The slots are shared out as evenly as they go, and a lane has at least one.
+            num_slots = max(1, config.slots // num_lanes + (index < config.slots % num_lanes))
+            slots = Slots(num_slots, text.max_new_tokens)
+            runner = DecodeRunner(self.manifest, encoder, decoder, slots)
+            runner.warm()
+            lane = DecodeLane(
+                slots,
+                runner,
+                start_id=text.start_id if text.HasField("start_id") else None,
+                end_ids=tuple(text.end_ids),
+                prefill_budget=config.prefill_budget,
+                metrics=self.metrics,
+            )
+            lanes.append(lane)
+        return lanes
+
+    def _classify_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
+        session = self._open(bundle_pb2.GRAPH_ROLE_CLASSIFIER)
+        assert session is not None, "a bundle without its classifier was accepted. This is a bug."
+        return [
+            ClassifyLane(
+                session,
+                pad_id=self.manifest.text.pad_id,
+                max_batch=config.max_batch,
+                batch_tokens=config.batch_tokens,
+                metrics=self.metrics,
+            )
+            for _ in range(num_lanes)
+        ]
+
+    def _open(self, role: bundle_pb2.GraphRole.ValueType) -> Session | None:
+        graph = self.bundle.graph(role)
+        return Session(self.bundle.path(graph.path), self._threads) if graph else None
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}/{self.version} {self.engine!r}>"

@@ -1,0 +1,80 @@
+"""The models of a server by name and version: which there are, how they stand, and which one a request means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft_server.model import Model
+
+LOADING_RETRY_S = 5.0
+TASK_NAMES = {
+    common_pb2.TASK_TRANSLATE: "translate",
+    common_pb2.TASK_CAPTION: "caption",
+    common_pb2.TASK_CLASSIFY_TEXT: "classify_text",
+    common_pb2.TASK_CLASSIFY_IMAGE: "classify_image",
+    common_pb2.TASK_GENERATE: "generate",
+}
+
+
+@dataclass(slots=True)
+class Entry:
+    """One version of one model and how it stands."""
+
+    name: str
+    version: int
+    directory: Path
+    state: model_pb2.ModelState.ValueType = model_pb2.MODEL_STATE_LOADING
+    error: str = ""
+    model: Model | None = None
+
+
+class Models:
+    """All entries. Written by the loader, read by servicers, on the event loop."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = sorted(entries, key=lambda entry: (entry.name, entry.version))
+
+    def find(self, selector: common_pb2.ModelSelector) -> Entry:
+        """The entry a selector with a name means: its version, or the highest that is ready, or else the highest."""
+        if not selector.name:
+            raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
+        versions = [entry for entry in self.entries if entry.name == selector.name]
+        if not versions:
+            raise ModelNotFound(f"there is no model {selector.name[:128]!r}")
+        if not selector.HasField("version"):
+            return max(versions, key=lambda entry: (entry.state == model_pb2.MODEL_STATE_READY, entry.version))
+        for entry in versions:
+            if entry.version == selector.version:
+                return entry
+        raise ModelNotFound(f"model {selector.name!r} has no version {selector.version}")
+
+    def resolve(self, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
+        """The ready model that shall answer a request of `task`; raises RequestError when there is none."""
+        entry = self.find(selector) if selector.name else self._only(task)
+        if entry.state == model_pb2.MODEL_STATE_FAILED:
+            raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
+        if entry.model is None:
+            raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
+        if entry.model.manifest.task != task:
+            has, wants = TASK_NAMES[entry.model.manifest.task], TASK_NAMES[task]
+            raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
+        return entry.model
+
+    def _only(self, task: common_pb2.Task.ValueType) -> Entry:
+        """The one model of a task, at its highest ready version."""
+        ready = [entry for entry in self.entries if entry.model and entry.model.manifest.task == task]
+        names = sorted({entry.name for entry in ready})
+        if len(names) > 1:
+            raise InvalidRequest("model.name", f"is required: one of {', '.join(names)}", "MODEL_REQUIRED")
+        if names:
+            return ready[-1]
+        if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
+            raise ModelNotReady("models are loading", LOADING_RETRY_S)
+        raise ModelNotFound(f"there is no model for {TASK_NAMES[task]}")

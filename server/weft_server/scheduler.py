@@ -1,0 +1,108 @@
+"""Who runs next: bounded waiting, and fair shares to lanes. Pure policy: no arrays, no clock, no locks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft_server.errors import Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.sequence import Sequence
+
+
+# A full room empties at the pace of the engine; a second is long enough not to knock again at once.
+RETRY_AFTER_S = 1.0
+
+
+class Scheduler:
+    """A bounded waiting room and the number of sequences each lane holds.
+
+    A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
+    """
+
+    def __init__(self, num_lanes: int, max_queued_requests: int, max_queued_tokens: int) -> None:
+        self.waiting: deque[Sequence] = deque()
+        self.queued_tokens = 0
+        self.num_reserved = 0
+        self.loads = [0] * num_lanes
+        self._max_requests = max_queued_requests
+        self._max_tokens = max_queued_tokens
+
+    @property
+    def num_queued(self) -> int:
+        """Requests that wait, being tokenized or ready."""
+        return self.num_reserved + len(self.waiting)
+
+    def reserve(self) -> None:
+        """Take a place in the waiting room; raises Overloaded when there is none."""
+        if self.num_queued >= self._max_requests:
+            raise Overloaded("QUEUE_FULL", f"{self._max_requests} requests are waiting already", RETRY_AFTER_S)
+        self.num_reserved += 1
+
+    def release(self) -> None:
+        """Give a reserved place back."""
+        self.num_reserved -= 1
+
+    def enqueue(self, sequence: Sequence) -> None:
+        """Turn a reserved place into a waiting sequence; over the token bound raises Overloaded, the place kept."""
+        if self.waiting and self.queued_tokens + sequence.num_input_tokens > self._max_tokens:
+            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already", RETRY_AFTER_S)
+        self.num_reserved -= 1
+        self.queued_tokens += sequence.num_input_tokens
+        self.waiting.append(sequence)
+
+    def remove(self, sequence: Sequence) -> bool:
+        """Take a sequence out of the waiting room; False when it does not wait."""
+        if sequence.lane is not None or sequence not in self.waiting:
+            return False
+        self.waiting.remove(sequence)
+        self.queued_tokens -= sequence.num_input_tokens
+        return True
+
+    def may_take(self, lane: int) -> bool:
+        """Whether `lane` should take from the waiting room now: someone waits, and no other lane holds fewer."""
+        return bool(self.waiting) and self.loads[lane] <= min(self.loads)
+
+    def take_for_slots(self, lane: int, num_free: int, budget: int) -> list[Sequence]:
+        """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always)."""
+        taken: list[Sequence] = []
+        while num_free > len(taken) and self.may_take(lane):
+            budget -= self.waiting[0].bucket
+            if taken and budget < 0:
+                break
+            taken.append(self._admit(lane, self.waiting.popleft()))
+        return taken
+
+    def take_batch(self, lane: int, max_batch: int, budget: int) -> list[Sequence]:
+        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always)."""
+        if not self.waiting:
+            return []
+        bucket = self.waiting[0].bucket
+        limit = max(1, min(max_batch, budget // bucket))
+        taken = self._pick(lambda sequence: sequence.bucket == bucket, limit)
+        return [self._admit(lane, sequence) for sequence in taken]
+
+    def finished(self, lane: int) -> None:
+        """Count one sequence out of a lane."""
+        self.loads[lane] -= 1
+        assert self.loads[lane] >= 0, f"lane {lane} finished more than it took. This is a bug."
+
+    def _pick(self, wanted: Callable[[Sequence], bool], limit: int) -> list[Sequence]:
+        taken: list[Sequence] = []
+        kept: deque[Sequence] = deque()
+        for sequence in self.waiting:
+            (taken if len(taken) < limit and wanted(sequence) else kept).append(sequence)
+        self.waiting = kept
+        return taken
+
+    def _admit(self, lane: int, sequence: Sequence) -> Sequence:
+        self.queued_tokens -= sequence.num_input_tokens
+        self.loads[lane] += 1
+        sequence.lane = lane
+        return sequence
+
+    def __repr__(self) -> str:
+        return f"<Scheduler [{self.num_queued} waiting | lanes hold {self.loads}]>"

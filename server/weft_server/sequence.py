@@ -1,0 +1,144 @@
+"""The nouns that all rooms of the server share: a sequence, its decoding, its reply and why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class FinishReason(enum.Enum):
+    """Why an answer ended; the proto's FinishReason."""
+
+    STOP = "stop"
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw tokens, every default filled in; `top_k` 0 means all tokens."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How to produce text, every default filled in; `sampling` None means greedy."""
+
+    max_new_tokens: int
+    min_new_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    sampling: Sampling | None = None
+
+
+@dataclass(slots=True)
+class Times:
+    """Monotonic seconds at which a sequence passed each gate; 0 until it did."""
+
+    accepted: float = 0.0
+    admitted: float = 0.0
+    first_token: float = 0.0
+    finished: float = 0.0
+
+
+class Cancelled(Exception):
+    """The outcome of a sequence whose caller no longer waits."""
+
+
+Outcome = FinishReason | Exception
+
+
+class Reply:
+    """Where a sequence's answer arrives. Touched on the event loop only; lanes hand over a Delivery instead."""
+
+    def __init__(self) -> None:
+        self.token_ids: list[int] = []
+        self.log_probs: list[float] = []
+        self.probabilities: np.ndarray | None = None
+        self.outcome: Outcome | None = None
+        self._changed = asyncio.Event()
+
+    def put(self, token_ids: list[int], log_probs: list[float], outcome: Outcome | None) -> None:
+        """Append what a step brought; after an outcome nothing more is taken."""
+        if self.outcome is not None:
+            return
+        self.token_ids += token_ids
+        self.log_probs += log_probs
+        self.outcome = outcome
+        self._changed.set()
+
+    async def changed(self) -> None:
+        """Wait for anything new since the last call; tokens that came together are seen together."""
+        await self._changed.wait()
+        self._changed.clear()
+
+    async def done(self) -> FinishReason:
+        """Wait for the end; raises what the engine reported when that was an error."""
+        while self.outcome is None:
+            await self.changed()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request's live state. The servicer makes it; from `submit` on, only its engine writes to it."""
+
+    request_id: str
+    # What the graph takes: token ids [length] of a source or prompt, or pixel values [channels, height, width].
+    inputs: np.ndarray
+    # Tokens or patches of the input: what queue and prefill budgets count.
+    num_input_tokens: int
+    # None for classification.
+    decoding: Decoding | None
+    # A stream, or a request with stop strings, wants each step's tokens; others get theirs at the end.
+    wants_tokens: bool = False
+    # Monotonic seconds; the slot is freed within one step of it.
+    deadline: float = math.inf
+    reply: Reply = field(default_factory=Reply)
+    times: Times = field(default_factory=Times)
+    # Set by the engine.
+    lane: int | None = None
+    slot: int | None = None
+    num_output_tokens: int = 0
+
+    @property
+    def stage(self) -> str:
+        """Where it is on its way: queued, prefill or decode."""
+        if not self.times.admitted:
+            return "queued"
+        return "decode" if self.times.first_token else "prefill"
+
+    @property
+    def bucket(self) -> int:
+        """Padded input length. It depends on this input alone, so that padding never depends on the batch."""
+        return -(-self.num_input_tokens // 8) * 8
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What one step hands to one reply: new tokens (all of them, for an answer that does not stream) and the end."""
+
+    sequence: Sequence
+    token_ids: list[int]
+    log_probs: list[float]
+    outcome: Outcome | None
+
+
+class Usage(NamedTuple):
+    """What a lane holds, in slots and in cache entries (tokens)."""
+
+    slots_used: int
+    slots_total: int
+    kv_used: int
+    kv_total: int

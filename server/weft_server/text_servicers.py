@@ -1,0 +1,157 @@
+"""The three services that produce text: Translation, Caption, Generation. Each says only what is its own."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import (
+    caption_pb2,
+    caption_pb2_grpc,
+    common_pb2,
+    generation_pb2,
+    generation_pb2_grpc,
+    translation_pb2,
+    translation_pb2_grpc,
+)
+from weft_server.answers import alignment_proto, check_can_explain, completion_proto
+from weft_server.call import CALL
+from weft_server.completion import Completed, complete
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Sequence as Many
+
+    import numpy as np
+
+    from weft_server.model import Model
+    from weft_server.models import Models
+
+
+class TextService:
+    """What the three share: resolve the model, read the input, complete, explain."""
+
+    task: common_pb2.Task.ValueType
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+        """Check what is particular to the task; what reads the request's input later, in a worker thread."""
+        raise NotImplementedError
+
+    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
+        """The task's response."""
+        raise NotImplementedError
+
+    async def _events(self, request: Any, *, streams: bool) -> AsyncGenerator[Any]:
+        """TextDeltas as they come, if it streams, then the response."""
+        call = CALL.get()
+        call.name(request.request_id)
+        call.model = model = self._models.resolve(request.model, self.task)
+        explain = getattr(request, "explain", False)
+        check_can_explain(model, explain=explain)
+        read = self._reader(model, request)
+        async with aclosing(complete(call, model, read, request.decoding, streams=streams)) as events:
+            async for event in events:
+                if not isinstance(event, Completed):
+                    yield common_pb2.TextDelta(text=event)
+                    continue
+                alignment = await alignment_proto(model, event) if explain else None
+                completion = completion_proto(call, model, event, return_scores=request.return_scores)
+                yield self._final(completion, alignment)
+
+    async def _answer(self, request: Any) -> Any:
+        """The response of a unary call."""
+        async with aclosing(self._events(request, streams=False)) as events:
+            return await anext(events)
+
+    async def _stream(self, request: Any, response: Any) -> AsyncGenerator[Any]:
+        """The responses of a streaming call."""
+        async with aclosing(self._events(request, streams=True)) as events:
+            async for event in events:
+                is_delta = isinstance(event, common_pb2.TextDelta)
+                yield response(delta=event) if is_delta else response(final=event)
+
+
+class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceServicer):
+    """weft.v1.TranslationService."""
+
+    task = common_pb2.TASK_TRANSLATE
+
+    async def Translate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamTranslate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, translation_pb2.StreamTranslateResponse)
+
+    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
+        return translation_pb2.TranslateResponse(completion=completion, alignment=alignment)
+
+    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+        text = model.manifest.text
+        _check_language("source_language", request.source_language, text.source_languages)
+        _check_language("target_language", request.target_language, text.target_languages)
+        return _text_reader(model, request, "source")
+
+
+class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
+    """weft.v1.CaptionService."""
+
+    task = common_pb2.TASK_CAPTION
+
+    async def Caption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamCaption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, caption_pb2.StreamCaptionResponse)
+
+    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
+        return caption_pb2.CaptionResponse(completion=completion, alignment=alignment)
+
+    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+        if not request.HasField("image"):
+            raise InvalidRequest("image", "is required", "EMPTY_INPUT")
+        return lambda: model.reader.read_image(request.image)
+
+
+class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
+    """weft.v1.GenerationService."""
+
+    task = common_pb2.TASK_GENERATE
+
+    async def Generate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamGenerate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, generation_pb2.StreamGenerateResponse)
+
+    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
+        assert alignment is None
+        return generation_pb2.GenerateResponse(completion=completion)
+
+    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+        return _text_reader(model, request, "prompt")
+
+
+def _text_reader(model: Model, request: Any, oneof: str) -> Callable[[], np.ndarray]:
+    kind = request.WhichOneof(oneof)
+    if kind is None:
+        raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
+    if kind == "text":
+        return lambda: model.reader.read_text(request.text, "text")
+    return lambda: model.reader.read_ids(request.token_ids, "token_ids")
+
+
+def _check_language(field: str, asked: str, known: Many[str]) -> None:
+    if not asked and len(known) > 1:
+        raise InvalidRequest(field, f"is required: one of {', '.join(known)}")
+    if asked and asked not in known:
+        raise InvalidRequest(field, f"must be one of {', '.join(known)}, not {asked[:32]!r}")

@@ -1,0 +1,194 @@
+"""Laws of the engine, on a toy RNN: any arrivals give the same answers, everything ends once, slots come back."""
+
+import asyncio
+import random
+import time
+
+import numpy as np
+import pytest
+from toy import START, Toy
+
+from weft_server.decode_lane import DecodeLane
+from weft_server.engine import Engine
+from weft_server.errors import DeadlineExpired, Draining, Overloaded
+from weft_server.metrics import Metrics
+from weft_server.runner import DecodeRunner
+from weft_server.scheduler import Scheduler
+from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.session import Session
+from weft_server.slots import Slots
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The toy and its two sessions."""
+    toy = Toy(tmp_path_factory.mktemp("toy"))
+    toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
+    return toy
+
+
+class Running:
+    """An engine over the toy, started; stopped at the end of the block, with nothing left in it."""
+
+    def __init__(self, toy, num_slots=4, num_lanes=2, max_queued=1000):
+        self.metrics = Metrics().for_model("toy", 1, "translate")
+        self.slots = [Slots(num_slots, toy.manifest.text.max_new_tokens) for _ in range(num_lanes)]
+        self.runners = [DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots) for slots in self.slots]
+        lanes = [
+            DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
+            for slots, runner in zip(self.slots, self.runners, strict=True)
+        ]
+        scheduler = Scheduler(num_lanes, max_queued, 10_000)
+        self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, self.metrics, asyncio.get_running_loop())
+
+    async def __aenter__(self):
+        self.engine.start()
+        return self
+
+    async def __aexit__(self, *_):
+        await asyncio.to_thread(self.engine.stop)
+        for slots in self.slots:
+            slots.check_integrity()
+            assert slots.num_used == 0
+        stats = self.engine.stats()
+        assert (stats.queued, stats.running, stats.slots_used, stats.queued_tokens) == (0, 0, 0, 0)
+
+    def submit(self, source, decoding, **more):
+        """Submit as the servicer does."""
+        self.engine.reserve()
+        sequence = Sequence("r", np.array(source, np.int64), len(source), decoding, **more)
+        sequence.times.accepted = time.monotonic()
+        self.engine.submit(sequence)
+        return sequence
+
+
+def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
+    """200 requests in random order, of random lengths, some streaming: each gets what the plain recurrence gives."""
+
+    async def run():
+        rng = random.Random(3)
+        async with Running(toy) as running:
+            asked = []
+            for _ in range(200):
+                source, max_new = [rng.randrange(3, 50) for _ in range(rng.randrange(1, 16))], rng.randrange(1, 24)
+                sequence = running.submit(source, Decoding(max_new), wants_tokens=rng.random() < 0.3)
+                asked.append((source, max_new, sequence))
+                if rng.random() < 0.2:
+                    await asyncio.sleep(0.001)
+            for source, max_new, sequence in asked:
+                reason = await sequence.reply.done()
+                assert toy.greedy(source, max_new) == sequence.reply.token_ids
+                ended = sequence.reply.token_ids[-1] == 2
+                assert reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
+
+    asyncio.run(run())
+
+
+def test_scores_and_samples_are_bit_identical_alone_and_crowded(toy):
+    """Tokens and log-probabilities, greedy and sampled, do not depend on arrivals, lanes or slots."""
+
+    async def answers(num_slots, num_lanes, pause):
+        rng = random.Random(4)
+        found = []
+        async with Running(toy, num_slots, num_lanes) as running:
+            for index in range(60):
+                sampling = Sampling(rng.choice([0.6, 1.0, 1.7]), rng.choice([0, 4]), 0.9, index) if index % 3 else None
+                source = [rng.randrange(3, 50) for _ in range(5)]
+                sequence = running.submit(source, Decoding(20, 3, (), sampling))
+                found.append(sequence)
+                if pause:
+                    await sequence.reply.done()
+            for sequence in found:
+                await sequence.reply.done()
+        return [(sequence.reply.token_ids, sequence.reply.log_probs) for sequence in found]
+
+    async def run():
+        assert await answers(1, 1, pause=True) == await answers(16, 2, pause=False)
+
+    asyncio.run(run())
+
+
+def test_a_cancelled_sequence_frees_its_slot_within_a_step(toy):
+    """Waiting or running, it ends as cancelled, and those behind it run."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+            forever = Decoding(24, 24)
+            first, second, third = (running.submit([5], forever, wants_tokens=True) for _ in range(3))
+            await first.reply.changed()
+            running.engine.cancel(second)
+            running.engine.cancel(first)
+            for sequence in (first, second):
+                with pytest.raises(Cancelled):
+                    await sequence.reply.done()
+            assert await third.reply.done() is FinishReason.LENGTH
+            assert len(first.reply.token_ids) < 24
+            running.engine.cancel(third)  # over already: nothing happens
+
+    asyncio.run(run())
+
+
+def test_a_deadline_ends_a_running_sequence(toy):
+    """A row past its deadline is dropped at the end of the step."""
+
+    async def run():
+        async with Running(toy) as running:
+            sequence = running.submit([5], Decoding(24, 24), deadline=time.monotonic() - 1)
+            with pytest.raises(DeadlineExpired):
+                await sequence.reply.done()
+
+    asyncio.run(run())
+
+
+def test_a_full_waiting_room_refuses(toy):
+    """One request over the bound is refused and counted nowhere."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1, max_queued=2) as running:
+            running.engine.reserve()
+            running.engine.reserve()
+            with pytest.raises(Overloaded):
+                running.engine.reserve()
+            running.engine.release()
+            running.engine.release()
+
+    asyncio.run(run())
+
+
+def test_cancel_all_ends_everything_once(toy):
+    """Whoever waits or runs ends with the given outcome."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            sequences = [running.submit([5], Decoding(24, 24)) for _ in range(10)]
+            running.engine.cancel_all(Draining())
+            outcomes = []
+            for sequence in sequences:
+                try:
+                    outcomes.append(await sequence.reply.done())
+                except Draining:
+                    outcomes.append("drained")
+            assert "drained" in outcomes
+
+    asyncio.run(run())
+
+
+def test_a_failed_step_ends_its_sequences_and_the_lane_goes_on(toy, monkeypatch):
+    """A broken run is a bug to those who were in it and nothing to those who come after."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            runner, decode = running.runners[0], running.runners[0].decode
+
+            def broken(num_rows):
+                runner.decode = decode
+                raise RuntimeError("broken graph")
+
+            runner.decode = broken
+            with pytest.raises(RuntimeError, match="broken graph"):
+                await running.submit([5], Decoding(4)).reply.done()
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert toy.greedy([7], 4) == after.reply.token_ids
+
+    asyncio.run(run())

@@ -1,0 +1,160 @@
+"""Laws of the sampler: it draws from the exact distribution, and a row's draw is its own."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from weft_server.sampler import Candidates, Settings, sample, uniform
+
+NO_END = np.array([], np.int64)
+
+
+def candidates_of(logits, num_candidates):
+    """What a decoder would say of logits [n, vocab]: K best, normaliser, everything."""
+    ids = np.argsort(-logits, axis=1, kind="stable")[:, :num_candidates]
+    peak = logits.max(axis=1).astype(np.float64)
+    total = np.log(np.exp(logits - peak[:, None]).sum(axis=1)) + peak
+    return Candidates(np.take_along_axis(logits, ids, 1), ids.astype(np.int64), total.astype(np.float32), logits)
+
+
+def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_new=0):
+    """The same wishes for n rows, each with its own seed."""
+    return Settings(
+        temperature=np.full(n, float(temperature)),
+        top_k=np.full(n, top_k, np.int64),
+        top_p=np.full(n, float(top_p)),
+        seed=np.arange(n, dtype=np.uint64) if seed is None else np.full(n, seed, np.uint64),
+        step=np.full(n, step, np.int64),
+        min_new=np.full(n, min_new, np.int64),
+    )
+
+
+def exact_distribution(logits, temperature, top_k, top_p):
+    """softmax(logits / temperature), cut to top_k, then to the nucleus, renormalised: straight from the definition."""
+    scaled = np.exp((logits.astype(np.float64) - logits.max()) / temperature)
+    order = np.argsort(-scaled, kind="stable")
+    if top_k:
+        scaled[order[top_k:]] = 0
+    probabilities = scaled / scaled.sum()
+    reached = np.cumsum(probabilities[order])
+    keep = int((reached < top_p).sum()) + 1
+    probabilities[order[keep:]] = 0
+    return probabilities / probabilities.sum()
+
+
+@pytest.mark.parametrize("num_candidates", [8, 64])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [
+        (1, 0, 1),
+        (0.7, 0, 1),
+        (2.5, 0, 1),
+        (1, 5, 1),
+        (1, 40, 1),
+        (1, 0, 0.5),
+        (1, 0, 0.99),
+        (0.6, 30, 0.9),
+        (3, 0, 0.95),
+    ],
+)
+def test_draws_follow_the_exact_distribution(num_candidates, temperature, top_k, top_p):
+    """A chi-square test cannot tell the draws from the definition, also where the nucleus exceeds the candidates."""
+    n, vocab = 40_000, 100
+    logits = np.random.default_rng(5).normal(0, 1.5, vocab).astype(np.float32)
+
+    ids, _ = sample(
+        candidates_of(np.tile(logits, (n, 1)), num_candidates), settings_of(n, temperature, top_k, top_p), NO_END
+    )
+
+    expected = exact_distribution(logits, temperature, top_k, top_p) * n
+    counts = np.bincount(ids, minlength=vocab)
+    assert counts[expected == 0].sum() == 0
+    common = expected >= 5
+    observed = [*counts[common], counts[~common].sum()]
+    wanted = [*expected[common], expected[~common].sum()]
+    if wanted[-1] == 0:
+        observed, wanted = observed[:-1], wanted[:-1]
+    assert stats.chisquare(observed, wanted).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(("temperature", "top_k", "top_p"), [(1, 0, 1), (0.5, 0, 0.9), (2, 90, 0.97), (1.3, 12, 0.8)])
+def test_the_number_of_candidates_never_changes_a_draw(temperature, top_k, top_p):
+    """Candidates are a shortcut: 1, 8 or all of them lead to the same tokens."""
+    logits = np.random.default_rng(6).normal(0, 2, (2000, 100)).astype(np.float32)
+    settings = settings_of(2000, temperature, top_k, top_p)
+
+    draws = [sample(candidates_of(logits, k), settings, NO_END)[0] for k in (1, 8, 100)]
+
+    assert np.array_equal(draws[2], draws[0])
+    assert np.array_equal(draws[2], draws[1])
+
+
+def test_a_row_draws_the_same_alone_and_in_a_batch():
+    """Tokens and log-probabilities of a row are bit-identical whatever else is sampled with it."""
+    rng = np.random.default_rng(7)
+    logits = rng.normal(0, 2, (64, 100)).astype(np.float32)
+    settings = Settings(
+        temperature=rng.choice([0.0, 0.7, 1.0, 1.8], 64),
+        top_k=rng.choice([0, 3, 20], 64),
+        top_p=rng.choice([0.5, 0.95, 1.0], 64),
+        seed=rng.integers(0, 2**63, 64).astype(np.uint64),
+        step=rng.integers(0, 100, 64),
+        min_new=rng.choice([0, 200], 64),
+    )
+    together = sample(candidates_of(logits, 8), settings, np.array([3, 4]))
+
+    for row in range(64):
+        one = slice(row, row + 1)
+        alone = sample(
+            candidates_of(logits[one], 8),
+            Settings(*(getattr(settings, name)[one] for name in Settings.__dataclass_fields__)),
+            np.array([3, 4]),
+        )
+        assert (together[0][row], together[1][row]) == (alone[0][0], alone[1][0])
+
+
+def test_greedy_takes_the_lowest_id_of_the_best():
+    """Ties go to the lower id, and the log-probability is the logit less logsumexp."""
+    logits = np.array([[0, 5, 5, 1]], np.float32)
+
+    ids, log_probs = sample(candidates_of(logits, 2), settings_of(1, temperature=0), NO_END)
+
+    assert ids.tolist() == [1]
+    assert log_probs[0] == pytest.approx(5 - np.log(np.exp(logits.astype(float)).sum()), abs=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_no_end_token_comes_before_min_new_tokens(temperature):
+    """Banned tokens never come, and the others keep their proportions."""
+    n = 20_000
+    logits = np.tile(np.array([9, 1, 2, 8], np.float32), (n, 1))
+
+    ids, _ = sample(candidates_of(logits, 4), settings_of(n, temperature, min_new=1), np.array([0, 3]))
+
+    assert set(ids.tolist()) == ({1, 2} if temperature else {2})
+    if temperature:
+        expected = exact_distribution(np.array([1, 2], np.float32), 1, 0, 1) * n
+        assert stats.chisquare(np.bincount(ids, minlength=4)[1:3], expected).pvalue > 1e-4
+
+
+def test_a_tiny_nucleus_is_greedy():
+    """The nucleus always holds the most probable token."""
+    logits = np.random.default_rng(8).normal(0, 1, (500, 50)).astype(np.float32)
+
+    ids, _ = sample(candidates_of(logits, 8), settings_of(500, top_p=1e-6), NO_END)
+
+    assert np.array_equal(logits.argmax(axis=1), ids)
+
+
+def test_uniform_numbers_are_uniform_over_seeds_and_over_steps():
+    """Neither a run of seeds nor a run of steps shows against the uniform distribution, and the two do not repeat."""
+    seeds = np.arange(50_000, dtype=np.uint64)
+    steps = np.arange(1, 50_001)
+
+    by_seed = uniform(seeds, np.zeros(50_000, np.int64))
+    by_step = uniform(np.full(50_000, 42, np.uint64), steps)
+
+    assert stats.kstest(by_seed, "uniform").pvalue > 1e-4
+    assert stats.kstest(by_step, "uniform").pvalue > 1e-4
+    assert len(np.unique(np.concatenate([by_seed, by_step]))) == 100_000
+    assert np.all((by_step >= 0) & (by_step < 1))

@@ -1,0 +1,172 @@
+"""Laws of the scheduler: bounds hold, nobody is lost, lanes share fairly, batches share a padded length."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft_server.errors import Overloaded
+from weft_server.scheduler import Scheduler
+from weft_server.sequence import Sequence
+
+
+def make(length):
+    """A sequence of so many input tokens."""
+    return Sequence(f"of-{length}", np.zeros(length, np.int64), length, None)
+
+
+def enqueue(scheduler, *lengths):
+    """Let sequences of these lengths wait."""
+    made = [make(length) for length in lengths]
+    for sequence in made:
+        scheduler.reserve()
+        scheduler.enqueue(sequence)
+    return made
+
+
+def test_reserved_places_count_as_waiting():
+    """The waiting room refuses one request more than its bound, whether the others are tokenized yet or not."""
+    scheduler = Scheduler(1, max_queued_requests=2, max_queued_tokens=100)
+    enqueue(scheduler, 5)
+    scheduler.reserve()
+
+    with pytest.raises(Overloaded, match="2 requests are waiting") as refused:
+        scheduler.reserve()
+
+    assert refused.value.reason == "QUEUE_FULL"
+    scheduler.release()
+    scheduler.reserve()
+
+
+def test_waiting_tokens_are_bounded_but_one_request_always_may_wait():
+    """A request over the token bound is refused unless nobody waits; its place stays reserved."""
+    scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=10)
+    enqueue(scheduler, 50)
+    scheduler.reserve()
+
+    with pytest.raises(Overloaded) as refused:
+        scheduler.enqueue(make(1))
+
+    assert refused.value.reason == "TOKEN_BUDGET"
+    assert scheduler.num_reserved == 1
+
+
+def test_slots_are_given_in_order_of_arrival_within_the_budget():
+    """First come, first served; the first is admitted whatever it costs."""
+    scheduler = Scheduler(1, 9, 1000)
+    waiting = enqueue(scheduler, 40, 8, 8, 8)
+
+    assert scheduler.take_for_slots(0, 4, 16) == waiting[:1]
+    assert scheduler.take_for_slots(0, 4, 16) == waiting[1:3]
+    assert scheduler.take_for_slots(0, 0, 16) == []
+    assert scheduler.take_for_slots(0, 1, 16) == waiting[3:]
+
+
+def test_a_lane_that_holds_more_than_another_takes_nothing():
+    """Two lanes that ask in turn hold the same number, give or take one."""
+    scheduler = Scheduler(2, 99, 1000)
+    enqueue(scheduler, *[8] * 10)
+
+    first = scheduler.take_for_slots(0, 8, 1000)
+    second = scheduler.take_for_slots(1, 8, 1000)
+
+    assert (len(first), len(second)) == (1, 2)
+    assert len(scheduler.take_for_slots(0, 8, 1000)) == 2
+    assert abs(scheduler.loads[0] - scheduler.loads[1]) <= 1
+
+
+def test_a_batch_shares_the_padded_length_of_the_oldest():
+    """Later sequences of that length join, others keep their place."""
+    scheduler = Scheduler(1, 99, 1000)
+    a, b, c, d = enqueue(scheduler, 9, 20, 16, 11)
+
+    assert scheduler.take_batch(0, 64, 1000) == [a, c, d]
+    assert scheduler.take_batch(0, 64, 1000) == [b]
+
+
+def test_a_batch_keeps_to_its_bounds():
+    """Neither more requests nor more padded tokens than allowed, but always one."""
+    scheduler = Scheduler(1, 99, 1000)
+    enqueue(scheduler, *[10] * 5)
+
+    assert len(scheduler.take_batch(0, 64, 48)) == 3
+    assert len(scheduler.take_batch(0, 1, 48)) == 1
+    assert len(scheduler.take_batch(0, 64, 1)) == 1
+
+
+@dataclass
+class Books:
+    """What went in and what came out."""
+
+    waiting: list
+    held: list
+
+
+actions = st.lists(
+    st.one_of(
+        st.tuples(st.just("enqueue"), st.integers(1, 60)),
+        st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 5), st.integers(1, 200)),
+        st.tuples(st.just("batch"), st.integers(0, 2), st.integers(1, 5), st.integers(1, 200)),
+        st.tuples(st.just("remove"), st.integers(0, 9)),
+        st.tuples(st.just("finish"), st.integers(0, 9)),
+    ),
+    max_size=60,
+)
+
+
+@given(actions)
+def test_nobody_is_lost_or_taken_twice(steps):
+    """After any history, waiting and held are exactly who came in less who went out, and the counters agree."""
+    scheduler, books = Scheduler(3, 8, 150), Books([], [])
+    for kind, *arguments in steps:
+        if kind == "enqueue":
+            sequence = make(arguments[0])
+            try:
+                scheduler.reserve()
+            except Overloaded:
+                continue
+            try:
+                scheduler.enqueue(sequence)
+                books.waiting.append(sequence)
+            except Overloaded:
+                scheduler.release()
+        elif kind in ("take", "batch"):
+            take = scheduler.take_for_slots if kind == "take" else scheduler.take_batch
+            for sequence in take(*arguments):
+                books.waiting.remove(sequence)
+                books.held.append(sequence)
+        elif kind == "remove" and books.waiting:
+            assert scheduler.remove(books.waiting.pop(arguments[0] % len(books.waiting)))
+        elif kind == "finish" and books.held:
+            sequence = books.held.pop(arguments[0] % len(books.held))
+            assert not scheduler.remove(sequence)
+            scheduler.finished(sequence.lane)
+
+    assert books.waiting == list(scheduler.waiting)
+    assert len(books.held) == sum(scheduler.loads)
+    assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
+    assert scheduler.num_reserved == 0
+    assert scheduler.num_queued <= 8
+
+
+def test_padding_depends_on_the_sequence_alone():
+    """The bucket is the next multiple of eight."""
+    assert [8, 8, 16, 64] == [make(length).bucket for length in (1, 8, 9, 64)]
+
+
+def test_a_reply_takes_nothing_after_its_end():
+    """An outcome is final: later tokens and outcomes are dropped."""
+
+    async def run():
+        sequence = make(1)
+        sequence.reply.put([1], [0.0], None)
+        sequence.reply.put([2], [0.0], ValueError("first"))
+        sequence.reply.put([3], [0.0], ValueError("second"))
+        with pytest.raises(ValueError, match="first"):
+            await sequence.reply.done()
+        assert sequence.reply.token_ids == [1, 2]
+
+    asyncio.run(run())

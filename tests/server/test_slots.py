@@ -1,0 +1,62 @@
+"""Laws of the slots: running rows stay a prefix, and a moved row takes everything along."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.slots import Slots
+
+
+def make(name, sampling=None):
+    """A sequence with a decoding that names it."""
+    return Sequence(name, np.zeros(3, np.int64), 3, Decoding(7, 2, (), sampling))
+
+
+def test_a_placed_row_starts_afresh():
+    """Nothing of the slot's last tenant shows."""
+    slots = Slots(2, 8)
+    slots.past_lengths[:], slots.num_new[:], slots.temperature[:] = 5, 5, 5
+
+    slots.place(0, make("a", Sampling(0.5, 3, 0.9, 11)))
+    slots.place(1, make("b"))
+
+    assert slots.past_lengths.tolist() == slots.num_new.tolist() == [0, 0]
+    assert slots.temperature.tolist() == [0.5, 0]
+    assert (slots.max_new.tolist(), slots.min_new.tolist(), slots.top_k.tolist()) == ([7, 7], [2, 2], [3, 0])
+    assert slots.seed.tolist() == [11, 0]
+
+
+def test_a_held_slot_is_not_given_twice():
+    """A broken invariant is loud."""
+    slots = Slots(2, 8)
+    slots.place(0, make("a"))
+
+    with pytest.raises(AssertionError, match="This is a bug"):
+        slots.place(0, make("b"))
+
+
+@given(st.lists(st.integers(0, 9), max_size=40))
+def test_rows_keep_their_numbers_through_any_moves(ends):
+    """Fill, end rows in any order as a lane does, refill: every row still has its own numbers, and rows are a prefix."""
+    slots, made = Slots(4, 8), 0
+    for end in ends:
+        while slots.num_running < 4:
+            sequence = make(f"{made}")
+            slots.place(slots.num_running, sequence)
+            slots.output_ids[slots.num_running, :] = made
+            slots.past_lengths[slots.num_running] = made
+            slots.num_running += 1
+            made += 1
+        hole, last = end % 4, slots.num_running - 1
+        slots.clear(hole)
+        if hole != last:
+            slots.move(last, hole)
+        slots.num_running -= 1
+        slots.check_integrity()
+
+        for slot in range(slots.num_running):
+            mark = int(slots.sequences[slot].request_id)
+            assert slots.output_ids[slot].tolist() == [mark] * 8
+            assert slots.past_lengths[slot] == mark

@@ -1,0 +1,144 @@
+"""A decoder small enough to recompute by hand: an RNN whose state is a `recurrent` tensor, h' = tanh(E[id] + W h)."""
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+VOCAB, WIDTH, MAX_TOTAL, START, END = 50, 8, 24, 1, 2
+FLOAT, INT32, INT64 = bundle_pb2.DATA_TYPE_FLOAT32, bundle_pb2.DATA_TYPE_INT32, bundle_pb2.DATA_TYPE_INT64
+_ONNX = {FLOAT: TensorProto.FLOAT, INT32: TensorProto.INT32, INT64: TensorProto.INT64}
+NUM_CANDIDATES = 8
+
+
+class Toy:
+    """The toy's weights, its graph as a file, its manifest, and its definition in numpy."""
+
+    def __init__(self, directory, seed=0):
+        rng = np.random.default_rng(seed)
+        self.embedding = rng.normal(0, 1, (VOCAB, WIDTH)).astype(np.float32)
+        self.recurrence = rng.normal(0, 0.6, (WIDTH, WIDTH)).astype(np.float32)
+        self.head = rng.normal(0, 1.5, (WIDTH, VOCAB)).astype(np.float32)
+        # The encoder's part: a source starts the state at the mean of its embeddings.
+        self.path, self.encoder_path = directory / "decoder.onnx", directory / "encoder.onnx"
+        self.inputs = [
+            ("input_ids", INT64, ["batch", "seq"]),
+            ("past_lengths", INT32, ["batch"]),
+            ("lengths", INT32, ["batch"]),
+            ("total_length", INT32, ["1"]),
+            ("past_state", FLOAT, ["batch", str(WIDTH)]),
+        ]
+        self.outputs = [
+            ("topk_logits", FLOAT, ["batch", str(NUM_CANDIDATES)]),
+            ("topk_ids", INT64, ["batch", str(NUM_CANDIDATES)]),
+            ("logsumexp", FLOAT, ["batch"]),
+            ("logits", FLOAT, ["batch", str(VOCAB)]),
+            ("present_state", FLOAT, ["batch", str(WIDTH)]),
+        ]
+        self._save(self.path, self._decoder_nodes(), self.inputs, self.outputs)
+        self.encoder_inputs = [("input_ids", INT64, ["batch", "seq"]), ("lengths", INT32, ["batch"])]
+        self.encoder_outputs = [("first_state", FLOAT, ["batch", str(WIDTH)])]
+        self._save(self.encoder_path, self._encoder_nodes(), self.encoder_inputs, self.encoder_outputs)
+        self.manifest = self._manifest()
+
+    def next_state(self, state, token_id):
+        """One step of the definition."""
+        return np.tanh(self.embedding[token_id] + state @ self.recurrence)
+
+    def greedy(self, source, max_new):
+        """The answer to a source by the definition, without slots, batches or graphs."""
+        state, token_id, answer = np.tanh(self.embedding[source[0]]), START, []
+        while len(answer) < max_new:
+            state = self.next_state(state, token_id)
+            token_id = int(np.argmax(state @ self.head))
+            answer.append(token_id)
+            if token_id == END:
+                break
+        return answer
+
+    def _decoder_nodes(self):
+        return [
+            helper.make_node("Squeeze", ["input_ids", "axis"], ["ids"]),
+            helper.make_node("Gather", ["embedding", "ids"], ["x"]),
+            helper.make_node("MatMul", ["past_state", "recurrence"], ["h"]),
+            helper.make_node("Add", ["x", "h"], ["sum"]),
+            helper.make_node("Tanh", ["sum"], ["present_state"]),
+            helper.make_node("MatMul", ["present_state", "head"], ["logits"]),
+            helper.make_node("TopK", ["logits", "k"], ["topk_logits", "topk_ids"]),
+            helper.make_node("ReduceLogSumExp", ["logits", "axis"], ["logsumexp"], keepdims=0),
+        ]
+
+    def _encoder_nodes(self):
+        return [
+            helper.make_node("Gather", ["input_ids", "first"], ["ids"], axis=1),
+            helper.make_node("Gather", ["embedding", "ids"], ["x"]),
+            helper.make_node("Tanh", ["x"], ["first_state"]),
+        ]
+
+    def _save(self, path, nodes, inputs, outputs):
+        constants = {
+            "embedding": self.embedding,
+            "recurrence": self.recurrence,
+            "head": self.head,
+            "axis": np.array([1]),
+            "first": np.array(0),
+            "k": np.array([NUM_CANDIDATES]),
+        }
+        used = {name for node in nodes for name in node.input}
+        graph = helper.make_graph(
+            nodes,
+            "toy",
+            [_value(*port) for port in inputs],
+            [_value(*port) for port in outputs],
+            [numpy_helper.from_array(array, name) for name, array in constants.items() if name in used],
+        )
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), str(path))
+
+    def _manifest(self):
+        return bundle_pb2.BundleManifest(
+            format_version=1,
+            task=common_pb2.TASK_TRANSLATE,
+            precision=bundle_pb2.PRECISION_FP32,
+            graphs=[
+                bundle_pb2.Graph(
+                    role=bundle_pb2.GRAPH_ROLE_ENCODER,
+                    path="encoder.onnx",
+                    inputs=_ports(self.encoder_inputs),
+                    outputs=_ports(self.encoder_outputs),
+                ),
+                bundle_pb2.Graph(
+                    role=bundle_pb2.GRAPH_ROLE_DECODER,
+                    path="decoder.onnx",
+                    inputs=_ports(self.inputs),
+                    outputs=_ports(self.outputs),
+                ),
+            ],
+            states=[
+                bundle_pb2.StateTensor(
+                    kind=bundle_pb2.STATE_KIND_RECURRENT,
+                    past="past_state",
+                    present="present_state",
+                    data_type=FLOAT,
+                    shape=[WIDTH],
+                    encoder_output="first_state",
+                )
+            ],
+            text=bundle_pb2.TextSpec(
+                source_vocab_size=VOCAB,
+                target_vocab_size=VOCAB,
+                start_id=START,
+                end_ids=[END],
+                max_source_tokens=16,
+                max_total_tokens=MAX_TOTAL,
+                max_new_tokens=MAX_TOTAL,
+            ),
+        )
+
+
+def _value(name, kind, shape):
+    return helper.make_tensor_value_info(name, _ONNX[kind], [int(d) if d.isdigit() else d for d in shape])
+
+
+def _ports(ports):
+    return [bundle_pb2.Port(name=name, data_type=kind, shape=shape) for name, kind, shape in ports]
