@@ -18,7 +18,8 @@ class PositionedEmbedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, d_model)
         nn.init.normal_(self.tokens.weight, std=d_model**-0.5)
-        self.register_buffer("positions", sinusoidal_table(max_tokens, d_model), persistent=False)
+        # A batch is padded to a multiple of 8, which may lie beyond max_tokens.
+        self.register_buffer("positions", sinusoidal_table(-(-max_tokens // 8) * 8, d_model), persistent=False)
         self.scale = math.sqrt(d_model)
 
     def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:

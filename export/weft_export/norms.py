@@ -15,5 +15,6 @@ class RmsNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_model] to the same shape."""
         wide = x.float()
-        scale = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
-        return (wide * scale).to(x.dtype) * self.gain
+        # Divided by the root, not multiplied by its inverse: this shape of the formula is what ONNX Runtime fuses.
+        root = torch.sqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
+        return (wide / root).to(x.dtype) * self.gain

@@ -1,0 +1,73 @@
+"""Writes a bundle: the manifest of bundle.proto beside the files it lists."""
+
+import hashlib
+import importlib.metadata
+from pathlib import Path
+
+import onnx
+import torch
+from google.protobuf import json_format
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.graphs import Graph, states_of
+from weft_export.onnx_graph import OPSET, read_ports
+from weft_proto.v1 import bundle_pb2
+
+MANIFEST_FILE = "bundle.json"
+FORMAT_VERSION = 1
+
+
+def write_manifest(
+    directory: Path,
+    checkpoint: Checkpoint,
+    graphs: list[Graph],
+    precision: bundle_pb2.Precision.ValueType,
+    *,
+    golden: bundle_pb2.Golden,
+    parity: bundle_pb2.Parity,
+    provenance: bundle_pb2.Provenance,
+) -> bundle_pb2.BundleManifest:
+    """Describe everything that lies in a directory and write bundle.json into it."""
+    manifest = bundle_pb2.BundleManifest(
+        format_version=FORMAT_VERSION,
+        task=checkpoint.task,
+        family=checkpoint.family,
+        description=checkpoint.description,
+        precision=precision,
+        files=[_describe(path) for path in sorted(directory.iterdir())],
+        graphs=[read_ports(directory / graph.file_name, graph.role) for graph in graphs],
+        states=states_of(checkpoint.model, precision),
+        text=checkpoint.text,
+        image=checkpoint.image,
+        labels=checkpoint.labels,
+        golden=golden,
+        parity=parity,
+        provenance=provenance,
+    )
+    if checkpoint.max_new_tokens is not None:
+        manifest.decoding.max_new_tokens = checkpoint.max_new_tokens
+    text = json_format.MessageToJson(manifest, indent=2, ensure_ascii=False)
+    (directory / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+    return manifest
+
+
+def provenance_of(checkpoint: Checkpoint, weights: Path, onnxruntime_version: str) -> bundle_pb2.Provenance:
+    """Say what made a bundle from the weights file of a checkpoint."""
+    return bundle_pb2.Provenance(
+        weft_version=importlib.metadata.version("weft"),
+        torch_version=str(torch.__version__),
+        onnx_version=onnx.__version__,
+        onnxruntime_version=onnxruntime_version,
+        opset=OPSET,
+        checkpoint_sha256=_sha256(weights),
+        num_parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+    )
+
+
+def _describe(path: Path) -> bundle_pb2.BundleFile:
+    return bundle_pb2.BundleFile(path=path.name, sha256=_sha256(path), size_bytes=path.stat().st_size)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,103 @@
+"""From a checkpoint to a bundle: load, trace, check parity, write; a bundle that fails is never seen."""
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft_export.bundle import provenance_of, write_manifest
+from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
+from weft_export.errors import ExportError
+from weft_export.golden import golden_of
+from weft_export.graphs import graphs_of
+from weft_export.onnx_graph import write_graph
+from weft_export.parity import check_parity, runtime_version
+from weft_proto.v1 import bundle_pb2
+
+PRECISIONS = {"fp32": bundle_pb2.PRECISION_FP32, "fp16": bundle_pb2.PRECISION_FP16}
+
+OnStage = Callable[[str, int, int], None]
+"""Called with the name of the stage that begins, how many are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an export made."""
+
+    bundle: Path
+    manifest: bundle_pb2.BundleManifest
+    size_bytes: int
+    seconds: float
+
+
+def export_checkpoint(
+    checkpoint_dir: Path,
+    bundle_dir: Path,
+    precision: str = "fp32",
+    *,
+    force: bool = False,
+    on_stage: OnStage = lambda *_: None,
+) -> Report:
+    """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
+
+    The bundle is made beside its place and moved there once it has passed; on failure nothing is left behind.
+
+    Raises:
+        ExportError: the checkpoint is broken (CheckpointError), torch and ONNX Runtime disagree (ParityError), the
+            bundle's path is not of that form, or it exists and force is not set.
+    """
+    started = time.monotonic()
+    _check_path(bundle_dir)
+    if bundle_dir.exists() and not force:
+        raise ExportError(f"{bundle_dir} exists already; --force replaces it")
+    home = next(path for path in bundle_dir.absolute().parents if path.is_dir())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
+            work = Path(scratch) / "bundle"
+            work.mkdir()
+            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], on_stage)
+            size_bytes = sum(path.stat().st_size for path in work.iterdir())
+            _put(work, bundle_dir, Path(scratch) / "replaced")
+    except OSError as error:
+        raise ExportError(f"cannot write {bundle_dir}: {error}") from error
+    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
+
+
+def _build(
+    checkpoint_dir: Path, work: Path, precision: bundle_pb2.Precision.ValueType, on_stage: OnStage
+) -> bundle_pb2.BundleManifest:
+    on_stage("loading the checkpoint", 0, 1)
+    checkpoint: Checkpoint = load_checkpoint(checkpoint_dir)
+    version = runtime_version()
+    golden = golden_of(checkpoint, precision)
+    graphs = graphs_of(checkpoint, precision)
+    num_stages = len(graphs) + 3
+    for index, graph in enumerate(graphs):
+        on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
+        write_graph(graph, work)
+    on_stage("checking parity", num_stages - 2, num_stages)
+    parity = check_parity(checkpoint, work, precision)
+    on_stage("writing the bundle", num_stages - 1, num_stages)
+    for name, content in checkpoint.files.items():
+        (work / name).write_bytes(content)
+    provenance = provenance_of(checkpoint, checkpoint_dir / WEIGHTS_FILE, version)
+    manifest = write_manifest(work, checkpoint, graphs, precision, golden=golden, parity=parity, provenance=provenance)
+    on_stage("done", num_stages, num_stages)
+    return manifest
+
+
+def _check_path(bundle_dir: Path) -> None:
+    name, version = bundle_dir.absolute().parts[-2:]
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}", name) or not re.fullmatch(r"[1-9][0-9]*", version):
+        message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and a whole number"
+        raise ExportError(f"{bundle_dir}: {message}")
+
+
+def _put(work: Path, bundle_dir: Path, replaced: Path) -> None:
+    bundle_dir.parent.mkdir(parents=True, exist_ok=True)
+    if bundle_dir.exists():
+        shutil.move(bundle_dir, replaced)
+    work.rename(bundle_dir)

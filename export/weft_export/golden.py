@@ -1,0 +1,78 @@
+"""The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
+
+import io
+
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.pixels import to_pixel_values
+from weft_export.specs import CLASSIFIES
+from weft_proto.v1 import bundle_pb2
+
+# A golden token must win by this much in its logit, so that another processor's rounding picks it too.
+MIN_MARGIN = {bundle_pb2.PRECISION_FP32: 1e-2, bundle_pb2.PRECISION_FP16: 2e-1}
+
+
+def golden_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.Golden:
+    """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
+
+    Raises:
+        ExportError: not even the first token is a clear one.
+    """
+    golden = bundle_pb2.Golden()
+    golden.CopyFrom(checkpoint.golden)
+    source = _source(checkpoint)
+    with torch.inference_mode():
+        if checkpoint.task in CLASSIFIES:
+            golden.probabilities.extend(checkpoint.model(*source).softmax(dim=-1)[0].tolist())
+            return golden
+        tokens = _greedy(checkpoint, source, MIN_MARGIN[precision])
+    if not tokens:
+        raise ExportError("the golden request has no clear first token; choose another one in config.json")
+    golden.token_ids.extend(tokens)
+    return golden
+
+
+def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:
+    """Return logits [seq, vocab] after each of the tokens, start or prompt included, computed from scratch."""
+    target = torch.tensor([tokens])
+    if isinstance(model, SequenceToSequence):
+        return model.decode(target, *source)[0]
+    logits: Tensor = model(target)
+    return logits[0]
+
+
+def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: float) -> list[int]:
+    text, max_new_tokens = checkpoint.text, checkpoint.max_new_tokens
+    assert text is not None
+    assert max_new_tokens is not None
+    if text.HasField("start_id"):
+        tokens, source_in = [text.start_id], source
+    else:
+        tokens, source_in = source[0][0].tolist(), ()
+    num_given = len(tokens)
+    max_new_tokens = min(max_new_tokens, text.max_total_tokens - (0 if text.HasField("start_id") else num_given))
+    while len(tokens) - num_given < max_new_tokens and tokens[-1] not in text.end_ids:
+        best = next_logits(checkpoint.model, source_in, tokens)[-1].topk(2)
+        if float(best.values[0] - best.values[1]) < min_margin:
+            break
+        tokens.append(int(best.indices[0]))
+    return tokens[num_given:]
+
+
+def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
+    if checkpoint.image is not None:
+        with Image.open(io.BytesIO(checkpoint.files[checkpoint.golden.image_path])) as image:
+            return (torch.from_numpy(to_pixel_values(image, checkpoint.image))[None],)
+    assert checkpoint.text is not None
+    tokenizer = Tokenizer.from_buffer(checkpoint.files[checkpoint.text.source_tokenizer])
+    ids = tokenizer.encode(checkpoint.golden.text).ids
+    limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
+    if not 1 <= len(ids) <= limit:
+        raise CheckpointError(f"the golden text has {len(ids)} tokens; it must have between 1 and {limit}")
+    return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)

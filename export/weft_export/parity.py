@@ -1,0 +1,120 @@
+"""Torch against ONNX Runtime on random requests: every output and state, prefill and each step, and the greedy tokens.
+
+The reference is torch in float32 whatever the bundle's precision. Requests are admitted one step
+apart into neighbouring slots, so that decode batches grow and are ragged.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.decode_parity import Array, DecodeParity, Memories
+from weft_export.errors import ExportError
+from weft_export.gauge import Gauge
+from weft_export.graphs import Graph, graphs_of, states_of
+from weft_export.random_requests import RandomRequest, random_requests
+from weft_export.specs import CLASSIFIES, EXPLAINS
+from weft_proto.v1 import bundle_pb2
+
+# The fp16 figure is for logits of trained models, whose size is some tens.
+TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-4, bundle_pb2.PRECISION_FP16: 1e-1}
+
+
+def check_parity(
+    checkpoint: Checkpoint, directory: Path, precision: bundle_pb2.Precision.ValueType
+) -> bundle_pb2.Parity:
+    """Compare the graphs in a directory with a checkpoint's modules.
+
+    Raises:
+        ParityError: an output or a state differs by more than TOLERANCE, or a greedy token differs.
+        ExportError: onnxruntime is not installed.
+    """
+    runtime = _runtime()
+    graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)}
+    sessions = {role: _session(runtime, directory / graph.file_name) for role, graph in graphs.items()}
+    gauge = Gauge(TOLERANCE[precision])
+    requests = random_requests(checkpoint)
+    num_steps = 0
+    with torch.inference_mode():
+        if checkpoint.task in CLASSIFIES:
+            role = bundle_pb2.GRAPH_ROLE_CLASSIFIER
+            _check_classifier(gauge, graphs[role], sessions[role], requests)
+        else:
+            role = bundle_pb2.GRAPH_ROLE_ENCODER
+            memories = _check_encoder(gauge, graphs[role], sessions[role], requests) if role in graphs else []
+            role = bundle_pb2.GRAPH_ROLE_DECODER
+            states = states_of(checkpoint.model, precision)
+            run = DecodeParity(gauge, graphs[role].module, runtime, sessions[role], states, requests)
+            num_steps = run.check(memories)
+            run.check_greedy(checkpoint.model)
+        if checkpoint.task in EXPLAINS:
+            role = bundle_pb2.GRAPH_ROLE_EXPLAIN
+            _check_explain(gauge, graphs[role], sessions[role], requests)
+    return bundle_pb2.Parity(
+        max_abs_error=gauge.worst, tolerance=gauge.tolerance, num_steps=num_steps, num_requests=len(requests)
+    )
+
+
+def runtime_version() -> str:
+    """Return the version of the onnxruntime that parity runs with."""
+    return str(_runtime().__version__)
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
+    except ImportError as error:
+        raise ExportError(
+            "onnxruntime is not installed: pip install 'weft[server,export]' (or [gpu,export])"
+        ) from error
+    return onnxruntime
+
+
+def _session(runtime: Any, path: Path) -> Any:
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
+    (outputs,) = _run_padded(graph, session, requests)
+    for row, request in enumerate(requests):
+        gauge.compare(f"{graph.file_name} output probabilities", graph.module(*request.source), outputs[row : row + 1])
+
+
+def _check_encoder(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> Memories:
+    outputs = _run_padded(graph, session, requests)
+    memories: Memories = []
+    for row, request in enumerate(requests):
+        expected = graph.module(*request.source)
+        actual = [output[row : row + 1, :, : request.memory_length] for output in outputs]
+        for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
+            gauge.compare(f"{graph.file_name} output {name}", tensor, array)
+        memories.append((expected, actual))
+    return memories
+
+
+def _check_explain(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
+    for request in requests:
+        inputs = (*request.source, torch.tensor([request.tokens[:-1]]))
+        feeds = {port.name: value.numpy() for port, value in zip(graph.inputs, inputs, strict=True)}
+        (weights,) = session.run(None, feeds)
+        gauge.compare(f"{graph.file_name} output weights", graph.module(*inputs), weights)
+
+
+def _run_padded(graph: Graph, session: Any, requests: list[RandomRequest]) -> list[Array]:
+    """Run all requests as one batch, right-padded to a multiple of 8 as a server pads."""
+    feeds = {}
+    for index, port in enumerate(graph.inputs):
+        rows = [request.source[index] for request in requests]
+        if port.name == "input_ids":
+            width = -(-max(row.shape[1] for row in rows) // 8) * 8
+            rows = [nn.functional.pad(row, (0, width - row.shape[1])) for row in rows]
+        feeds[port.name] = torch.cat(rows).numpy()
+    outputs: list[Array] = session.run(None, feeds)
+    return outputs

@@ -1,0 +1,94 @@
+"""What an export writes."""
+
+import hashlib
+
+import onnx
+import pytest
+from google.protobuf import json_format
+from tiny import CHECKPOINTS
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+WRITERS = ("tiny-translate", "tiny-caption", "tiny-generate")
+
+
+def read_manifest(bundle):
+    return json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+
+
+@pytest.fixture(params=CHECKPOINTS)
+def bundle(request, tiny_repository):
+    return tiny_repository / request.param / "1"
+
+
+def test_manifest_lists_every_file_with_its_digest(bundle):
+    """Every file but bundle.json is listed with its size and SHA-256, and nothing else is."""
+    files = {file.path: (file.size_bytes, file.sha256) for file in read_manifest(bundle).files}
+
+    actual = {
+        path.name: (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
+        for path in bundle.iterdir()
+        if path.name != "bundle.json"
+    }
+    assert files == actual
+
+
+def test_ports_are_those_of_the_graphs(bundle):
+    """Each graph's ports stand in the manifest in order, with the role's names."""
+    for graph in read_manifest(bundle).graphs:
+        model = onnx.load(bundle / graph.path, load_external_data=False)
+
+        assert [port.name for port in graph.inputs] == [value.name for value in model.graph.input]
+        assert [port.name for port in graph.outputs] == [value.name for value in model.graph.output]
+
+
+def test_weights_are_external(bundle):
+    """A graph's tensors lie in <graph>.onnx.data beside it, so the graph itself is small."""
+    for graph in read_manifest(bundle).graphs:
+        model = onnx.load(bundle / graph.path, load_external_data=False)
+        places = {entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"}
+
+        assert places == {f"{graph.path}.data"}
+        assert (bundle / graph.path).stat().st_size < 50_000
+
+
+def test_graphs_carry_no_trace_of_the_machine(bundle):
+    """No path of the exporting machine stands in a graph."""
+    for path in bundle.glob("*.onnx"):
+        assert b".py" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_decoder_takes_its_states_in_order(tiny_repository, name):
+    """The states' past and present ports are the last inputs and outputs, in the states' order and shape."""
+    manifest = read_manifest(tiny_repository / name / "1")
+    decoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    states = manifest.states
+
+    assert [port.name for port in decoder.inputs][-len(states) :] == [state.past for state in states]
+    assert [port.name for port in decoder.outputs][-len(states) :] == [state.present for state in states]
+    for port, state in zip(decoder.inputs[-len(states) :], states, strict=True):
+        assert list(port.shape) == ["batch", *map(str, state.shape)]
+        assert port.data_type == state.data_type
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption"])
+def test_memory_comes_from_the_encoder(tiny_repository, name):
+    """Every memory state names an output of the encoder."""
+    manifest = read_manifest(tiny_repository / name / "1")
+    encoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_ENCODER)
+
+    memories = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_MEMORY]
+    assert [state.encoder_output for state in memories] == [port.name for port in encoder.outputs]
+
+
+def test_parity_and_golden_are_recorded(bundle):
+    """A bundle says how near it is to torch and which answer a server must reproduce."""
+    manifest = read_manifest(bundle)
+
+    assert 0 < manifest.parity.max_abs_error <= manifest.parity.tolerance == pytest.approx(1e-4)
+    classifies = manifest.task in (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
+    assert len(manifest.golden.probabilities) == len(manifest.labels)
+    assert (len(manifest.golden.token_ids) > 0) is not classifies
+    assert (manifest.parity.num_steps > 0) is not classifies
+    assert manifest.provenance.num_parameters > 0
