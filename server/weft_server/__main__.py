@@ -46,9 +46,8 @@ def _flags() -> inspect.Signature:
     for name, field in ServerConfig.model_fields.items():
         default = "" if field.is_required() else f" [default: {field.default}]"
         help_text = f"{field.description}{default} [env: {env_name(name)}]"
-        kind = bool if field.annotation is bool else str
         option = typer.Option(flag_name(name), help=help_text, show_default=False)
-        annotation = Annotated[kind | None, option]
+        annotation = Annotated[bool | None, option] if field.annotation is bool else Annotated[str | None, option]
         parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
     return inspect.Signature(parameters)
 

@@ -99,7 +99,7 @@ def _tail_bounds(
     """Bounds on the weight exp(gap / temperature) summed over the tokens beyond the candidates that top_k keeps.
 
     Each such token lies below the last candidate, so it weighs at most what that one does. And for a temperature up to
-    1 its share relative to the last candidate only shrinks: the tail at temperature 1, which logsumexp gives, bounds it.
+    1 its share relative to the last candidate only shrinks: the tail at temperature 1, known from logsumexp, bounds it.
     """
     num_beyond = np.maximum(top_k - gap.shape[1], 0)
     last = gap[:, -1]

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 import pytest
-from toy import START, Toy
 
+from toy import START, Toy
 from weft_server.decode_lane import DecodeLane
 from weft_server.engine import Engine
 from weft_server.errors import DeadlineExpired, Draining, Overloaded

@@ -39,7 +39,7 @@ def test_a_held_slot_is_not_given_twice():
 
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_rows_keep_their_numbers_through_any_moves(ends):
-    """Fill, end rows in any order as a lane does, refill: every row still has its own numbers, and rows are a prefix."""
+    """Fill, end rows in any order as a lane does, refill: every row keeps its numbers, and rows are a prefix."""
     slots, made = Slots(4, 8), 0
     for end in ends:
         while slots.num_running < 4:

@@ -44,7 +44,8 @@ class TextClassifier(nn.Module):
         """Return class logits [batch, labels] for input_ids int64 [batch, seq], right-padded to lengths [batch]."""
         mask = padding_mask(lengths, input_ids.shape[1])
         encoded = self.encoder(self.embedding(input_ids), mask)
-        real = mask[:, 0, 0, :, None].to(encoded.dtype)
-        mean = (encoded * real).sum(dim=1) / lengths[:, None].to(encoded.dtype)
+        # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
+        weights = mask[:, 0].to(encoded.dtype) / lengths[:, None, None].to(encoded.dtype)
+        mean = (weights @ encoded)[:, 0]
         logits: Tensor = self.head(mean)
         return logits

@@ -1,0 +1,110 @@
+"""A real server process on free ports, its log, its metrics and its memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+
+class ServerProcess:
+    """`python -m weft_server` on a repository; a context manager that leaves nothing running."""
+
+    def __init__(self, repository, **settings):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        settings = {"repository": repository, "port": 0, "http_port": 0, "log_format": "json"} | settings
+        environment |= {f"WEFT_{name.upper()}": str(value) for name, value in settings.items()}
+        self.log = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "weft_server"],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self):
+        listening = self.wait_for("listening")
+        self.target, self.http = listening["grpc"], listening["http"]
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        self.process.stdout.close()
+
+    def _read(self):
+        for line in self.process.stdout:
+            try:
+                event = json.loads(line)
+            except json.JSONDecodeError:
+                event = {"event": line.rstrip()}
+            with self._news:
+                self.log.append(event)
+                self._news.notify_all()
+        with self._news:
+            self._news.notify_all()
+
+    def wait_for(self, name, timeout=60):
+        """The first log event of that name."""
+        deadline = time.monotonic() + timeout
+        with self._news:
+            while True:
+                for event in self.log:
+                    if event["event"] == name:
+                        return event
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._reader.is_alive():
+                    raise AssertionError(f"no {name!r} in the log: {self.log}")
+                self._news.wait(min(left, 0.2))
+
+    def get(self, path):
+        """(status, body) of an HTTP GET."""
+        try:
+            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def metrics(self):
+        """All samples: (name, frozenset of label items) -> value."""
+        samples = {}
+        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+            for sample in family.samples:
+                samples[sample.name, frozenset(sample.labels.items())] = sample.value
+        return samples
+
+    def metric(self, name, **labels):
+        """The sum of a metric over all samples that have these labels."""
+        wanted = set(labels.items())
+        return sum(value for (found, have), value in self.metrics().items() if found == name and wanted <= have)
+
+    def wait_until(self, condition, timeout=20, what="condition"):
+        """Poll until `condition()` holds."""
+        deadline = time.monotonic() + timeout
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come about in {timeout} s"
+            time.sleep(0.02)
+
+    def rss_bytes(self):
+        """Resident memory of the server."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+    def terminate(self, timeout=60):
+        """SIGTERM; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout)

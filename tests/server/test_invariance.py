@@ -1,0 +1,116 @@
+"""Batch invariance, the sacred law: a request's answer is bit-identical alone and in any crowd."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from weft_server.bundle import load_bundle
+from weft_server.config import read_config
+from weft_server.metrics import Metrics
+from weft_server.model import CLASSIFY_TASKS, Model
+from weft_server.sequence import Decoding, Sampling, Sequence
+
+DEMO = Path(__file__).parents[2] / "build" / "models"
+TINY = ["tiny-translate", "tiny-caption", "tiny-image", "tiny-text", "tiny-generate"]
+DEMOS = ["en-es", "scenes", "digits", "topics", "pydocs"]
+
+
+@dataclass
+class Asked:
+    """One request: what it brings and wants."""
+
+    inputs: np.ndarray
+    decoding: Decoding | None
+    wants_tokens: bool
+
+
+def requests_for(manifest, count, seed):
+    """Random requests: any length, any token, any number of new tokens, greedy and sampled, streaming or not."""
+    rng, text, image = np.random.default_rng(seed), manifest.text, manifest.image
+    asked = []
+    for index in range(count):
+        if manifest.HasField("image"):
+            inputs = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+        else:
+            longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
+            inputs = rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1))
+        decoding = None
+        if manifest.task not in CLASSIFY_TASKS:
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - len(inputs)
+            max_new = int(rng.integers(1, min(room, 48) + 1))
+            sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
+            decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
+        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3)))
+    return asked
+
+
+async def answers_of(directory, asked, order, *, crowd):
+    """What a model answers to `asked`, submitted in `order`: all at once at 32 slots, or each alone on one slot."""
+    config = read_config(repository=directory, slots=32 if crowd else 1, lanes=2 if crowd else 1, threads=1)
+    bundle = load_bundle(directory)
+    model = Model(bundle, config, Metrics().for_model("m", 1, "t"), asyncio.get_running_loop())
+    model.engine.start()
+    answers = {}
+
+    async def ask(index):
+        request = asked[index]
+        model.engine.reserve()
+        count = model.reader.num_tokens(request.inputs)
+        sequence = Sequence(str(index), request.inputs, count, request.decoding, request.wants_tokens)
+        model.engine.submit(sequence)
+        await sequence.reply.done()
+        reply = sequence.reply
+        answer = [reply.token_ids, reply.log_probs]
+        if request.decoding is None:
+            answer.append(reply.probabilities.tobytes())
+        elif model.can_explain and index % 4 == 0:
+            weights = await asyncio.to_thread(model.explain, request.inputs, reply.token_ids)
+            assert weights.shape == (len(reply.token_ids), count)
+            assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
+            answer.append(weights.tobytes())
+        answers[index] = answer
+
+    if crowd:
+        rng = random.Random(len(asked))
+        tasks = []
+        for index in order:
+            tasks.append(asyncio.create_task(ask(index)))
+            if rng.random() < 0.2:
+                await asyncio.sleep(rng.random() * 0.003)
+        await asyncio.gather(*tasks)
+    else:
+        for index in order:
+            await ask(index)
+    await asyncio.to_thread(model.engine.stop)
+    return answers
+
+
+def check(directory, count):
+    """Compare a crowd in random order with one at a time."""
+    asked = requests_for(load_bundle(directory).manifest, count, seed=11)
+    order = random.Random(12).sample(range(count), count)
+
+    crowded = asyncio.run(answers_of(directory, asked, order, crowd=True))
+    alone = asyncio.run(answers_of(directory, asked, range(count), crowd=False))
+
+    different = [index for index in range(count) if alone[index] != crowded[index]]
+    assert different == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TINY)
+def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name):
+    """Random weights, every family: tokens, scores, probabilities and alignments are bit-identical."""
+    check(tiny_repository / name / "1", 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEMOS)
+def test_demo_models_answer_the_same_alone_and_crowded(name):
+    """Trained weights: tokens, scores, probabilities and alignments are bit-identical."""
+    assert (DEMO / name / "1").is_dir(), "run `make models` first"
+    check(DEMO / name / "1", 200)
