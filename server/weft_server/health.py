@@ -1,0 +1,77 @@
+"""grpc.health.v1: "" is readiness, "live" the lanes' heartbeat; each service and "model/<name>" has a status too.
+
+Not grpcio's own servicer: there one watcher that leaves silences the others of its service, and a slow one blocks
+whoever sets a status. Balancers watch, so they would hear of a drain late or never.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+LIVE = "live"
+READY = ""
+_SERVING = health_pb2.HealthCheckResponse.SERVING
+_NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio ships no types for it
+    """Starts live and not ready. To be used on the event loop's thread."""
+
+    def __init__(self, services: Sequence[str]) -> None:
+        self._services = (READY, *services)
+        self._statuses = {LIVE: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
+        self._draining = False
+        self._changed = asyncio.Event()
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        """Answer Check and Watch on `server`."""
+        health_pb2_grpc.add_HealthServicer_to_server(self, server)
+
+    async def set_ready(self) -> None:
+        """Say that every service takes requests; ignored once draining."""
+        if not self._draining:
+            self._set(dict.fromkeys(self._services, _SERVING))
+
+    async def set_live(self, *, serving: bool) -> None:
+        """Say whether the lanes move; an orchestrator restarts a process that is not live."""
+        self._set({LIVE: _SERVING if serving else _NOT_SERVING})
+
+    async def set_model(self, name: str, *, serving: bool) -> None:
+        """Say whether a model answers."""
+        self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
+
+    async def drain(self) -> None:
+        """Say for good that nothing takes new requests. The process stays live: it still finishes what it admitted."""
+        self._draining = True
+        self._set(dict.fromkeys(self._services, _NOT_SERVING))
+
+    def _set(self, statuses: dict[str, Any]) -> None:
+        if statuses.items() <= self._statuses.items():
+            return
+        self._statuses |= statuses
+        # Each watcher waits for the event that it saw; a change wakes all of them and the next change has a new one.
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC names it
+        """Answer with a service's status; NOT_FOUND for one that is not known."""
+        if request.service not in self._statuses:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service[:128]!r}")
+        return health_pb2.HealthCheckResponse(status=self._statuses[request.service])
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC names it
+        """Send a service's status now and whenever it changes; SERVICE_UNKNOWN as long as it is not known."""
+        last = None
+        while True:
+            changed = self._changed
+            status = self._statuses.get(request.service, _UNKNOWN)
+            if status != last:
+                await context.write(health_pb2.HealthCheckResponse(status=status))
+                last = status
+            else:
+                await changed.wait()

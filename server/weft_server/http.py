@@ -1,0 +1,99 @@
+"""The small HTTP server beside gRPC: /metrics for Prometheus, /livez and /readyz for people and probes."""
+
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+# A client that opens a connection and says nothing holds a thread no longer than this.
+TIMEOUT_S = 5.0
+# How long `stop` may have to wait.
+POLL_S = 0.1
+
+
+class HttpServer:
+    """Listens from construction, answers from `start` to `stop`, on threads of its own.
+
+    `why_not_live` and `why_not_ready` give a sentence, or nothing when all is well; they are called from those threads.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        registry: CollectorRegistry,
+        why_not_live: Callable[[], str],
+        why_not_ready: Callable[[], str],
+    ) -> None:
+        """Bind `host`:`port`; port 0 takes a free one. Raises OSError when it cannot."""
+        pages = {
+            "/metrics": lambda accept: _metrics(registry, accept),
+            "/livez": lambda _: _probe(why_not_live()),
+            "/readyz": lambda _: _probe(why_not_ready()),
+        }
+        handler = type("Handler", (_Handler,), {"pages": pages})
+        self._server = ThreadingHTTPServer((host, port), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering and free the port."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.server_close()
+
+
+class _Page(NamedTuple):
+    status: HTTPStatus
+    content_type: str
+    body: bytes
+
+
+def _metrics(registry: CollectorRegistry, accept: str) -> _Page:
+    encode, content_type = choose_encoder(accept)
+    return _Page(HTTPStatus.OK, content_type, encode(registry))
+
+
+def _probe(why_not: str) -> _Page:
+    status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
+    return _text(status, why_not or "ok")
+
+
+def _text(status: HTTPStatus, line: str) -> _Page:
+    return _Page(status, "text/plain; charset=utf-8", f"{line}\n".encode())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    pages: dict[str, Callable[[str], _Page]]
+    server_version = "weft"
+    sys_version = ""
+    timeout = TIMEOUT_S
+
+    def do_GET(self) -> None:
+        make = self.pages.get(self.path.partition("?")[0])
+        page = make(self.headers.get("Accept", "")) if make else _text(HTTPStatus.NOT_FOUND, "not found")
+        self.send_response(page.status)
+        self.send_header("Content-Type", page.content_type)
+        self.send_header("Content-Length", str(len(page.body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(page.body)
+
+    do_HEAD = do_GET  # noqa: N815 - http.server names it
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: a probe every few seconds is no event."""

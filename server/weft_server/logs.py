@@ -1,0 +1,33 @@
+"""How the server logs: events with key-value pairs through structlog, one line each, to standard error."""
+
+import logging
+import sys
+from typing import Literal
+
+import structlog
+
+
+def configure_logging(log_format: Literal["console", "json"], level: str) -> None:
+    """Set structlog up for the process: "console" for people, "json" for machines, from `level` on.
+
+    What is bound with `structlog.contextvars.bind_contextvars`, as an RPC's request id, is on each of its lines.
+    Tracebacks show no local variables: those hold what callers sent.
+    """
+    render: list[structlog.typing.Processor]
+    if log_format == "json":
+        to_dict = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        render = [structlog.processors.ExceptionRenderer(to_dict), structlog.processors.JSONRenderer(default=str)]
+    else:
+        plain = structlog.dev.plain_traceback
+        render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )

@@ -1,0 +1,111 @@
+"""Health over real gRPC: readiness, liveness and models apart, and every watcher hears of every change."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import grpc
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from weft_server.health import Health
+
+SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
+STATUS = health_pb2.HealthCheckResponse.ServingStatus
+
+
+@asynccontextmanager
+async def _served():
+    """Health on a real server, and a stub for it."""
+    health = Health(SERVICES)
+    server = grpc.aio.server()
+    health.add_to(server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield health, health_pb2_grpc.HealthStub(channel)
+    finally:
+        await server.stop(None)
+
+
+async def _check(stub, service):
+    answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+    return STATUS.Name(answer.status)
+
+
+async def _checks(stub):
+    return [await _check(stub, service) for service in ("", *SERVICES, "live")]
+
+
+async def _next(call):
+    return STATUS.Name((await asyncio.wait_for(call.read(), 5)).status)
+
+
+def test_ready_and_live_are_apart():
+    """Start: live, not ready. Ready: both. Drain: not ready for good, and still live."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            assert ["NOT_SERVING"] * 3 + ["SERVING"] == await _checks(stub)
+            await health.set_ready()
+            assert ["SERVING"] * 4 == await _checks(stub)
+            await health.set_live(serving=False)
+            assert ["SERVING"] * 3 + ["NOT_SERVING"] == await _checks(stub)
+            await health.set_live(serving=True)
+            await health.drain()
+            await health.set_ready()
+            assert ["NOT_SERVING"] * 3 + ["SERVING"] == await _checks(stub)
+
+    asyncio.run(scenario())
+
+
+def test_models_have_a_status_of_their_own():
+    """A model answers or not under model/<name>; one that is not known is NOT_FOUND."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            await health.set_model("en-es", serving=True)
+            await health.set_model("topics", serving=False)
+            assert await _check(stub, "model/en-es") == "SERVING"
+            assert await _check(stub, "model/topics") == "NOT_SERVING"
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await _check(stub, "model/none")
+            assert error.value.code() is grpc.StatusCode.NOT_FOUND
+
+    asyncio.run(scenario())
+
+
+def test_every_watcher_hears_of_every_change():
+    """Watch sends the status now and at each change, to each watcher, whoever else comes, leaves or does not read."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            request = health_pb2.HealthCheckRequest(service=SERVICES[0])
+            leaver, idler, watcher = stub.Watch(request), stub.Watch(request), stub.Watch(request)
+            assert ["NOT_SERVING"] * 2 == [await _next(leaver), await _next(watcher)]
+            leaver.cancel()
+            await asyncio.sleep(0.05)
+            await health.set_ready()
+            assert await _next(watcher) == "SERVING"
+            await health.set_live(serving=False)  # of no interest to this watcher
+            await health.drain()
+            assert await _next(watcher) == "NOT_SERVING"
+            watcher.cancel()
+            idler.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_service_may_become_known_later():
+    """Watching a model that is still to come says SERVICE_UNKNOWN first."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            call = stub.Watch(health_pb2.HealthCheckRequest(service="model/en-es"))
+            assert await _next(call) == "SERVICE_UNKNOWN"
+            await health.set_model("en-es", serving=True)
+            assert await _next(call) == "SERVING"
+            call.cancel()
+
+    asyncio.run(scenario())

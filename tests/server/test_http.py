@@ -1,0 +1,74 @@
+"""The HTTP server over real connections: metrics, probes, and nothing else."""
+
+import socket
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+
+import pytest
+
+from weft_server.http import HttpServer
+from weft_server.metrics import Metrics
+
+
+@contextmanager
+def _served(live="", ready=""):
+    server = HttpServer("127.0.0.1", 0, Metrics().registry, lambda: live, lambda: ready)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def _get(server, path, method="GET", **headers):
+    url = f"http://127.0.0.1:{server.port}{path}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers, method=method), timeout=5) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_probes_say_yes_or_why_not():
+    """A probe is 200 when all is well and else 503, with one line that says why."""
+    with _served(ready="model en-es version 1: loading") as server:
+        assert _get(server, "/livez")[::2] == (200, "ok\n")
+        assert _get(server, "/readyz")[::2] == (503, "model en-es version 1: loading\n")
+
+
+def test_metrics_are_in_the_format_that_is_asked_for():
+    """/metrics is Prometheus text, and OpenMetrics for who accepts it."""
+    with _served() as server:
+        status, kind, text = _get(server, "/metrics")
+        assert (200, True) == (status, kind.startswith("text/plain"))
+        assert "weft_draining 0.0" in text
+        _, kind, text = _get(server, "/metrics?x=1", Accept="application/openmetrics-text; version=1.0.0")
+        assert kind.startswith("application/openmetrics-text")
+        assert text.endswith("# EOF\n")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"), [("/", "GET", 404), ("/metrics", "POST", 501), ("/livez", "HEAD", 200)]
+)
+def test_there_is_nothing_else(path, method, status):
+    """Other paths are 404, other methods refused, and HEAD has no body."""
+    with _served() as server:
+        assert _get(server, path, method)[0] == status
+
+
+def test_a_silent_connection_blocks_nobody():
+    """While one client holds a connection and says nothing, others are answered."""
+    with _served() as server, socket.create_connection(("127.0.0.1", server.port)):
+        assert _get(server, "/livez")[0] == 200
+
+
+def test_stop_frees_the_port_and_needs_no_start():
+    """After stop the port can be bound again at once, started or not."""
+    with _served() as server:
+        _get(server, "/livez")
+    again = HttpServer("127.0.0.1", server.port, Metrics().registry, str, str)
+    with pytest.raises(OSError, match="in use"):
+        HttpServer("127.0.0.1", server.port, Metrics().registry, str, str)
+    again.stop()
