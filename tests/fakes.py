@@ -29,7 +29,7 @@ from weft_proto.v1 import translation_pb2_grpc as translation_grpc
 
 @dataclass(frozen=True)
 class Failure:
-    """An error to answer with, in a stream after `after` deltas."""
+    """An error to answer with, in a stream after `after` deltas; OK ends the stream there without its final message."""
 
     code: grpc.StatusCode
     reason: str = ""
@@ -103,12 +103,14 @@ class FakeServicer(
         return next_up
 
     def _stream(self, method, request, context, answer, response):
-        seen_failure = self._enter(method, request, context)
+        next_up = self._enter(method, request, context)
         final = answer(request.request)
         words = final.completion.text.split(" ")
         for index, word in enumerate(words):
-            if isinstance(seen_failure, Failure) and index == seen_failure.after:
-                seen_failure.abort(context)
+            if isinstance(next_up, Failure) and index == next_up.after:
+                if next_up.code is grpc.StatusCode.OK:
+                    return
+                next_up.abort(context)
             time.sleep(self.step_s)
             yield response(delta=common.TextDelta(text=word if index == 0 else " " + word))
         yield response(final=final)

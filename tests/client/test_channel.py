@@ -1,0 +1,143 @@
+"""What gRPC does for us by the channel's settings: retry, balance, reconnect."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from grpc import StatusCode
+
+import weft
+from fakes import Failure, fake_server
+
+AWAY = Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining")
+
+
+def test_unavailable_is_retried(client, server):
+    """A call that two times finds the server unavailable succeeds at the third; sync and asyncio."""
+    server.servicer.script.extend([AWAY, AWAY])
+    assert "b a" == client.translate("a b").text
+    assert 3 == len(server.servicer.seen)
+
+    async def run():
+        async with weft.AsyncClient(server.target) as aclient:
+            return (await aclient.translate("a b")).text
+
+    server.servicer.script.extend([AWAY, AWAY])
+    assert "b a" == asyncio.run(run())
+    assert 6 == len(server.servicer.seen)
+
+
+def test_a_stream_is_retried_before_its_first_message(client, server):
+    """As long as nothing has come, starting again is safe."""
+    server.servicer.script.append(AWAY)
+
+    assert ["b", " a"] == list(client.stream_generate("a b"))
+    assert 2 == len(server.servicer.seen)
+
+
+def test_a_stream_is_never_retried_after_its_first_message(client, server):
+    """Once text has come, the error is the caller's: a second start could tell another story."""
+    server.servicer.script.append(Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining", after=1))
+    stream = client.stream_generate("a b")
+    assert "b" == next(stream)
+    with pytest.raises(weft.Unavailable):
+        next(stream)
+
+    assert 1 == len(server.servicer.seen)
+
+
+def test_an_overload_is_never_retried(client, server):
+    """A full queue is the caller's to wait for: Overloaded after one attempt."""
+    server.servicer.script.append(Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", retry_after=0.1))
+    with pytest.raises(weft.Overloaded):
+        client.translate("a")
+
+    assert 1 == len(server.servicer.seen)
+
+
+def test_requests_go_round_all_servers():
+    """Of two addresses behind one target, both answer about half of the calls; sync and asyncio."""
+    with fake_server() as one, fake_server() as two:
+        target = f"ipv4:{one.target},{two.target}"
+        with weft.Client(target) as client:
+            call_until_both_answer(lambda: client.translate("a"), one, two)
+            before = len(one.servicer.seen), len(two.servicer.seen)
+            for _ in range(20):
+                client.translate("a")
+            after = len(one.servicer.seen), len(two.servicer.seen)
+
+        assert (before[0] + 10, before[1] + 10) == after
+
+        async def run():
+            async with weft.AsyncClient(target) as aclient:
+                for _ in range(50):
+                    await aclient.translate("b")
+
+        asyncio.run(run())
+        assert {"a", "b"} == {seen.request.text for seen in one.servicer.seen}
+        assert {"a", "b"} == {seen.request.text for seen in two.servicer.seen}
+
+
+def test_a_server_that_is_away_is_passed_by():
+    """A call that one server turns away is answered by the other."""
+    with fake_server() as one, fake_server() as two, weft.Client(f"ipv4:{one.target},{two.target}") as client:
+        call_until_both_answer(lambda: client.translate("a"), one, two)
+        one.servicer.script.extend([AWAY] * 100)
+
+        assert ["a"] * 10 == [client.translate("a").text for _ in range(10)]
+
+
+def call_until_both_answer(call, one, two):
+    """Wait until both connections stand."""
+    give_up = time.monotonic() + 10
+    while not (one.servicer.seen and two.servicer.seen):
+        assert time.monotonic() < give_up
+        call()
+
+
+def test_waiting_ends_when_the_server_is_ready(client, server):
+    """`wait_until_ready` returns once the server says that it serves, and gives up in time when it never does."""
+    server.set_health("", serving=False)
+    with pytest.raises(weft.DeadlineExceeded, match="not ready in time"):
+        client.wait_until_ready(timeout=0.3)
+    threading.Timer(0.3, server.set_health, [""], {"serving": True}).start()
+    client.wait_until_ready(timeout=10)
+
+    assert weft.Health.SERVING == client.health()
+
+
+def test_waiting_bears_that_there_is_no_server_yet():
+    """A server that comes up later at the address is found; sync and asyncio."""
+    with fake_server() as server:
+        port = int(server.target.rpartition(":")[2])
+
+    async def wait():
+        async with weft.AsyncClient(f"127.0.0.1:{port}") as client:
+            with pytest.raises(weft.DeadlineExceeded):
+                await client.wait_until_ready(timeout=0.3)
+            with fake_server(port):
+                await client.wait_until_ready(timeout=20)
+
+    with weft.Client(f"127.0.0.1:{port}") as client:
+        with pytest.raises(weft.DeadlineExceeded):
+            client.wait_until_ready(timeout=0.3)
+        with fake_server(port):
+            client.wait_until_ready(timeout=20)
+    asyncio.run(wait())
+
+
+def test_threads_share_a_client(client, server):
+    """Eight threads ask at once, and each gets its own answer."""
+    answers = {}
+
+    def ask(name):
+        answers[name] = client.translate(f"a {name}").text
+
+    threads = [threading.Thread(target=ask, args=(f"t{index}",)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert {f"t{index}": f"t{index} a" for index in range(8)} == answers

@@ -1,0 +1,322 @@
+"""The command line: the answer alone on stdout, the rest on stderr, one line per error, an exit code to trust."""
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+from grpc import StatusCode
+
+from fakes import Failure
+from weft import cli
+
+WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+
+
+@pytest.fixture
+def weft_command(server, monkeypatch, capsys):
+    """Run `weft` in this process against the fake server; returns exit code, stdout and stderr."""
+    monkeypatch.setenv("WEFT_TARGET", server.target)
+
+    def run(*argv):
+        code = cli.main([str(each) for each in argv])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def feed(monkeypatch, data):
+    """Put bytes on stdin."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """A file of five bytes."""
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"12345")
+    return path
+
+
+def test_stdout_holds_the_answer_alone(weft_command, picture):
+    """Each verb prints its answer, one line, and nothing else anywhere."""
+    assert (0, "bread eating are we\n", "") == weft_command("translate", "we are eating bread")
+    assert (0, "a picture of a 5 bytes\n", "") == weft_command("caption", picture)
+    assert (0, "image\n", "") == weft_command("classify", picture)
+    assert (0, "text\n", "") == weft_command("classify", "--text", "some words")
+    assert (0, "b a\n", "") == weft_command("generate", "a b")
+
+
+def test_a_stream_prints_the_same(weft_command, picture):
+    """With --stream the text is printed as it comes and is the same in the end."""
+    assert (0, "bread eating are we\n", "") == weft_command("translate", "we are eating bread", "--stream")
+    assert (0, "a picture of a 5 bytes\n", "") == weft_command("caption", picture, "--stream")
+    assert (0, "b a\n", "") == weft_command("generate", "a b", "--stream")
+
+
+def test_options_reach_the_request(weft_command, server):
+    """Every option of the command line stands in its field of the request."""
+    options = "--model m --model-version 2 --max-new-tokens 5 --temperature 0.5 --top-k 3 --top-p 0.25 --seed 7"
+    languages = "--source-language en --target-language es"
+    weft_command("translate", "a", *options.split(), *languages.split(), "--stop", "x", "--stop", "y", "--scores")
+
+    request = server.servicer.seen[0].request
+    sampling = request.decoding.sampling
+    assert ("m", 2, "en", "es") == (
+        request.model.name,
+        request.model.version,
+        request.source_language,
+        request.target_language,
+    )
+    assert (5, ["x", "y"]) == (request.decoding.max_new_tokens, list(request.decoding.stop))
+    assert (0.5, 3, 0.25, 7) == (sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
+    assert request.return_scores
+    assert not request.explain
+
+
+def test_without_options_the_model_decides(weft_command, server):
+    """Plain `weft generate` names neither model nor strategy."""
+    weft_command("generate", "a")
+
+    request = server.servicer.seen[0].request
+    assert "" == request.model.name
+    assert request.decoding.WhichOneof("strategy") is None
+
+
+def test_a_dash_reads_stdin(weft_command, monkeypatch):
+    """The text comes from stdin, without its last line end."""
+    feed(monkeypatch, "eins zwei ñ\n".encode())
+    assert (0, "ñ zwei eins\n", "") == weft_command("translate", "-")
+    feed(monkeypatch, b"a b")
+    assert (0, "b a\n", "") == weft_command("generate", "-", "--stream")
+    feed(monkeypatch, b"\xff\xfe")
+    code, out, error = weft_command("classify", "--text", "-")
+    assert (2, "") == (code, out)
+    assert "not UTF-8" in error
+
+
+def test_scores_show_what_was_likely(weft_command, picture):
+    """--scores lists labels with their probabilities, or the tokens' on stderr, so that stdout stays the text."""
+    assert (0, "0.7500  image\n0.2500  other\n", "") == weft_command("classify", picture, "--scores")
+    assert (0, "0.7500  image\n", "") == weft_command("classify", picture, "--scores", "--top", "1")
+    code, out, error = weft_command("generate", "a b", "--scores")
+    assert (0, "b a\n") == (code, out)
+    assert 2 == error.count("0.6065")
+
+
+def test_json_is_the_whole_answer(weft_command, picture):
+    """--json prints one object; with --stream one per delta and the whole at the end."""
+    _, out, error = weft_command("translate", "a b", "--json", "--seed", "3")
+    answer = json.loads(out)
+    assert ("b a", "stop", "") == (answer["text"], answer["finish_reason"], error)
+    assert 3 == answer["decoding"]["strategy"]["sampling"]["seed"]
+    assert "image" == json.loads(weft_command("classify", picture, "--json")[1])["labels"][0]["label"]
+    lines = [json.loads(line) for line in weft_command("generate", "a b", "--stream", "--json")[1].splitlines()]
+    assert [{"delta": "b"}, {"delta": " a"}] == lines[:-1]
+    assert "b a" == lines[-1]["final"]["text"]
+    models = [json.loads(line) for line in weft_command("models", "--json")[1].splitlines()]
+    assert ["en-es", "topics"] == [model["name"] for model in models]
+
+
+def test_verbose_tells_how_it_came_about(weft_command):
+    """Model, tokens, times and request id stand on stderr."""
+    code, out, error = weft_command("generate", "a b", "-v", "--seed", "5")
+
+    assert (0, "b a\n") == (code, out)
+    for fact in ("pydocs version 1", "2 in, 2 out", "queue 1.5 ms", "made-by-server", "stop", "5"):
+        assert fact in error
+
+
+def test_models_are_a_table(weft_command):
+    """Name, version, task, state and limits, and why a model failed."""
+    code, out, _ = weft_command("models")
+
+    assert 0 == code
+    for word in ("en-es", "translate", "ready", "source 64, new 48", "English to Spanish.", "digest differs"):
+        assert word in out
+
+
+def test_health_is_an_exit_code(weft_command, server):
+    """0 while the server serves, 1 when it does not or is not there."""
+    assert (0, "serving\n", "") == weft_command("health")
+    assert (0, "serving\n", "") == weft_command("health", "--wait", "--timeout", "5")
+    server.set_health("", serving=False)
+    assert (1, "not_serving\n", "") == weft_command("health")
+    assert 1 == weft_command("health", "-t", "127.0.0.1:1")[0]
+    assert 1 == weft_command("health", "no.such.Service")[0]
+
+
+def test_explain_draws_a_picture(weft_command, tmp_path):
+    """--explain writes a PNG; asked for where it can't be written, it says so."""
+    out = tmp_path / "alignment.png"
+    assert (0, "b a\n", "") == weft_command("translate", "a b", "--explain", out)
+    assert out.read_bytes().startswith(b"\x89PNG")
+    scene = tmp_path / "scene.png"
+    assert 0 == weft_command("caption", out, "--explain", scene, "--stream")[0]
+    assert scene.read_bytes().startswith(b"\x89PNG")
+    assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
+
+
+def test_without_the_plot_extra_nothing_is_sent(weft_command, server, monkeypatch):
+    """Where matplotlib is missing, --explain names the extra before it asks the server."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, error = weft_command("translate", "a", "--explain", "x.png")
+
+    assert (1, "") == (code, out)
+    assert "pip install 'weft[plot]'" in error
+    assert [] == server.servicer.seen
+
+
+REFUSED = [
+    (Failure(StatusCode.INVALID_ARGUMENT, "EMPTY_INPUT", "text: must not be empty"), 2, "text: must not be empty"),
+    (Failure(StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "no model 'x'"), 1, "no model 'x'"),
+    (Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.5), 1, "full (try again in 0.5 s)"),
+    (Failure(StatusCode.INTERNAL, "BUG", "internal error 7f", error_id="7f"), 1, "internal error 7f"),
+    (Failure(StatusCode.INTERNAL, "BUG", "two\nlines \x1b[31m", after=0), 1, "two lines  [31m"),
+]
+
+
+@pytest.mark.parametrize("stream", [[], ["--stream"]])
+@pytest.mark.parametrize(("failure", "code", "line"), REFUSED)
+def test_an_error_is_one_line(weft_command, server, failure, code, line, stream):
+    """What the server refuses is one line on stderr, without control characters; the exit code says whose fault."""
+    server.servicer.script.append(failure)
+
+    assert (code, "", f"weft: {line}\n") == weft_command("generate", "a", *stream)
+
+
+WRONG_USAGE = [
+    (["generate"], 2),
+    (["generate", "a", "--nope"], 2),
+    (["nope"], 2),
+    (["classify"], 2),
+    (["classify", "a.png", "--text", "b"], 2),
+    (["caption", "no/such.png"], 2),
+    (["generate", "a", "--top-k", "x"], 2),
+    (["generate", "a", "--seed", "-1"], 2),
+    (["generate", "a", "--timeout", "0"], 2),
+    (["generate", "\udc80"], 2),
+    (["generate", "a", "-t", "127.0.0.1:1"], 1),
+]
+
+
+@pytest.mark.parametrize(("argv", "code"), WRONG_USAGE)
+def test_wrong_usage_is_one_line(weft_command, argv, code):
+    """A misspelt command, a missing file, a number out of range: one line, exit code 2; no server: 1."""
+    got, out, error = weft_command(*argv)
+
+    assert (code, "") == (got, out)
+    assert error.startswith("weft: ")
+    assert 1 == error.count("\n")
+
+
+def test_a_bug_is_one_line_too(weft_command, monkeypatch):
+    """Even what should never happen shows no traceback, but says where it was."""
+    monkeypatch.setattr("weft._show.emit", lambda *_: 1 / 0)
+    code, _, error = weft_command("generate", "a")
+
+    assert 1 == code
+    assert error.startswith("weft: ZeroDivisionError: division by zero (test_cli.py:")
+    assert error.endswith("This is a bug.\n")
+
+
+def test_help_lists_every_command(weft_command):
+    """--help, and no argument at all, list the client's commands and those of the other packages."""
+    for argv in ([], ["--help"]):
+        code, out, _ = weft_command(*argv)
+        assert 0 == code
+        for name in ("translate", "caption", "classify", "generate", "models", "health", "serve", "export", "train"):
+            assert name in out
+
+
+def plugin(monkeypatch, tmp_path, source):
+    """Make `weft serve` come from a module with this source."""
+    (tmp_path / "plugged.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "plugged", raising=False)
+    entry = EntryPoint("serve", "plugged:app", "weft.commands")
+    run = cli._plugin(entry)
+    info = next(each for each in cli.app.registered_commands if each.name == "serve")
+    monkeypatch.setattr(info, "callback", run)
+
+
+def test_a_subcommand_of_another_package_gets_its_arguments(weft_command, monkeypatch, tmp_path):
+    """Arguments, options and --help belong to the plugged-in command; its exit code is ours."""
+    source = """
+import typer
+app = typer.Typer()
+
+@app.command()
+def serve(name: str, port: int = typer.Option(1, "--port", "-p", help="A door.")):
+    print(name, port)
+    raise typer.Exit(3)
+"""
+    plugin(monkeypatch, tmp_path, source)
+
+    assert (3, "x 5\n", "") == weft_command("serve", "x", "-p", "5")
+    assert "A door." in weft_command("serve", "--help")[1]
+    assert 2 == weft_command("serve")[0]
+
+
+def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
+    """A subcommand whose extra is not installed says which one to install."""
+    plugin(monkeypatch, tmp_path, "import no_such_runtime")
+    code, out, error = weft_command("serve")
+
+    assert (1, "") == (code, out)
+    assert "no_such_runtime" in error
+    assert "pip install 'weft[server]'" in error
+
+
+def test_ctrl_c_ends_quietly(server):
+    """An interrupt during a stream ends with 130 and no words, and the server sees the call cancelled."""
+    server.servicer.step_s = 0.2
+    argv = [*WEFT, "generate", "a b c d e f g h i j k l m n o p", "--stream", "-t", server.target]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert b"p" == process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+
+    assert (130, b"") == (process.returncode, error)
+    assert server.servicer.seen[0].cancelled.wait(5)
+
+
+def test_a_closed_pipe_ends_quietly(server):
+    """A reader that has had enough, such as head, causes no words, and the server sees the call cancelled."""
+    server.servicer.step_s = 0.1
+    argv = [*WEFT, "generate", "a b c d e f g h i j k l m n o p", "--stream", "-t", server.target]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert b"p" == process.stdout.read(1)
+        process.stdout.close()
+        error = process.stderr.read()
+        process.wait(timeout=20)
+
+    assert b"" == error
+    assert 0 != process.returncode
+    assert server.servicer.seen[0].cancelled.wait(5)
+
+
+def on_a_terminal(argv):
+    """Run a command whose stderr is a terminal; returns its stdout and what the terminal got."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
+    out, _ = process.communicate(timeout=20)
+    os.write(theirs, b"\0")  # so that there is something to read
+    shown = os.read(ours, 1 << 16)
+    os.close(theirs)
+    os.close(ours)
+    return out, shown.rstrip(b"\0")
+
+
+@pytest.mark.parametrize(("wait_s", "shown"), [(0.1, False), (2.6, True)])
+def test_a_terminal_sees_that_it_takes_long(server, wait_s, shown):
+    """What takes longer than two seconds shows a spinner on the terminal, and what does not shows nothing."""
+    server.servicer.script.append(wait_s)
+    out, terminal = on_a_terminal([*WEFT, "translate", "a b", "-t", server.target])
+
+    assert b"b a\n" == out
+    assert shown == (b"translating" in terminal)

@@ -1,0 +1,219 @@
+"""One tree: each status becomes its exception with its details, and nothing of gRPC reaches the caller."""
+
+import asyncio
+import math
+import pickle
+
+import pytest
+from grpc import StatusCode
+
+import weft
+from fakes import Failure
+
+TABLE = [
+    (Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "too long", field="text"), weft.InvalidRequest),
+    (Failure(StatusCode.OUT_OF_RANGE, "TOKEN_OUT_OF_RANGE"), weft.InvalidRequest),
+    (Failure(StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "no model 'x'"), weft.NotFound),
+    (Failure(StatusCode.FAILED_PRECONDITION, "CANNOT_EXPLAIN"), weft.FailedPrecondition),
+    (Failure(StatusCode.UNIMPLEMENTED, "UNSUPPORTED"), weft.Unsupported),
+    (Failure(StatusCode.UNAUTHENTICATED), weft.AccessDenied),
+    (Failure(StatusCode.PERMISSION_DENIED), weft.AccessDenied),
+    (Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.25), weft.Overloaded),
+    (Failure(StatusCode.DEADLINE_EXCEEDED, "DEADLINE"), weft.DeadlineExceeded),
+    (Failure(StatusCode.CANCELLED), weft.Cancelled),
+    (Failure(StatusCode.ABORTED), weft.Cancelled),
+    (Failure(StatusCode.INTERNAL, "BUG", "internal error ab12", error_id="ab12"), weft.InternalError),
+    (Failure(StatusCode.UNKNOWN), weft.InternalError),
+    (Failure(StatusCode.DATA_LOSS), weft.InternalError),
+]
+
+
+def unary(target):
+    """Fail in a blocking call."""
+    with weft.Client(target) as client:
+        client.translate("a")
+
+
+def stream(target):
+    """Fail in a blocking stream."""
+    with weft.Client(target) as client:
+        list(client.stream_translate("a"))
+
+
+def unary_async(target):
+    """Fail in an awaited call."""
+
+    async def run():
+        async with weft.AsyncClient(target) as client:
+            await client.translate("a")
+
+    asyncio.run(run())
+
+
+def stream_async(target):
+    """Fail in an asyncio stream."""
+
+    async def run():
+        async with weft.AsyncClient(target) as client:
+            async for _ in client.stream_translate("a"):
+                pass
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("call", [unary, stream, unary_async, stream_async])
+@pytest.mark.parametrize(("failure", "kind"), TABLE, ids=[failure.code.name for failure, _ in TABLE])
+def test_each_status_is_its_exception(server, call, failure, kind):
+    """The exception's class follows from the status; reason, fields, pause and bug id come from the details."""
+    server.servicer.script.append(failure)
+    with pytest.raises(weft.Error) as caught:
+        call(server.target)
+
+    error = caught.value
+    assert kind is type(error)
+    assert failure.reason == error.reason
+    assert failure.message in error.message
+    assert failure.retry_after == error.retry_after
+    assert failure.error_id == error.id
+    assert ((weft.FieldViolation(failure.field, failure.message),) if failure.field else ()) == error.field_violations
+    assert 1 == len(server.servicer.seen)
+
+
+def test_unavailable_is_said_when_the_retries_are_used_up(client, server):
+    """Four attempts, then Unavailable with the server's own words."""
+    server.servicer.script.extend([Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining", retry_after=1.5)] * 4)
+    with pytest.raises(weft.Unavailable, match=r"^draining$") as caught:
+        client.translate("a")
+
+    assert 1.5 == caught.value.retry_after
+    assert 4 == len(server.servicer.seen)
+
+
+def test_without_a_server_the_error_names_the_target():
+    """Where nobody listens, the error says where that was."""
+    with weft.Client("127.0.0.1:1") as client, pytest.raises(weft.Unavailable, match=r"^127\.0\.0\.1:1: "):
+        client.translate("a")
+
+
+def test_an_answer_later_than_the_timeout_is_too_late(client, server):
+    """A call's own timeout, or else the client's, ends it; sync and asyncio."""
+    server.servicer.script.extend([2.0, 2.0, 2.0])
+    with pytest.raises(weft.DeadlineExceeded):
+        client.translate("a", timeout=0.1)
+    with weft.Client(server.target, timeout=0.1) as hasty, pytest.raises(weft.DeadlineExceeded):
+        hasty.translate("a")
+
+    async def run():
+        async with weft.AsyncClient(server.target) as aclient:
+            await aclient.translate("a", timeout=0.1)
+
+    with pytest.raises(weft.DeadlineExceeded):
+        asyncio.run(run())
+
+
+def test_a_message_too_large_is_no_overload(client):
+    """A large message, which gRPC refuses with the status of an overload, is told to be the request's fault."""
+    with pytest.raises(weft.InvalidRequest, match="larger than max") as caught:
+        client.caption(bytes(5 * 1024 * 1024))
+
+    assert "MESSAGE_TOO_LARGE" == caught.value.reason
+
+
+LOCAL = [
+    (lambda c: c.translate("\udc80"), "INVALID_FIELD", "text"),
+    (lambda c: c.translate(b"bytes"), "INVALID_FIELD", "text"),
+    (lambda c: c.translate(7), "INVALID_FIELD", "text"),
+    (lambda c: c.generate([-1]), "INVALID_FIELD", "ids"),
+    (lambda c: c.generate([2**32]), "INVALID_FIELD", "ids"),
+    (lambda c: c.generate(["a"]), "INVALID_FIELD", "ids"),
+    (lambda c: c.stream_generate("a", model_version=-1), "INVALID_FIELD", "version"),
+    (lambda c: c.generate("a", model="\ud800"), "INVALID_FIELD", "name"),
+    (lambda c: c.generate("a", decoding=weft.Decoding(max_new_tokens=-1)), "INVALID_FIELD", "max_new_tokens"),
+    (lambda c: c.generate("a", decoding=weft.Decoding(max_new_tokens=1.5)), "INVALID_FIELD", "max_new_tokens"),
+    (lambda c: c.generate("a", decoding=weft.Decoding(stop="ab")), "INVALID_FIELD", "stop"),
+    (lambda c: c.generate("a", decoding=weft.Decoding(strategy=weft.Sampling(seed=-1))), "INVALID_FIELD", "seed"),
+    (lambda c: c.caption("no/such/file.png"), "BAD_IMAGE", "image"),
+    (lambda c: c.caption("."), "BAD_IMAGE", "image"),
+    (lambda c: c.caption("\0"), "BAD_IMAGE", "image"),
+    (lambda c: c.caption(None), "BAD_IMAGE", "image"),
+    (lambda c: c.classify(), "WRONG_INPUT_KIND", None),
+    (lambda c: c.classify("a", image=b"b"), "WRONG_INPUT_KIND", None),
+    (lambda c: c.get_model("\ud800"), "INVALID_FIELD", "name"),
+    (lambda c: c.health("\ud800"), "INVALID_FIELD", "value"),
+    (lambda c: c.translate("a", timeout=0), "INVALID_FIELD", None),
+    (lambda c: c.translate("a", timeout=math.nan), "INVALID_FIELD", None),
+]
+
+
+@pytest.mark.parametrize(("call", "reason", "field"), LOCAL)
+def test_what_cannot_be_sent_is_refused_before_it_is_sent(client, server, call, reason, field):
+    """A request that has no form on the wire is an InvalidRequest like one that the server refuses."""
+    with pytest.raises(weft.InvalidRequest) as caught:
+        call(client)
+
+    assert reason == caught.value.reason
+    assert field in (None, *(violation.field for violation in caught.value.field_violations))
+    assert [] == server.servicer.seen
+
+
+def test_an_option_that_does_not_exist_is_a_type_error(client):
+    """A misspelt keyword fails as any Python function's does."""
+    with pytest.raises(TypeError, match="explian"):
+        client.translate("a", explian=True)
+
+
+@pytest.mark.parametrize("settings", [{"timeout": 0}, {"timeout": -1.0}, {"metadata": {"token": "ä"}}])
+def test_a_client_refuses_settings_that_cannot_work(settings):
+    """A timeout of nothing and metadata that HTTP can't carry are refused when the client is made."""
+    with pytest.raises(weft.InvalidRequest):
+        weft.Client("localhost:1", **settings)
+
+
+def test_no_timeout_is_infinity(server):
+    """`math.inf` asks for no deadline at all."""
+    with weft.Client(server.target, timeout=math.inf) as client:
+        assert "a" == client.translate("a").text
+
+
+def test_a_closed_client_says_so(server):
+    """A call after `close` is an Error, sync and asyncio."""
+    client = weft.Client(server.target)
+    client.close()
+    with pytest.raises(weft.Error, match="closed"):
+        client.translate("a")
+
+    async def run():
+        aclient = weft.AsyncClient(server.target)
+        await aclient.close()
+        await aclient.translate("a")
+
+    with pytest.raises(weft.Error, match="closed"):
+        asyncio.run(run())
+
+
+def test_closing_the_client_cancels_what_waits(server):
+    """A call that waits while its asyncio client is closed ends as Cancelled."""
+    server.servicer.script.append(1.0)
+
+    async def run():
+        client = weft.AsyncClient(server.target)
+        waiting = asyncio.create_task(client.translate("a"))
+        await asyncio.sleep(0.2)
+        await client.close()
+        await waiting
+
+    with pytest.raises(weft.Cancelled):
+        asyncio.run(run())
+
+
+def test_an_asyncio_client_needs_its_loop():
+    """An AsyncClient made where no loop runs would belong to none: it says so at once."""
+    with pytest.raises(weft.Error, match="running event loop"):
+        weft.AsyncClient("localhost:1")
+
+
+def test_errors_travel_between_processes():
+    """An exception keeps its attributes through pickle, so that a pool can hand it on."""
+    error = pickle.loads(pickle.dumps(weft.Overloaded("full", reason="QUEUE_FULL", retry_after=0.5)))
+
+    assert (weft.Overloaded, "full", "QUEUE_FULL", 0.5) == (type(error), error.message, error.reason, error.retry_after)

@@ -1,0 +1,177 @@
+"""Streams: text comes as it is produced, and a stream that is left frees the server at once."""
+
+import asyncio
+import contextlib
+import gc
+import time
+
+import pytest
+from grpc import StatusCode
+
+import weft
+from fakes import Failure
+
+WAIT_S = 5.0
+
+
+def leave_by_break(client):
+    """Stop iterating, and hold no reference."""
+    for _ in client.stream_generate("a b c d e f"):
+        break
+
+
+def leave_by_context(client):
+    """Leave the block."""
+    with client.stream_generate("a b c d e f") as stream:
+        next(stream)
+
+
+def leave_by_cancel(client):
+    """Say so."""
+    stream = client.stream_generate("a b c d e f")
+    next(stream)
+    stream.cancel()
+    with pytest.raises(weft.Cancelled):
+        next(stream)
+
+
+def leave_by_error(client):
+    """Fail while reading."""
+    with contextlib.suppress(ZeroDivisionError), client.stream_translate("a b c d e f") as stream:
+        for _ in stream:
+            raise ZeroDivisionError
+
+
+def leave_by_closing(client):
+    """Close the client."""
+    stream = client.stream_generate("a b c d e f")
+    next(stream)
+    client.close()
+    with pytest.raises(weft.Cancelled):
+        list(stream)
+
+
+@pytest.mark.parametrize("leave", [leave_by_break, leave_by_context, leave_by_cancel, leave_by_error, leave_by_closing])
+def test_leaving_a_stream_cancels_the_call(client, server, leave):
+    """However a stream is left before its end, the server sees the call cancelled."""
+    server.servicer.step_s = 0.05
+    leave(client)
+
+    assert server.servicer.seen[0].cancelled.wait(WAIT_S)
+
+
+async def aleave_by_break(client):
+    """Stop iterating, and hold no reference."""
+    async for _ in client.stream_generate("a b c d e f"):
+        break
+
+
+async def aleave_by_context(client):
+    """Leave the block."""
+    async with client.stream_generate("a b c d e f") as stream:
+        await anext(stream)
+
+
+async def aleave_by_cancel(client):
+    """Say so."""
+    stream = client.stream_generate("a b c d e f")
+    await anext(stream)
+    stream.cancel()
+    with pytest.raises(weft.Cancelled):
+        await anext(stream)
+
+
+async def aleave_by_cancelling_the_task(client):
+    """Cancel the reading task, which ends cancelled as asyncio wants it."""
+
+    async def read():
+        async for _ in client.stream_generate("a b c d e f"):
+            pass
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0.1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def aleave_by_timeout(client):
+    """Let asyncio's own timeout end the reading."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.1):
+            async for _ in client.stream_generate("a b c d e f"):
+                pass
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [aleave_by_break, aleave_by_context, aleave_by_cancel, aleave_by_cancelling_the_task, aleave_by_timeout],
+)
+def test_leaving_an_asyncio_stream_cancels_the_call(server, leave):
+    """However an asyncio stream is left, the server sees the call cancelled while the client lives on."""
+    server.servicer.step_s = 0.05
+    gc.disable()  # the law holds without the garbage collector's help
+
+    async def run():
+        async with weft.AsyncClient(server.target) as client:
+            await leave(client)
+            return await asyncio.to_thread(server.servicer.seen[0].cancelled.wait, WAIT_S)
+
+    try:
+        assert asyncio.run(run())
+    finally:
+        gc.enable()
+
+
+def test_text_comes_as_it_is_produced(client, server):
+    """The first delta is there long before the last one."""
+    server.servicer.step_s = 0.1
+    start = time.monotonic()
+    stream = client.stream_generate("a b c d e")
+    assert "e" == next(stream)
+    first_s = time.monotonic() - start
+    list(stream)
+
+    assert first_s + 0.3 < time.monotonic() - start
+
+
+def test_a_stream_read_to_its_end_is_not_cancelled(client, server):
+    """Leaving the block after the last delta is no cancellation."""
+    with client.stream_generate("a b") as stream:
+        list(stream)
+
+    assert not server.servicer.seen[0].cancelled.wait(0.2)
+
+
+def test_there_is_no_result_before_the_end(client):
+    """Asking for the result of a stream that is not read to its end is an error, not half an answer."""
+    with client.stream_generate("a b") as stream:
+        next(stream)
+        with pytest.raises(weft.Error, match="not been read to its end"):
+            _ = stream.result
+
+
+def test_an_error_in_mid_stream_is_one_of_ours(client, server):
+    """What came before the error was delivered; then it is raised as the table says."""
+    server.servicer.script.append(Failure(StatusCode.INTERNAL, "BUG", "internal error 7", error_id="7", after=2))
+    stream, deltas = client.stream_generate("a b c"), []
+    with pytest.raises(weft.InternalError) as caught:
+        deltas.extend(stream)
+
+    assert "7" == caught.value.id
+    server.servicer.script.append(Failure(StatusCode.INTERNAL, "BUG", "internal error 8", error_id="8", after=2))
+
+    async def run():
+        async with weft.AsyncClient(server.target) as aclient:
+            return [delta async for delta in aclient.stream_generate("a b c")]
+
+    with pytest.raises(weft.InternalError) as caught:
+        asyncio.run(run())
+    assert "8" == caught.value.id
+
+
+def test_a_stream_without_its_final_message_is_a_bug(client, server):
+    """A server that ends a stream without the final message is found out."""
+    server.servicer.script.append(Failure(StatusCode.OK, after=1))
+    with pytest.raises(weft.InternalError, match="This is a bug"):
+        list(client.stream_generate("a b"))

@@ -1,0 +1,230 @@
+"""Every verb: what goes in reaches the server, what the server says comes out typed; sync and asyncio alike."""
+
+import asyncio
+import inspect
+
+import pytest
+
+import weft
+from fakes import fake_server
+from weft_proto.v1 import common_pb2 as common
+from weft_proto.v1 import model_pb2 as model
+
+DECODING = weft.Decoding(
+    max_new_tokens=7,
+    min_new_tokens=2,
+    stop=("\n", "ñ"),
+    strategy=weft.Sampling(temperature=0.5, top_k=4, top_p=0.75, seed=9),
+)
+COMMON = {"model": "m", "model_version": 3, "request_id": "r-1"}
+VERBS = [
+    ("translate", ("we are here",), {"explain": True, "return_scores": True, "decoding": DECODING, **COMMON}),
+    ("translate", ([5, 6],), {"source_language": "en", "target_language": "es"}),
+    ("caption", (b"12345",), {"explain": True, **COMMON}),
+    ("classify", ("a text",), {"top_k": 1, **COMMON}),
+    ("classify", ([5, 6],), {}),
+    ("classify", (), {"image": b"12"}),
+    ("generate", ("a b c",), {"decoding": DECODING, **COMMON}),
+    ("generate", ([1, 2, 3],), {"return_scores": True}),
+    ("list_models", (), {}),
+    ("get_model", ("en-es",), {}),
+    ("get_model", ("topics", 2), {}),
+    ("health", (), {}),
+]
+STREAMS = [verb for verb in VERBS if verb[0] in {"translate", "caption", "generate"}]
+
+
+def ask(target, verb, args, options):
+    """The answer of the blocking client."""
+    with weft.Client(target) as client:
+        return getattr(client, verb)(*args, **options)
+
+
+def ask_async(target, verb, args, options):
+    """The answer of the asyncio client."""
+
+    async def run():
+        async with weft.AsyncClient(target) as client:
+            return await getattr(client, verb)(*args, **options)
+
+    return asyncio.run(run())
+
+
+def stream_async(target, verb, args, options):
+    """The deltas and the result of an asyncio stream."""
+
+    async def run():
+        async with weft.AsyncClient(target) as client, getattr(client, f"stream_{verb}")(*args, **options) as stream:
+            return [delta async for delta in stream], stream.result
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("verb", "args", "options"), VERBS)
+def test_both_clients_ask_and_answer_the_same(server, verb, args, options):
+    """The asyncio client sends the very request of the blocking one, and returns the very answer."""
+    assert ask(server.target, verb, args, options) == ask_async(server.target, verb, args, options)
+    if verb != "health":
+        first, second = server.servicer.seen
+        assert (first.method, first.request) == (second.method, second.request)
+
+
+@pytest.mark.parametrize(("verb", "args", "options"), STREAMS)
+def test_a_stream_ends_in_the_unary_answer(server, verb, args, options):
+    """Deltas joined are the text, none is empty, and the result equals the unary call's; sync and asyncio."""
+    whole = ask(server.target, verb, args, options)
+    with weft.Client(server.target) as client:
+        stream = getattr(client, f"stream_{verb}")(*args, **options)
+        deltas = list(stream)
+
+    assert whole.text == "".join(deltas)
+    assert all(deltas)
+    assert whole == stream.result
+    assert (deltas, whole) == stream_async(server.target, verb, args, options)
+
+
+def test_the_request_carries_every_option(client, server):
+    """Each option of a translation stands in its field of the request."""
+    client.translate(
+        "hola",
+        source_language="es",
+        target_language="en",
+        explain=True,
+        return_scores=True,
+        decoding=DECODING,
+        **COMMON,
+    )
+
+    request = server.servicer.seen[0].request
+    assert ("m", 3, "r-1") == (request.model.name, request.model.version, request.request_id)
+    assert ("hola", "es", "en") == (request.text, request.source_language, request.target_language)
+    assert request.explain
+    assert request.return_scores
+    assert (
+        common.Decoding(
+            max_new_tokens=7,
+            min_new_tokens=2,
+            stop=["\n", "ñ"],
+            sampling=common.Sampling(temperature=0.5, top_k=4, top_p=0.75, seed=9),
+        )
+        == request.decoding
+    )
+
+
+def test_what_is_not_said_is_not_sent(client, server):
+    """Without options, every optional field stays unset, so that the server's defaults hold."""
+    client.generate("a", decoding=weft.Decoding())
+
+    request = server.servicer.seen[0].request
+    assert ["decoding", "model", "text"] == sorted(field.name for field, _ in request.ListFields())
+    assert common.Decoding() == request.decoding
+    assert not request.model.HasField("version")
+
+
+def test_a_translation_comes_out_typed(client):
+    """Every field of the answer arrives: text, scores, timings in seconds, and the alignment as rows."""
+    answer = client.translate("we are here", explain=True, return_scores=True, decoding=DECODING)
+
+    assert (
+        weft.Translation(
+            text="here are we",
+            token_ids=(0, 1, 2),
+            token_log_probs=(-0.5, -0.5, -0.5),
+            finish_reason=weft.FinishReason.STOP,
+            decoding=DECODING,
+            usage=weft.Usage(input_tokens=3, output_tokens=3),
+            timings=weft.Timings(queue=0.0015, prefill=0.002, decode=1.0),
+            model=weft.ResolvedModel("en-es", 1),
+            request_id="made-by-server",
+            alignment=weft.Alignment(
+                target_tokens=("here", "are", "we"),
+                source_tokens=("we", "are", "here"),
+                grid_rows=0,
+                grid_columns=0,
+                weights=((0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)),
+            ),
+        )
+        == answer
+    )
+    assert [("here", (0.0, 0.0, 1.0)), ("are", (0.0, 1.0, 0.0)), ("we", (1.0, 0.0, 0.0))] == list(
+        answer.alignment.rows()
+    )
+
+
+def test_an_answers_decoding_asks_for_the_same_again(client, server):
+    """The decoding that an answer carries can be sent as it is."""
+    first = client.generate("a b", decoding=DECODING)
+    client.generate("a b", decoding=first.decoding)
+
+    assert server.servicer.seen[0].request == server.servicer.seen[1].request
+
+
+def test_an_images_alignment_folds_into_its_grid(client):
+    """`grid` gives one row of weights as rows and columns of patches."""
+    alignment = client.caption(b"12345", explain=True).alignment
+
+    assert (2, 3) == (alignment.grid_rows, alignment.grid_columns)
+    assert ((0.0, 0.0, 0.0), (0.0, 1.0, 0.0)) == alignment.grid(4)
+
+
+@pytest.mark.parametrize(
+    "kind", [str, lambda path: path, lambda path: path.read_bytes(), lambda path: bytearray(path.read_bytes())]
+)
+def test_a_picture_is_bytes_or_a_path(client, server, tmp_path, kind):
+    """However a picture is given, its bytes are sent."""
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"\x89PNG...")
+    client.caption(kind(path))
+
+    assert b"\x89PNG..." == server.servicer.seen[0].request.image.data
+
+
+def test_models_come_out_typed(client):
+    """A model's limits, labels, languages and state arrive; a classifier has no decoding."""
+    translator, classifier = client.list_models()
+
+    assert weft.Task.TRANSLATE == translator.task
+    assert weft.ModelState.READY == translator.state
+    assert weft.Limits(64, 0, 48, 0, 0, 0) == translator.limits
+    assert (("en",), ("es",)) == (translator.source_languages, translator.target_languages)
+    assert weft.Decoding(max_new_tokens=48, min_new_tokens=0, strategy=weft.Greedy()) == translator.decoding
+    assert ("model.onnx: digest differs", weft.ModelState.FAILED) == (classifier.error, classifier.state)
+    assert (("a", "b"), None) == (classifier.labels, classifier.decoding)
+    assert classifier == client.get_model("topics", 2)
+
+
+def test_a_word_of_a_newer_server_is_unspecified(client, monkeypatch):
+    """An enum value that this client does not know is no error."""
+    monkeypatch.setattr("fakes.MODELS", [model.Model(name="new", task=99, state=99)])
+    (newer,) = client.list_models()
+
+    assert (weft.Task.UNSPECIFIED, weft.ModelState.UNSPECIFIED) == (newer.task, newer.state)
+
+
+def test_metadata_goes_with_every_call():
+    """What the client was given as metadata, for instance a token, stands on unary calls and streams."""
+    with fake_server() as server, weft.Client(server.target, metadata={"Authorization": "Bearer x"}) as client:
+        client.generate("a")
+        list(client.stream_generate("a"))
+
+        assert ["Bearer x", "Bearer x"] == [seen.metadata["authorization"] for seen in server.servicer.seen]
+
+
+def test_health_speaks_for_each_service(client, server):
+    """`health` tells what the server says of itself and of a service; one that it does not have is NotFound."""
+    server.set_health("model/en-es", serving=False)
+
+    assert weft.Health.SERVING == client.health()
+    assert weft.Health.NOT_SERVING == client.health("model/en-es")
+    with pytest.raises(weft.NotFound):
+        client.health("model/nope")
+
+
+@pytest.mark.parametrize("name", [name for name in vars(weft.Client) if not name.startswith("_")])
+def test_the_clients_have_the_same_verbs(name):
+    """Every verb stands on both clients with the same arguments."""
+
+    def arguments(kind):
+        return inspect.signature(getattr(kind, name)).parameters
+
+    assert arguments(weft.Client) == arguments(weft.AsyncClient)
