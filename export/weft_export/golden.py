@@ -67,10 +67,18 @@ def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: floa
 
 def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     if checkpoint.image is not None:
-        with Image.open(io.BytesIO(checkpoint.files[checkpoint.golden.image_path])) as image:
-            return (torch.from_numpy(to_pixel_values(image, checkpoint.image))[None],)
+        name = checkpoint.golden.image_path
+        try:
+            with Image.open(io.BytesIO(checkpoint.files[name])) as image:
+                return (torch.from_numpy(to_pixel_values(image, checkpoint.image))[None],)
+        except OSError as error:
+            raise CheckpointError(f"{name} is not a picture: {error}") from error
     assert checkpoint.text is not None
-    tokenizer = Tokenizer.from_buffer(checkpoint.files[checkpoint.text.source_tokenizer])
+    name = checkpoint.text.source_tokenizer
+    try:
+        tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
+    except Exception as error:  # tokenizers raises no narrower type
+        raise CheckpointError(f"{name} is not a tokenizer: {error}") from error
     ids = tokenizer.encode(checkpoint.golden.text).ids
     limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
     if not 1 <= len(ids) <= limit:

@@ -13,11 +13,13 @@ WRITERS = ("tiny-translate", "tiny-caption", "tiny-generate")
 
 
 def read_manifest(bundle):
+    """Read a bundle's manifest."""
     return json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 
 
 @pytest.fixture(params=CHECKPOINTS)
 def bundle(request, tiny_repository):
+    """Each tiny bundle in turn."""
     return tiny_repository / request.param / "1"
 
 

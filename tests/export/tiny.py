@@ -19,12 +19,53 @@ from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
 
 PAD, UNKNOWN, START, END = range(4)
-SOURCE_WORDS = (
-    "a the small big red blue green cat dog bird house tree sees eats finds and or not we you they here".split()
-)
-TARGET_WORDS = (
-    "un una el la gato perra casa pequeño grande roja azul verde ve come y o no nosotros ellos aquí árbol".split()
-)
+SOURCE_WORDS = [
+    "a",
+    "the",
+    "small",
+    "big",
+    "red",
+    "blue",
+    "green",
+    "cat",
+    "dog",
+    "bird",
+    "house",
+    "tree",
+    "sees",
+    "eats",
+    "finds",
+    "and",
+    "or",
+    "not",
+    "we",
+    "you",
+    "they",
+    "here",
+]
+TARGET_WORDS = [
+    "un",
+    "una",
+    "el",
+    "la",
+    "gato",
+    "perra",
+    "casa",
+    "pequeño",
+    "grande",
+    "roja",
+    "azul",
+    "verde",
+    "ve",
+    "come",
+    "y",
+    "o",
+    "no",
+    "nosotros",
+    "ellos",
+    "aquí",
+    "árbol",
+]
 CORPUS = ["def f(x): return x + 1", "for the cat in the house: print(cat)", "a small café — and a naïve façade ✓"] * 4
 
 
@@ -79,8 +120,8 @@ def tiny_translate() -> Checkpoint:
     return Checkpoint(
         family="encoder_decoder",
         description="A random translator for tests.",
-        model=_random(EncoderDecoder(config)),
-        golden=bundle_pb2.Golden(text="we see the small red cat"),
+        model=_random(EncoderDecoder(config), 3.0),
+        golden=bundle_pb2.Golden(text="a big red bird eats here"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="source.json",
             target_tokenizer="target.json",
@@ -123,7 +164,7 @@ def tiny_caption() -> Checkpoint:
     return Checkpoint(
         family="captioner",
         description="A random captioner for tests.",
-        model=_random(Captioner(config)),
+        model=_random(Captioner(config), 3.0),
         golden=bundle_pb2.Golden(image_path="golden.png"),
         text=bundle_pb2.TextSpec(
             target_tokenizer="target.json",
@@ -224,14 +265,14 @@ def save_tiny(name: str, directory: Path) -> Path:
     return directory
 
 
-def _random(model: nn.Module) -> nn.Module:
+def _random(model: nn.Module, inner_gain: float = 2.0) -> nn.Module:
     # Large inner weights: otherwise the tied embedding makes a random model repeat its last token for ever.
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() > 1:
                 words = "embedding.tokens" in name
-                gain = 0.5 if words else 3.0
+                gain = 0.5 if words else inner_gain
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * gain * parameter.shape[-1] ** -0.5)
                 if words:
                     parameter[:END] = 0  # so that padding and start are hardly ever produced

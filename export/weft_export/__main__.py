@@ -1,0 +1,99 @@
+"""`weft export` and `weft train`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+export_app = typer.Typer(add_completion=False)
+train_app = typer.Typer(add_completion=False)
+
+
+class Precision(StrEnum):
+    """The type of a bundle's weights and states."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+
+
+@export_app.command()
+def export(
+    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint's directory.")],
+    bundle: Annotated[
+        Path, typer.Argument(help="Where it goes: REPOSITORY/NAME/VERSION, such as build/models/en-es/1.")
+    ],
+    precision: Annotated[Precision, typer.Option(help="fp32 for CPU, fp16 for CUDA.")] = Precision.FP32,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Replace the bundle if it exists.")] = False,
+) -> None:
+    """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
+    with _plain_errors("export"), _progress() as progress:
+        from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
+
+        task = progress.add_task("loading torch")
+
+        def on_stage(name: str, done: int, total: int) -> None:
+            progress.update(task, description=name, completed=done, total=total)
+
+        report = export_checkpoint(checkpoint, bundle, precision, force=force, on_stage=on_stage)
+    parity = report.manifest.parity
+    typer.echo(
+        f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"
+        f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.0e}), {report.seconds:.1f} s"
+    )
+
+
+@train_app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="The recipe's name.")],
+    out: Annotated[
+        Path | None, typer.Argument(help="The checkpoint's directory [default: export/checkpoints/RECIPE].")
+    ] = None,
+) -> None:
+    """Train a demo checkpoint by its recipe and print what it measured on held-out data."""
+    with _plain_errors("train"), _progress() as progress:
+        from weft_export.errors import ExportError  # noqa: PLC0415 - late, with the rest
+        from weft_export.recipes import RECIPES  # noqa: PLC0415 - late: torch takes seconds to import
+
+        if recipe not in RECIPES:
+            raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
+        task = progress.add_task("loading torch", total=None)
+
+        def on_progress(done: int, total: int, note: str) -> None:
+            progress.update(task, description=note, completed=done, total=total)
+
+        directory = out or Path("export/checkpoints") / recipe
+        figures = RECIPES[recipe](directory, on_progress)
+    typer.echo(f"{directory}:")
+    for name, value in figures.items():
+        typer.echo(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
+
+
+@contextmanager
+def _plain_errors(command: str) -> Iterator[None]:
+    from weft_export.errors import ExportError  # noqa: PLC0415 - keeps the module's own import light
+
+    try:
+        yield
+    except (ExportError, ModuleNotFoundError, OSError) as error:
+        if isinstance(error, ModuleNotFoundError):
+            if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
+                raise
+            error = ExportError(f"the module {error.name!r} is not installed: pip install 'weft[export]'")
+        typer.echo(f"weft {command}: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+def _progress() -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+if __name__ == "__main__":
+    export_app()
