@@ -31,10 +31,13 @@ class RequestError(Exception):
 
 
 class InvalidRequest(RequestError):
-    """The request itself is wrong; the same request will always be refused."""
+    """The request itself is wrong; the same request will always be refused.
+
+    `message` says what is wrong with the field and goes on from its name: "must be at least 1".
+    """
 
     def __init__(self, field: str, message: str, reason: str = "INVALID_FIELD") -> None:
-        super().__init__(reason, message, field=field)
+        super().__init__(reason, f"{field} {message}" if field else message, field=field)
 
 
 class ModelNotFound(RequestError):
