@@ -1,0 +1,29 @@
+"""The recipes that train the demo checkpoints, by name; each is imported only when it is asked for."""
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+Figures = dict[str, float | int | str]
+"""What a recipe measured on held-out data, by name."""
+OnProgress = Callable[[int, int, str], None]
+"""Called with how much is done, how much there is, and a note for people."""
+Recipe = Callable[[Path, OnProgress], Figures]
+"""Trains, writes a checkpoint directory, and returns the figures."""
+
+
+def _late(module: str) -> Recipe:
+    def train(out: Path, on_progress: OnProgress) -> Figures:
+        recipe: Recipe = import_module(f"weft_export.recipes.{module}").train
+        return recipe(out, on_progress)
+
+    return train
+
+
+RECIPES: dict[str, Recipe] = {
+    "en-es": _late("en_es"),
+    "scenes": _late("scenes"),
+    "digits": _late("digits"),
+    "topics": _late("topics"),
+    "pydocs": _late("pydocs"),
+}
