@@ -1,11 +1,12 @@
 """The `weft` command: the client's own subcommands, those of other packages, and one line for every error."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import extract_tb
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -20,7 +21,7 @@ _PLUGINS = {
 }
 
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
-_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+_UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
 app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode="rich")
 for _verb in (
@@ -73,6 +74,7 @@ def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices of lost connections have no place beside our lines
     command: Any = typer.main.get_command(app)
     try:
         code = command.main(args=argv, prog_name="weft", standalone_mode=False)
@@ -81,8 +83,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Error as error:
         hint = "" if error.retry_after is None else f" (try again in {error.retry_after:g} s)"
         return _fail(error.message + hint, 1)
-    except _UsageError as error:
-        return _fail(f"{error.format_message()} Try --help.", 2)  # type: ignore[attr-defined]
+    except _ClickError as error:
+        hint = " Try --help." if isinstance(error, _UsageError) else ""
+        return _fail(error.format_message() + hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:  # noqa: BLE001 - even a bug is one line to who runs a command
