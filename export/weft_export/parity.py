@@ -4,6 +4,7 @@ The reference is torch in float32 whatever the bundle's precision. Requests are 
 apart into neighbouring slots, so that decode batches grow and are ragged.
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ def runtime_version() -> str:
 
 def _runtime() -> Any:
     try:
+        # Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
     except ImportError as error:
         raise ExportError(

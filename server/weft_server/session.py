@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before it is loaded.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
@@ -14,7 +18,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, "np.ndarray"]
 
-ort.disable_telemetry_events()
 VERSION: str = ort.__version__
 _WARNINGS_AND_UP = 2
 

@@ -1,6 +1,7 @@
 """The import walls: they stand, they fire, and what each package loads is what it declares."""
 
 import ast
+import os
 import shutil
 import subprocess
 import sys
@@ -80,6 +81,15 @@ def test_an_import_stays_light(module, unwanted):
     answer = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
 
     assert "" == answer.stdout.strip()
+
+
+def test_onnx_runtime_reports_to_nobody(tmp_path):
+    """The server loads ONNX Runtime with its telemetry off: no device id and no spool in the home folder."""
+    private = {"CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}  # the first two would switch it off by themselves
+    environment = {name: value for name, value in os.environ.items() if name not in private} | {"HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", "import weft_server.session"], check=True, env=environment)
+
+    assert [] == list(tmp_path.iterdir())
 
 
 def declared(*extras):

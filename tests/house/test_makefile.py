@@ -41,7 +41,7 @@ def due(workshop, *, changed=()):
     options = [part for name in changed for part in ("-W", name)]
     command = ["make", "--no-print-directory", "-n", *options, "models"]
     plan = subprocess.run(command, cwd=workshop, check=True, capture_output=True, text=True).stdout
-    return set(re.findall(r"weft export export/checkpoints/(\w+) ", plan)), "pip" in plan
+    return set(re.findall(r"weft export --force export/checkpoints/(\w+) ", plan)), "pip" in plan
 
 
 def test_nothing_is_made_twice(workshop):
