@@ -26,7 +26,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models demo serve test test-fast check lint fmt proto bench-smoke clean
+.PHONY: help install venv models bundles demo serve test test-fast check lint fmt proto bench-smoke clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,7 +44,12 @@ $(READY): pyproject.toml constraints.txt
 	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
 	@touch $@
 
-models: $(BUNDLES) ## export the demo checkpoints to build/models (only what changed)
+# Two at a time, each a process of its own; make shows the words of each when it is done.
+models: $(READY) ## export the demo checkpoints to build/models (only what changed)
+	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) bundles
+
+bundles: $(BUNDLES)
+	@:
 
 build/models/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D)

@@ -46,24 +46,26 @@ def test_a_command_finds_a_ready_server_which_then_is_gone():
     connect = (
         "import os, socket; host, port = os.environ['WEFT_TARGET'].split(':'); socket.create_connection((host, port))"
     )
-    process = demo("sh", "-c", f'"{sys.executable}" -c "{connect}" && echo $WEFT_TARGET && exit 7')
-    target = first_target(process)
+    with demo("sh", "-c", f'"{sys.executable}" -c "{connect}" && echo $WEFT_TARGET && exit 7') as process:
+        target = first_target(process)
+        status = process.wait(ENDS_WITHIN_S)
 
-    assert 7 == process.wait(ENDS_WITHIN_S)
+    assert 7 == status
     assert not listens(target)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_demo_leaves_nothing_running(number):
     """Ctrl-C in the terminal and a plain kill stop the command and the server."""
-    process = demo("sh", "-c", "echo $WEFT_TARGET; exec sleep 600", start_new_session=True)
-    target = first_target(process)
-    if number == signal.SIGINT:
-        os.killpg(process.pid, number)  # as a terminal does: to the whole foreground group
-    else:
-        process.send_signal(number)
+    with demo("sh", "-c", "echo $WEFT_TARGET; exec sleep 600", start_new_session=True) as process:
+        target = first_target(process)
+        if number == signal.SIGINT:
+            os.killpg(process.pid, number)  # as a terminal does: to the whole foreground group
+        else:
+            process.send_signal(number)
+        status = process.wait(ENDS_WITHIN_S)
 
-    assert 128 + number == process.wait(ENDS_WITHIN_S)
+    assert 128 + number == status
     assert not listens(target)
 
 
