@@ -270,7 +270,9 @@ def _random(model: nn.Module, inner_gain: float = 2.0) -> nn.Module:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if parameter.dim() > 1:
+            if name.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
+            elif parameter.dim() > 1:
                 words = "embedding.tokens" in name
                 gain = 0.5 if words else inner_gain
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * gain * parameter.shape[-1] ** -0.5)

@@ -1,0 +1,126 @@
+"""Checkpoints: what is written is read, and what is broken is named."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from tiny import CHECKPOINTS, save_tiny
+
+from weft_export.checkpoint import load_checkpoint, save_checkpoint
+from weft_export.errors import CheckpointError
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_round_trip(name, tmp_path):
+    """A saved checkpoint loads with equal weights, sizes, specs and files, in eval mode."""
+    expected = CHECKPOINTS[name]()
+    actual = load_checkpoint(save_tiny(name, tmp_path))
+
+    assert not actual.model.training
+    assert actual.model.config == expected.model.config
+    for field in ("family", "description", "text", "labels", "max_new_tokens", "alignment_layer", "files", "golden"):
+        assert getattr(actual, field) == getattr(expected, field)
+    for key, tensor in expected.model.state_dict().items():
+        assert torch.equal(actual.model.state_dict()[key], tensor)
+
+
+def test_half_weights_load_as_float32(tmp_path):
+    """float16 halves the file; the weights come back as the nearest float32 numbers."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    save_checkpoint(tmp_path / "half", checkpoint, torch.float16)
+    save_checkpoint(tmp_path / "full", checkpoint)
+
+    model = load_checkpoint(tmp_path / "half").model
+    assert model.head.weight.dtype == torch.float32
+    assert torch.equal(model.head.weight, checkpoint.model.head.weight.half().float())
+    half, full = ((tmp_path / kind / "model.safetensors").stat().st_size for kind in ("half", "full"))
+    assert half < 0.6 * full
+
+
+def edit_config(directory, change):
+    """Rewrite config.json through a function."""
+    config = json.loads((directory / "config.json").read_text())
+    change(config)
+    (directory / "config.json").write_text(json.dumps(config))
+
+
+def edit_weights(directory, change):
+    """Rewrite model.safetensors through a function."""
+    tensors = safetensors.torch.load_file(directory / "model.safetensors")
+    change(tensors)
+    safetensors.torch.save_file(tensors, directory / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda c: c.update(family="rnn"), "unknown family 'rnn'; known are"),
+        (lambda c: c.pop("model"), "'model' is missing"),
+        (lambda c: c.pop("golden"), "'golden' is missing"),
+        (lambda c: c["model"].update(d_model=33), "multiple of"),
+        (lambda c: c["model"].update(width=3), "width"),
+        (lambda c: c.update(extra=1), "unknown key 'extra'"),
+        (lambda c: c["text"].update(no_such_field=1), "no_such_field"),
+        (lambda c: c["text"].update(target_vocab_size=5), "text.target_vocab_size .5. differs"),
+        (lambda c: c["text"].update(max_total_tokens=99), "text.max_total_tokens .99. differs"),
+        (lambda c: c["text"].update(end_ids=[1000]), "token id 1000"),
+        (lambda c: c["text"].pop("start_id"), "start_id"),
+        (lambda c: c["text"].update(source_tokenizer="../up.json"), "not the name of a file"),
+        (lambda c: c["text"].update(source_tokenizer="none.json"), "cannot read"),
+        (lambda c: c["decoding"].update(max_new_tokens=0), "max_new_tokens"),
+        (lambda c: c.update(alignment_layer=2), "alignment_layer"),
+        (lambda c: c.update(labels=["a"]), "only a classifier"),
+        (lambda c: c.update(golden={"image": "x.png"}), "cannot read"),
+    ],
+)
+def test_broken_config_is_named(change, complaint, tmp_path):
+    """A config.json that contradicts itself raises CheckpointError saying where."""
+    edit_config(save_tiny("tiny-translate", tmp_path), change)
+
+    with pytest.raises(CheckpointError, match=complaint):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "source.json"])
+def test_missing_file_is_named(name, tmp_path):
+    """A checkpoint without one of its files raises CheckpointError with the file's name."""
+    (save_tiny("tiny-translate", tmp_path) / name).unlink()
+
+    with pytest.raises(CheckpointError, match=name):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\u0000"])
+def test_config_that_is_no_json_object(content, tmp_path):
+    """A config.json that is not a JSON object raises CheckpointError."""
+    (save_tiny("tiny-image", tmp_path) / "config.json").write_text(content)
+
+    with pytest.raises(CheckpointError, match="is not"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (lambda t: t.pop("head.bias"), "head.bias is missing"),
+        (lambda t: t.update(more=torch.zeros(1)), "more is unexpected"),
+        (lambda t: t.update({"head.bias": torch.zeros(3)}), r"head.bias has shape \[3\], expected \[10\]"),
+        (lambda t: t.update({"head.bias": torch.zeros(10, dtype=torch.int32)}), "head.bias is torch.int32"),
+    ],
+)
+def test_broken_weights_are_named(change, complaint, tmp_path):
+    """A missing, unexpected, mis-shaped or mistyped tensor raises CheckpointError with its name."""
+    edit_weights(save_tiny("tiny-image", tmp_path), change)
+
+    with pytest.raises(CheckpointError, match=complaint):
+        load_checkpoint(tmp_path)
+
+
+def test_weights_that_are_no_safetensors(tmp_path):
+    """A cut weights file raises CheckpointError."""
+    path = save_tiny("tiny-image", tmp_path) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+
+    with pytest.raises(CheckpointError, match="not a safetensors file"):
+        load_checkpoint(tmp_path)

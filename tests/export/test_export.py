@@ -1,0 +1,126 @@
+"""Exporting: fp16, where bundles go, and the command line."""
+
+import pytest
+from google.protobuf import json_format
+from tiny import CHECKPOINTS, save_tiny, tiny_generate
+from typer.testing import CliRunner
+
+from weft_export.__main__ import export_app, train_app
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import export_checkpoint
+from weft_export.golden import golden_of, next_logits
+from weft_proto.v1 import bundle_pb2
+
+FP32, FP16 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-image"])
+def test_half_precision(name, tmp_path):
+    """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity."""
+    report = export_checkpoint(save_tiny(name, tmp_path / "checkpoint"), tmp_path / name / "1", "fp16")
+    manifest = report.manifest
+
+    assert manifest.precision == FP16
+    assert 1e-4 < manifest.parity.max_abs_error <= manifest.parity.tolerance
+    assert {state.data_type for state in manifest.states} <= {bundle_pb2.DATA_TYPE_FLOAT16}
+    for graph in manifest.graphs:
+        types = {port.name: port.data_type for port in (*graph.inputs, *graph.outputs)}
+        for port in ("logits", "topk_logits", "logsumexp", "probabilities", "pixel_values"):
+            assert types.get(port, bundle_pb2.DATA_TYPE_FLOAT32) == bundle_pb2.DATA_TYPE_FLOAT32
+
+
+@pytest.mark.parametrize("path", ["digits", "Digits/1", "digits/0", "digits/v1", "digits/01"])
+def test_path_must_name_a_version(path, tmp_path):
+    """A bundle goes to <name>/<version>: a lower-case name and a whole number."""
+    with pytest.raises(ExportError, match="ends in <name>/<version>"):
+        export_checkpoint(tmp_path, tmp_path / path)
+
+
+def test_existing_bundle_is_kept(tmp_path):
+    """An export refuses to overwrite; with force it replaces the whole directory."""
+    checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
+    bundle = tmp_path / "digits" / "1"
+    bundle.mkdir(parents=True)
+    (bundle / "old").touch()
+
+    with pytest.raises(ExportError, match="exists already"):
+        export_checkpoint(checkpoint, bundle)
+    export_checkpoint(checkpoint, bundle, force=True)
+
+    assert {path.name for path in bundle.iterdir()} == {
+        "bundle.json",
+        "classifier.onnx",
+        "classifier.onnx.data",
+        "golden.png",
+    }
+    assert [path.name for path in bundle.parent.iterdir()] == ["1"]
+
+
+def test_export_is_reproducible(tiny_repository, tmp_path):
+    """The same checkpoint gives the same bundle, byte for byte."""
+    export_checkpoint(save_tiny("tiny-image", tmp_path / "checkpoint"), tmp_path / "tiny-image" / "1")
+
+    for path in (tiny_repository / "tiny-image" / "1").iterdir():
+        assert path.read_bytes() == (tmp_path / "tiny-image" / "1" / path.name).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate"])
+def test_golden_answer_is_greedy_and_clear(name):
+    """Each golden token beats the second best by 0.01 at least under full recomputation."""
+    checkpoint = CHECKPOINTS[name]()
+    tokens = list(golden_of(checkpoint, FP32).token_ids)
+
+    assert 1 <= len(tokens) <= checkpoint.max_new_tokens
+    if name == "tiny-generate":
+        prompt = [int(token) for token in _encode(checkpoint)]
+        logits = next_logits(checkpoint.model, (), prompt + tokens[:-1])[len(prompt) - 1 :]
+        best = logits.topk(2)
+        assert best.indices[:, 0].tolist() == tokens
+        assert (best.values[:, 0] - best.values[:, 1]).min() >= 1e-2
+
+
+def test_golden_answer_is_cut_before_a_close_call():
+    """fp16, which needs wider margins, keeps a prefix of the fp32 answer."""
+    checkpoint = tiny_generate()
+    wide, narrow = golden_of(checkpoint, FP32).token_ids, golden_of(checkpoint, FP16).token_ids
+
+    assert list(wide[: len(narrow)]) == list(narrow)
+    assert len(narrow) < len(wide)
+
+
+def test_golden_text_must_fit():
+    """A golden text without tokens, or with too many, is refused."""
+    checkpoint = tiny_generate()
+    for text in ("", "x" * 200):
+        checkpoint.golden.text = text
+        with pytest.raises(CheckpointError, match="golden text has"):
+            golden_of(checkpoint, FP32)
+
+
+def test_command_line(tmp_path):
+    """`weft export` prints what it made; a mistake is one line and exit code 1."""
+    checkpoint, bundle = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1"
+
+    made = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
+    assert made.exit_code == 0
+    assert "largest difference from torch" in made.stdout
+    json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+
+    again = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
+    assert again.exit_code == 1
+    assert again.stderr == f"weft export: {bundle} exists already; --force replaces it\n"
+
+
+def test_unknown_recipe():
+    """`weft train` names the recipes that there are."""
+    result = CliRunner().invoke(train_app, ["nonsense"])
+
+    assert result.exit_code == 1
+    assert "there is no recipe 'nonsense'; there are en-es" in result.stderr
+
+
+def _encode(checkpoint):
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_buffer(checkpoint.files["tokenizer.json"])
+    return tokenizer.encode(checkpoint.golden.text).ids

@@ -1,0 +1,72 @@
+"""A request's bits do not depend on its batch: the graphs in ONNX Runtime, row by row."""
+
+import numpy as np
+import onnxruntime
+import pytest
+from google.protobuf import json_format
+
+from weft_proto.v1 import bundle_pb2
+
+ROWS = 7
+RNG = np.random.default_rng(0)
+
+
+def open_graph(bundle, file_name):
+    """Open a session and the manifest of a bundle."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(bundle / file_name, options, providers=["CPUExecutionProvider"])
+    return session, json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+
+
+def assert_rows_are_alone(session, feeds, shared=()):
+    """Each row's outputs are, bit for bit, the same in any order, in part of the batch, and alone."""
+
+    def run(rows):
+        return session.run(None, {name: value if name in shared else value[rows] for name, value in feeds.items()})
+
+    everything = run(list(range(ROWS)))
+    for rows in ([*range(ROWS)][::-1], [3, 1, 4], *([row] for row in range(ROWS))):
+        for name, whole, part in zip(session.get_outputs(), everything, run(rows), strict=True):
+            assert np.array_equal(whole[rows], part), f"{name.name} of rows {rows}"
+
+
+@pytest.mark.parametrize(
+    ("name", "file_name"),
+    [
+        ("tiny-translate", "encoder.onnx"),
+        ("tiny-caption", "encoder.onnx"),
+        ("tiny-text", "classifier.onnx"),
+        ("tiny-image", "classifier.onnx"),
+    ],
+)
+def test_encoders_and_classifiers(name, file_name, tiny_repository):
+    """An encoder's or classifier's rows do not influence each other, whatever stands in the padding."""
+    session, manifest = open_graph(tiny_repository / name / "1", file_name)
+    if manifest.HasField("image"):
+        shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
+        feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
+    else:
+        feeds = {
+            "input_ids": RNG.integers(0, manifest.text.source_vocab_size, (ROWS, 16)),
+            "lengths": np.array([16, 1, 9, 5, 12, 2, 8], np.int32),
+        }
+    assert_rows_are_alone(session, feeds)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate"])
+def test_decoders(name, tiny_repository):
+    """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
+    session, manifest = open_graph(tiny_repository / name / "1", "decoder.onnx")
+    capacity = manifest.text.max_total_tokens
+    feeds = {
+        "input_ids": RNG.integers(0, manifest.text.target_vocab_size, (ROWS, 1)),
+        "past_lengths": np.array([0, 3, 11, capacity - 1, 7, 1, 15], np.int32),
+        "lengths": np.ones(ROWS, np.int32),
+        "total_length": np.array([capacity], np.int32),
+    }
+    for state in manifest.states:
+        feeds[state.past] = RNG.standard_normal((ROWS, *state.shape)).astype(np.float32)
+        if state.kind == bundle_pb2.STATE_KIND_MEMORY:
+            feeds["memory_lengths"] = RNG.integers(1, state.shape[1] + 1, ROWS).astype(np.int32)
+    assert_rows_are_alone(session, feeds, shared=("total_length",))

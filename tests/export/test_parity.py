@@ -1,0 +1,87 @@
+"""Parity: what it compares, and that nothing gets past it."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tiny import CHECKPOINTS, save_tiny
+
+from weft_export import parity
+from weft_export.errors import ExportError, ParityError
+from weft_export.export import export_checkpoint
+from weft_export.gauge import Gauge
+from weft_export.parity import check_parity
+from weft_proto.v1 import bundle_pb2
+
+FP32 = bundle_pb2.PRECISION_FP32
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_untouched_model_passes(name, tiny_repository):
+    """The graphs of a model agree with it, and the comparison says how far it went."""
+    report = check_parity(CHECKPOINTS[name](), tiny_repository / name / "1", FP32)
+
+    assert report.max_abs_error < report.tolerance
+    assert report.num_requests == 4
+    assert report.num_steps >= (0 if "classif" in CHECKPOINTS[name]().family or name == "tiny-image" else 20)
+
+
+@pytest.mark.parametrize(
+    ("name", "weight", "complaint"),
+    [
+        ("tiny-text", "head.bias", "probabilities"),
+        ("tiny-image", "class_token", "probabilities"),
+        ("tiny-translate", "encoder.norm.bias", "memory_out.0"),
+        ("tiny-caption", "decoder.layers.1.cross_attention.value.weight", "memory_out.1.value"),
+        ("tiny-translate", "decoder.norm.bias", "logits"),
+        ("tiny-generate", "layers.0.attention_norm.gain", "decoder.onnx|present.0"),
+        ("tiny-translate", "decoder.layers.1.cross_attention.query.bias", "logits"),
+    ],
+)
+def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
+    """One weight that differs between torch and the graphs fails parity, and the message says where it showed."""
+    checkpoint = CHECKPOINTS[name]()
+    with torch.no_grad():
+        parameter = checkpoint.model.get_parameter(weight)
+        parameter.view(-1)[0] += 0.05
+
+    with pytest.raises(ParityError, match=complaint):
+        check_parity(checkpoint, tiny_repository / name / "1", FP32)
+
+
+def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
+    """When parity fails nothing is left: no bundle, no half of one, no scratch directory."""
+    checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
+    monkeypatch.setitem(parity.TOLERANCE, FP32, 0.0)
+
+    with pytest.raises(ParityError, match="probabilities differs by"):
+        export_checkpoint(checkpoint, tmp_path / "repository" / "digits" / "1")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_absent_runtime_is_named(tmp_path, monkeypatch):
+    """Without onnxruntime the export says which extra brings it."""
+    checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+
+    with pytest.raises(ExportError, match=r"weft\[server,export\]"):
+        export_checkpoint(checkpoint, tmp_path / "digits" / "1")
+
+
+@pytest.mark.parametrize("value", [1.1, float("nan"), float("inf")])
+def test_gauge_refuses(value):
+    """A difference above the tolerance fails, and so do NaN and infinity."""
+    with pytest.raises(ParityError, match="x differs"):
+        Gauge(tolerance=0.05).compare("x", torch.ones(3), np.array([1, value, 1], np.float32))
+
+
+def test_gauge_remembers_the_worst():
+    """The gauge keeps the largest difference that it let pass, and refuses another shape."""
+    gauge = Gauge(tolerance=0.5)
+    gauge.compare("x", torch.zeros(2), np.array([0.25, -0.375], np.float32))
+    gauge.compare("x", torch.zeros(2), np.array([0.125, 0], np.float32))
+
+    assert gauge.worst == 0.375
+    with pytest.raises(ParityError, match="x has shape"):
+        gauge.compare("x", torch.zeros(2), np.zeros(3, np.float32))
