@@ -58,7 +58,7 @@ def translate(
             with show.patience("translating"):
                 answer = client.translate(source, **asked)
             show.whole(answer, answer.text, as_json=as_json)
-    show.more(answer, verbose=verbose, scores=scores)
+    show.more(answer, verbose=verbose, scores=scores and not as_json)
     _draw(answer.alignment, explain, title=answer.text)
 
 
@@ -96,7 +96,7 @@ def caption(
             with show.patience("looking"):
                 answer = client.caption(picture, **asked)
             show.whole(answer, answer.text, as_json=as_json)
-    show.more(answer, verbose=verbose, scores=scores)
+    show.more(answer, verbose=verbose, scores=scores and not as_json)
     _draw(answer.alignment, explain, title=answer.text, image=picture)
 
 
@@ -158,7 +158,7 @@ def generate(
             with show.patience("generating"):
                 answer = client.generate(source, **asked)
             show.whole(answer, answer.text, as_json=as_json)
-    show.more(answer, verbose=verbose, scores=scores)
+    show.more(answer, verbose=verbose, scores=scores and not as_json)
 
 
 def models(
