@@ -3,6 +3,7 @@
 What external data can do to a loader, and the defences: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,7 @@ REFUSED_OPS = {"EPContext"}
 REFUSED_METADATA = {"ort_config"}
 EXTERNAL_DATA_KEYS = {"location", "offset", "length"}
 
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _DATA_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
     bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
@@ -79,7 +81,7 @@ def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, 
     require(location in sizes, f"{name} lies in {location!r}, which is not a file of the bundle")
     offset, length = entries.get("offset", "0"), entries.get("length", "0")
     for number in (offset, length):
-        require(number.isascii() and number.isdecimal(), f"{name} has offset or length {number!r}")
+        require(_NUMBER.fullmatch(str(number)), f"{name} has offset or length {number!r}")
     end = int(offset) + int(length)
     require(end <= sizes[location], f"{name} ends at byte {end} of {location!r}, which has {sizes[location]}")
 
@@ -96,9 +98,11 @@ def _verify_ports(
 
 def _shape(value: onnx.ValueInfoProto) -> tuple[str, ...]:
     dims = value.type.tensor_type.shape.dim
-    return tuple(str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param for dim in dims)
+    # Strings of an ONNX file that are not UTF-8 come as bytes.
+    return tuple(str(dim.dim_value if dim.HasField("dim_value") else dim.dim_param) for dim in dims)
 
 
 def _port(name: str, data_type: int | None, shape: tuple[str, ...]) -> str:
-    kind = onnx.TensorProto.DataType.Name(data_type) if data_type else "UNDEFINED"
+    kinds = {number: kind for kind, number in onnx.TensorProto.DataType.items()}
+    kind = kinds.get(data_type or 0, "UNDEFINED")
     return f"{name} {kind}[{', '.join(shape)}]"

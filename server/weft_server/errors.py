@@ -83,7 +83,11 @@ class CannotExplain(RequestError):
 
 
 class BundleError(Exception):
-    """A bundle is refused: one sentence says what is wrong with it. It never reaches a caller as a status."""
+    """A bundle is refused: one sentence on one line says what is wrong with it. It is never a caller's status."""
+
+    def __init__(self, sentence: str) -> None:
+        # It may quote what is in the bundle, and that can be anything.
+        super().__init__(" ".join(sentence.split()))
 
 
 _CODES: dict[type[RequestError], grpc.StatusCode] = {

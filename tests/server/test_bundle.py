@@ -7,6 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 from google.protobuf import json_format
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from weft_proto.v1 import bundle_pb2 as pb
@@ -471,3 +473,38 @@ def test_manifests_that_contradict_themselves_are_refused(tmp_path, make, change
     draft = make(tmp_path / "tiny" / "1")
     exec(change, {"m": draft.manifest})
     assert text in _refused(draft.write())
+
+
+# What nobody thought of -----------------------------------------------------------------------------------------------
+
+
+def _outcome(directory: Path) -> object:
+    try:
+        return load_bundle(directory).version
+    except BundleError as error:
+        return f"refused in {len(str(error).splitlines())} line"
+
+
+@settings(max_examples=300, deadline=None)
+@given(make=st.sampled_from(MAKERS), at=st.integers(0, 4000), garbage=st.binary(min_size=1, max_size=6))
+def test_any_damage_to_the_manifest_is_a_bundle_error(tmp_path_factory, make, at, garbage):
+    """Whatever bytes are overwritten in bundle.json: a bundle or a one-line BundleError, never another exception."""
+    draft = make(tmp_path_factory.mktemp("fuzz") / "tiny" / "1")
+    path = draft.write() / "bundle.json"
+    data = bytearray(path.read_bytes())
+    at %= len(data)
+    data[at : at + len(garbage)] = garbage
+    path.write_bytes(data)
+    assert _outcome(draft.directory) in {1, "refused in 1 line"}
+
+
+@settings(max_examples=300, deadline=None)
+@given(at=st.integers(0, 4000), garbage=st.binary(min_size=1, max_size=6))
+def test_any_damage_to_a_graph_is_a_bundle_error(tmp_path_factory, at, garbage):
+    """Whatever bytes a graph holds, digest and size being right: a bundle or a one-line BundleError."""
+    draft = _translate(tmp_path_factory.mktemp("fuzz") / "tiny" / "1")
+    data = bytearray(draft.models.pop("decoder.onnx").SerializeToString())
+    at %= len(data)
+    data[at : at + len(garbage)] = garbage
+    draft.files["decoder.onnx"] = bytes(data)
+    assert _outcome(draft.write()) in {1, "refused in 1 line"}
