@@ -47,6 +47,8 @@ SERVICES = (
 )
 # A lane that has not stepped for so long, working or idle, is stuck.
 STALL_S = 60.0
+# How long no call must have come before the listener closes.
+LINGER_S = 0.2
 # By default a thread keeps the interpreter for 5 ms; a lane that comes back from a model run should not wait so long.
 SWITCH_INTERVAL_S = 0.0005
 
@@ -145,6 +147,8 @@ class App:
             for entry in self.models.entries:
                 if entry.model:
                     entry.model.engine.cancel_all(Draining())
+        # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
+        await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.server.stop(grace=1)
         for entry in self.models.entries:
             if entry.model:

@@ -36,12 +36,21 @@ class Guard(grpc.aio.ServerInterceptor):
         self.num_active = 0
         self._metrics = metrics
         self._changed = asyncio.Event()
+        self._last_call = 0.0
 
     async def idle(self) -> None:
         """Wait until no call is active."""
         while self.num_active:
             self._changed.clear()
             await self._changed.wait()
+
+    async def quiet(self, seconds: float, at_most: float) -> None:
+        """Wait until no call is active and none has come for `seconds`; give up after `at_most`."""
+        give_up = time.monotonic() + at_most
+        while self.num_active or time.monotonic() - self._last_call < seconds:
+            if time.monotonic() > give_up:
+                return
+            await asyncio.sleep(seconds / 4)
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handler of a weft.v1 method; health and reflection pass untouched."""
@@ -84,6 +93,7 @@ class Guard(grpc.aio.ServerInterceptor):
             call.deadline = call.started + remaining
         CALL.set(call)
         self.num_active += 1
+        self._last_call = call.started
         code, reason = grpc.StatusCode.OK, ""
         try:
             self._check(request)

@@ -1,0 +1,113 @@
+"""A bundle that is not what it says is refused with the reason, and the models beside it serve."""
+
+import json
+import shutil
+
+import onnx
+import pytest
+
+import weft
+from process import ServerProcess
+
+pytestmark = pytest.mark.e2e
+
+
+def manifest_of(bundle):
+    """(path, parsed JSON) of a bundle's manifest."""
+    path = bundle / "bundle.json"
+    return path, json.loads(path.read_text())
+
+
+def lose_a_file(bundle):
+    """Delete a listed file."""
+    (bundle / "decoder.onnx.data").unlink()
+
+
+def flip_a_byte(bundle):
+    """Change a file without its digest."""
+    data = bytearray((bundle / "decoder.onnx.data").read_bytes())
+    data[100] ^= 1
+    (bundle / "decoder.onnx.data").write_bytes(data)
+
+
+def leave_the_directory(bundle):
+    """Point external data out of the bundle, and make the manifest agree with the changed graph."""
+    import hashlib
+
+    path = bundle / "decoder.onnx"
+    model = onnx.load(path, load_external_data=False)
+    entry = next(e for tensor in model.graph.initializer for e in tensor.external_data if e.key == "location")
+    entry.value = "../../../etc/passwd"
+    path.write_bytes(model.SerializeToString())
+    manifest_path, manifest = manifest_of(bundle)
+    for file in manifest["files"]:
+        if file["path"] == "decoder.onnx":
+            file["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+            file["sizeBytes"] = str(path.stat().st_size)
+    manifest_path.write_text(json.dumps(manifest))
+
+
+def change_the_golden_answer(bundle):
+    """Expect another answer."""
+    path, manifest = manifest_of(bundle)
+    manifest["golden"]["tokenIds"][0] += 1
+    path.write_text(json.dumps(manifest))
+
+
+def add_a_file(bundle):
+    """Put something in that the manifest does not list."""
+    (bundle / "custom_ops.so").write_bytes(b"\x7fELF")
+
+
+BREAKS = {
+    "missing": (lose_a_file, "decoder.onnx.data"),
+    "digest": (flip_a_byte, "decoder.onnx.data"),
+    "outside": (leave_the_directory, "etc/passwd"),
+    "golden": (change_the_golden_answer, "golden answer differs"),
+    "unlisted": (add_a_file, "custom_ops.so"),
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tiny_repository, tmp_path_factory):
+    """One sound model, and one for each way to break it."""
+    repository = tmp_path_factory.mktemp("broken")
+    shutil.copytree(tiny_repository / "tiny-text", repository / "sound")
+    for name, (spoil, _) in BREAKS.items():
+        shutil.copytree(tiny_repository / "tiny-generate", repository / name)
+        spoil(repository / name / "1")
+    return repository
+
+
+@pytest.fixture(scope="module")
+def server(repository):
+    """A server over them; it says why it is not ready."""
+    with ServerProcess(repository) as server:
+        server.wait_for("not ready")
+        yield server
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_a_broken_bundle_is_refused_with_its_reason(server, name):
+    """GetModel says FAILED and why, a request is Unavailable, its health is not serving."""
+    with weft.Client(server.target, timeout=5) as client:
+        model = client.get_model(name)
+        assert model.state is weft.ModelState.FAILED
+        assert BREAKS[name][1] in model.error
+        assert client.health(f"model/{name}") is weft.Health.NOT_SERVING
+        with pytest.raises(weft.Unavailable, match="refused"):
+            client.generate("a", model=name, timeout=2)
+
+
+def test_the_server_is_not_ready_but_its_sound_model_answers(server):
+    """Readiness is about all models, liveness about none, and one bad bundle harms no other."""
+    with weft.Client(server.target, timeout=5) as client:
+        assert client.health() is weft.Health.NOT_SERVING
+        assert client.health("live") is weft.Health.SERVING
+        assert client.classify(text="the cat", model="sound").labels
+    assert server.get("/livez")[0] == 200
+    status, why = server.get("/readyz")
+    assert status == 503
+    assert "digest" in why
+    assert server.metric("weft_model_loads_total", result="refused") == len(BREAKS)
+    assert server.metric("weft_model_ready") == 1

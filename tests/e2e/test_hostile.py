@@ -1,0 +1,177 @@
+"""Bad input gets a clear typed error and harms nobody else, through the real process and on the raw wire."""
+
+import struct
+import threading
+import zlib
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+
+import weft
+from conftest import png
+from weft_proto.v1 import classification_pb2, common_pb2, translation_pb2
+
+pytestmark = pytest.mark.e2e
+
+
+def huge_header():
+    """A PNG of a few bytes whose header claims 30,000 x 30,000 pixels."""
+    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
+    chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
+    return b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+
+
+def bad_calls(client):
+    """(what is wrong, reason, field, the call): all refused with InvalidRequest."""
+
+    def decode(**decoding):
+        return lambda: client.generate("def", decoding=weft.Decoding(**decoding))
+
+    def sample(**sampling):
+        return decode(strategy=weft.Sampling(**sampling))
+
+    return [
+        ("empty text", "EMPTY_INPUT", "text", lambda: client.translate("")),
+        ("blank text", "EMPTY_INPUT", "text", lambda: client.translate(" \n\t ")),
+        ("empty prompt", "EMPTY_INPUT", "text", lambda: client.generate("")),
+        ("text over the limit", "INPUT_TOO_LONG", "text", lambda: client.translate("we are eating bread " * 50)),
+        ("text far over the limit", "INPUT_TOO_LONG", "text", lambda: client.translate("a" * 1_000_000)),
+        ("no token ids", "EMPTY_INPUT", "token_ids.ids", lambda: client.generate([])),
+        (
+            "token id out of range",
+            "TOKEN_OUT_OF_RANGE",
+            "token_ids.ids[1]",
+            lambda: client.generate([1, 4_000_000_000]),
+        ),
+        ("temperature below 0", "INVALID_FIELD", "decoding.sampling.temperature", sample(temperature=-1.0)),
+        ("temperature 0", "INVALID_FIELD", "decoding.sampling.temperature", sample(temperature=0.0)),
+        ("temperature nan", "INVALID_FIELD", "decoding.sampling.temperature", sample(temperature=float("nan"))),
+        ("temperature inf", "INVALID_FIELD", "decoding.sampling.temperature", sample(temperature=float("inf"))),
+        ("top_p 0", "INVALID_FIELD", "decoding.sampling.top_p", sample(top_p=0.0)),
+        ("top_p over 1", "INVALID_FIELD", "decoding.sampling.top_p", sample(top_p=1.5)),
+        ("0 new tokens", "INVALID_FIELD", "decoding.max_new_tokens", decode(max_new_tokens=0)),
+        ("too many new tokens", "INVALID_FIELD", "decoding.max_new_tokens", decode(max_new_tokens=100_000)),
+        ("min over max", "INVALID_FIELD", "decoding.min_new_tokens", decode(max_new_tokens=2, min_new_tokens=3)),
+        ("five stop strings", "INVALID_FIELD", "decoding.stop", decode(stop=tuple("abcde"))),
+        ("empty stop string", "INVALID_FIELD", "decoding.stop[1]", decode(stop=("a", ""))),
+        ("long stop string", "INVALID_FIELD", "decoding.stop[0]", decode(stop=("é" * 33,))),
+        ("unknown language", "INVALID_FIELD", "target_language", lambda: client.translate("a", target_language="xx")),
+        ("long request id", "INVALID_FIELD", "request_id", lambda: client.translate("a", request_id="x" * 65)),
+        ("unprintable id", "INVALID_FIELD", "request_id", lambda: client.translate("a", request_id="a\nb")),
+        ("not an image", "BAD_IMAGE", "image.data", lambda: client.caption(b"hello, world" * 9)),
+        ("no bytes", "EMPTY_INPUT", "image.data", lambda: client.caption(b"")),
+        ("truncated PNG", "BAD_IMAGE", "image.data", lambda: client.classify(image=png(64, 64)[:-30])),
+        ("30,000 x 30,000", "IMAGE_TOO_LARGE", "image.data", lambda: client.classify(image=huge_header())),
+        ("a file too large", "IMAGE_TOO_LARGE", "image.data", lambda: client.classify(image=png() + bytes(9 << 20))),
+        ("top_k 0", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=0)),
+        ("top_k over the labels", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=11)),
+        ("a captioner to translate", "WRONG_INPUT_KIND", "model.name", lambda: client.translate("a", model="scenes")),
+    ]
+
+
+def test_every_bad_input_gets_its_typed_error(client):
+    """The exception, its reason and the field it names, for each kind of mistake."""
+    for what, reason, field, call in bad_calls(client):
+        with pytest.raises(weft.InvalidRequest) as refused:
+            call()
+        fields = [violation.field for violation in refused.value.field_violations]
+        assert (what, reason, [field]) == (what, refused.value.reason, fields)
+
+
+def test_unknown_models_and_versions_are_not_found(client):
+    """NotFound for a name, and for a version of a model that exists."""
+    for call in (
+        lambda: client.translate("a", model="nope"),
+        lambda: client.translate("a", model="en-es", model_version=99),
+        lambda: client.get_model("nope"),
+        lambda: client.get_model("en-es", 99),
+    ):
+        with pytest.raises(weft.NotFound):
+            call()
+
+
+def test_bad_bytes_on_the_wire_are_the_callers_error(server):
+    """No input, bytes that are no message, text that is not UTF-8: the caller's error, never ours."""
+    identity = {"request_serializer": lambda data: data, "response_deserializer": lambda data: data}
+    truncated = translation_pb2.TranslateRequest(text="we are").SerializeToString()[:-1]
+    not_utf8 = b"\x12\x02\xff\xfe"  # field 2, text, two bytes that no UTF-8 text has
+    cases = [
+        ("TranslationService/Translate", b"", "EMPTY_INPUT"),
+        ("CaptionService/Caption", b"", "EMPTY_INPUT"),
+        ("ClassificationService/Classify", b"", "EMPTY_INPUT"),
+        ("GenerationService/Generate", b"", "EMPTY_INPUT"),
+        ("ModelService/GetModel", b"", "MODEL_REQUIRED"),
+        ("TranslationService/Translate", truncated, "MALFORMED_REQUEST"),
+        ("TranslationService/Translate", not_utf8, "MALFORMED_REQUEST"),
+        ("GenerationService/Generate", not_utf8, "MALFORMED_REQUEST"),
+        ("ClassificationService/Classify", not_utf8, "MALFORMED_REQUEST"),
+    ]
+    with grpc.insecure_channel(server.target) as channel:
+        for method, data, reason in cases:
+            with pytest.raises(grpc.RpcError) as refused:
+                channel.unary_unary(f"/weft.v1.{method}", **identity)(data, timeout=10)
+            assert (method, grpc.StatusCode.INVALID_ARGUMENT) == (method, refused.value.code())
+            assert (method, reason) == (method, reason_of(refused.value))
+        stream = channel.unary_stream("/weft.v1.TranslationService/StreamTranslate", **identity)
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stream(b"\x0a\x04" + not_utf8, timeout=10))
+        assert reason_of(refused.value) == "MALFORMED_REQUEST"
+
+
+def reason_of(error):
+    """ErrorInfo.reason in a status's details."""
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    info = error_details_pb2.ErrorInfo()
+    assert any(detail.Unpack(info) for detail in status.details)
+    assert info.domain == "weft"
+    return info.reason
+
+
+def test_a_message_over_the_limit_is_refused_by_the_wire(server):
+    """17 MiB in one message: RESOURCE_EXHAUSTED, and the connection serves on."""
+    request = classification_pb2.ClassifyRequest(image=common_pb2.Image(data=bytes(17 << 20)))
+    with grpc.insecure_channel(server.target) as channel:
+        classify = channel.unary_unary(
+            "/weft.v1.ClassificationService/Classify",
+            request_serializer=classification_pb2.ClassifyRequest.SerializeToString,
+            response_deserializer=classification_pb2.ClassifyResponse.FromString,
+        )
+        with pytest.raises(grpc.RpcError) as refused:
+            classify(request, timeout=10)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert classify(classification_pb2.ClassifyRequest(image=common_pb2.Image(data=png())), timeout=10).labels
+
+
+def test_neighbours_of_bad_requests_get_their_answers(server, client):
+    """While every bad input is thrown at the server, good requests answer as ever."""
+    decoding = weft.Decoding(max_new_tokens=60)
+    alone = client.generate("def", decoding=decoding).token_ids
+    errors, stop = [], threading.Event()
+
+    def throw():
+        with weft.Client(server.target) as other:
+            while not stop.is_set():
+                for *_, call in bad_calls(other):
+                    try:
+                        call()
+                        errors.append("accepted")
+                    except weft.InvalidRequest:
+                        pass
+
+    thread = threading.Thread(target=throw)
+    thread.start()
+    try:
+        together = [client.generate("def", decoding=decoding).token_ids for _ in range(30)]
+    finally:
+        stop.set()
+        thread.join()
+
+    assert errors == []
+    assert together == [alone] * 30
+    assert server.metric("weft_rejected_total", reason="BUG") == 0
+
+
+def test_no_bug_was_logged(server):
+    """After all of the above the server has met no internal error."""
+    assert [event for event in server.log if event["event"] == "bug"] == []

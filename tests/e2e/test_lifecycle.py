@@ -1,0 +1,131 @@
+"""Starting, draining and overload: nothing admitted is lost, and who is refused is told so."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import weft
+from process import ServerProcess
+
+pytestmark = pytest.mark.e2e
+LONG = weft.Decoding(max_new_tokens=60, min_new_tokens=60)
+
+
+def test_sigterm_finishes_what_was_admitted(tiny_repository):
+    """Streams that run at SIGTERM end whole, later calls are refused as Unavailable, and the exit code is 0."""
+    with ServerProcess(tiny_repository, slots=2, lanes=1) as server, weft.Client(server.target, timeout=30) as client:
+        server.wait_for("ready")
+        waiting = 400
+        with ThreadPoolExecutor(32) as pool:
+            calls = [pool.submit(client.generate, "a", decoding=LONG) for _ in range(waiting)]
+            while sum(call.done() for call in calls) < 20:
+                time.sleep(0.005)
+            server.process.send_signal(signal.SIGTERM)
+            answers, refused = 0, 0
+            for call in calls:
+                try:
+                    answers += len(call.result().token_ids) == 60
+                except weft.Unavailable:
+                    refused += 1
+        assert server.process.wait(30) == 0
+
+    assert answers + refused == waiting
+    assert answers >= 20
+    assert any(event["event"] == "stopped" for event in server.log)
+
+
+def test_draining_says_not_ready_and_still_serves_for_the_delay(tiny_repository):
+    """During the delay health is NOT_SERVING, liveness SERVING, and requests are answered."""
+    with ServerProcess(tiny_repository, drain_delay_s=1.5) as server, weft.Client(server.target, timeout=5) as client:
+        server.wait_for("ready")
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining")
+
+        assert client.health() is weft.Health.NOT_SERVING
+        assert client.health("live") is weft.Health.SERVING
+        assert server.get("/readyz")[0] == 503
+        assert server.get("/livez")[0] == 200
+        assert server.metric("weft_draining") == 1
+        assert client.translate("the cat").token_ids
+        assert server.process.wait(30) == 0
+
+
+def test_what_outlives_the_drain_timeout_is_told(tiny_repository):
+    """With no time to finish, running requests end as Unavailable, and the server still exits with 0."""
+    with ServerProcess(tiny_repository, drain_timeout_s=0, slots=1, lanes=1) as server:
+        server.wait_for("ready")
+        with weft.Client(server.target, timeout=30) as client, ThreadPoolExecutor(64) as pool:
+            calls = [pool.submit(client.generate, "a", decoding=LONG) for _ in range(64)]
+            calls[0].result()
+            server.process.send_signal(signal.SIGTERM)
+            outcomes = set()
+            for call in calls:
+                outcomes.add(type(call.exception()).__name__)
+            assert outcomes <= {"NoneType", "Unavailable"}
+        assert server.process.wait(30) == 0
+
+
+def test_a_full_queue_refuses_at_once_with_a_hint(tiny_repository):
+    """More requests than slots and queue hold: some are refused with a hint, every other one is answered."""
+    with ServerProcess(tiny_repository, slots=1, lanes=1, max_queued_requests=2) as server:
+        server.wait_for("ready")
+        barrier, outcomes = threading.Barrier(24), []
+
+        def call():
+            # Each its own connection; with no time to retry, the first refusal is the answer.
+            with weft.Client(server.target, timeout=20) as client:
+                barrier.wait()
+                try:
+                    with client.stream_generate("a", decoding=LONG) as stream:
+                        list(stream)
+                    outcomes.append("answered")
+                except weft.Overloaded as error:
+                    outcomes.append(f"refused: {error.reason}, come back later: {error.retry_after > 0}")
+
+        threads = [threading.Thread(target=call) for _ in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert len(outcomes) == 24
+        assert {"answered", "refused: QUEUE_FULL, come back later: True"} == set(outcomes)
+        assert server.metric("weft_requests_queued") == 0
+        assert server.metric("weft_decode_slots_used") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ([], "--repository (WEFT_REPOSITORY) is required"),
+        (["--repository", "/nowhere"], "/nowhere"),
+        (["--repository", ".", "--slots", "0"], "--slots"),
+        (["--repository", ".", "--port", "many"], "--port"),
+    ],
+)
+def test_a_wrong_setting_is_one_clear_line(arguments, complaint):
+    """`weft serve` says what is wrong and exits with a code that is not 0, without a traceback."""
+    run = subprocess.run(
+        [sys.executable, "-m", "weft_server", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert run.returncode != 0
+    assert complaint in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_taken_port_is_one_clear_line(tiny_repository):
+    """A second server on the same port does not start."""
+    with ServerProcess(tiny_repository) as server:
+        port = server.target.rsplit(":", 1)[1]
+        command = ["-m", "weft_server", "--repository", str(tiny_repository), "--port", port, "--http-port", "0"]
+        run = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False)
+
+    assert run.returncode == 1
+    assert "is another server there?" in run.stderr
+    assert "Traceback" not in run.stderr

@@ -1,0 +1,159 @@
+"""Each task through the real process and the SDK: unary and streaming, sync and asyncio, cancelled and late."""
+
+import asyncio
+import time
+
+import pytest
+
+import weft
+
+pytestmark = pytest.mark.e2e
+SENTENCE = "we are eating bread"
+PROMPT = "Return a list of"
+
+
+def slots_used(server):
+    """Decode slots held over all models."""
+    return server.metric("weft_decode_slots_used")
+
+
+def test_translate(client):
+    """The sentence of the README, with its parts: text, tokens, scores, usage, timings, the alignment."""
+    answer = client.translate(SENTENCE, return_scores=True, explain=True)
+
+    assert answer.text == "estamos comiendo pan"
+    assert answer.finish_reason is weft.FinishReason.STOP
+    assert len(answer.token_log_probs) == len(answer.token_ids) == answer.usage.output_tokens
+    assert all(score <= 0 for score in answer.token_log_probs)
+    assert answer.usage.input_tokens == len(answer.alignment.source_tokens)
+    assert len(answer.alignment.target_tokens) == len(answer.token_ids)
+    assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in answer.alignment.weights)
+    assert answer.timings.prefill > 0
+    assert answer.model == weft.ResolvedModel("en-es", 1)
+
+
+def test_caption(client, scene):
+    """A caption streams to what it is at once, and its alignment covers the patch grid."""
+    answer = client.caption(scene, explain=True)
+    with client.stream_caption(scene) as stream:
+        text = "".join(stream)
+
+    assert answer.text == text == stream.result.text
+    assert len(answer.alignment.weights[0]) == answer.alignment.grid_rows * answer.alignment.grid_columns
+
+
+def test_classify_image(client, digit):
+    """A handwritten digit is read, and all labels together weigh 1."""
+    picture, label = digit
+    answer = client.classify(image=picture, top_k=10)
+
+    assert answer.labels[0].label == label
+    assert sum(each.score for each in answer.labels) == pytest.approx(1, abs=1e-4)
+
+
+def test_classify_text(client):
+    """Labels come most probable first."""
+    answer = client.classify(text="Open a TCP connection to the server and send the request.")
+
+    scores = [each.score for each in answer.labels]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_generate_streams_to_what_it_answers_at_once(client):
+    """Greedy and sampled with one seed: deltas joined are the final text, which is the unary text."""
+    for strategy in (weft.Greedy(), weft.Sampling(temperature=0.9, top_p=0.9, seed=7)):
+        decoding = weft.Decoding(max_new_tokens=40, strategy=strategy)
+        whole = client.generate(PROMPT, decoding=decoding)
+        with client.stream_generate(PROMPT, decoding=decoding) as stream:
+            deltas = list(stream)
+
+        assert "".join(deltas) == stream.result.text == whole.text
+        assert stream.result.token_ids == whole.token_ids
+        assert len(deltas) > 3
+
+
+def test_a_stop_string_ends_the_text_before_it(client):
+    """Unary and streaming agree, and nothing of the stop string is sent."""
+    whole = client.generate(PROMPT, decoding=weft.Decoding(max_new_tokens=60))
+    stop = whole.text[10:14]
+    decoding = weft.Decoding(max_new_tokens=60, stop=(stop,))
+    cut = client.generate(PROMPT, decoding=decoding)
+    with client.stream_generate(PROMPT, decoding=decoding) as stream:
+        streamed = "".join(stream)
+
+    assert cut.finish_reason is stream.result.finish_reason is weft.FinishReason.STOP_STRING
+    assert cut.text == streamed == whole.text[: whole.text.index(stop)]
+    assert cut.token_ids == stream.result.token_ids == whole.token_ids[: len(cut.token_ids)]
+
+
+def test_token_ids_are_taken_where_text_is(client):
+    """The ids of a prompt give what its text gives."""
+    whole = client.generate(PROMPT, decoding=weft.Decoding(max_new_tokens=5))
+    again = client.generate(list(whole.token_ids), decoding=weft.Decoding(max_new_tokens=5))
+
+    assert again.usage.input_tokens == len(whole.token_ids)
+
+
+def test_asyncio_does_it_all_at_once(server, scene, digit):
+    """The asyncio client, every task together."""
+
+    async def run():
+        async with weft.AsyncClient(server.target, timeout=30) as client:
+            stream = client.stream_generate(PROMPT, decoding=weft.Decoding(max_new_tokens=20))
+            translation, caption, label, topic = await asyncio.gather(
+                client.translate(SENTENCE),
+                client.caption(scene),
+                client.classify(image=digit[0]),
+                client.classify(text="Return the square root."),
+            )
+            async with stream:
+                text = "".join([delta async for delta in stream])
+            assert translation.text == "estamos comiendo pan"
+            assert caption.text
+            assert label.labels[0].label == digit[1]
+            assert topic.labels
+            assert stream.result.text == text
+
+    asyncio.run(run())
+
+
+def test_a_stream_cancelled_midway_frees_its_slot(server, client):
+    """After the first delta the caller leaves: the slot is free at once, and the metrics say why."""
+    before = server.metric("weft_cancelled_total", stage="decode")
+    decoding = weft.Decoding(max_new_tokens=200, min_new_tokens=200)
+    with client.stream_generate("a", decoding=decoding) as stream:
+        next(stream)
+        stream.cancel()
+
+    server.wait_until(lambda: slots_used(server) == 0, timeout=2, what="a free slot")
+    server.wait_until(lambda: server.metric("weft_cancelled_total", stage="decode") == before + 1, what="the count")
+
+
+def test_a_deadline_ends_the_call_and_frees_the_slot(server, client):
+    """A caller in a hurry gets DeadlineExceeded, and nothing is left behind."""
+    started = time.monotonic()
+    with pytest.raises(weft.DeadlineExceeded):
+        client.generate("a", decoding=weft.Decoding(max_new_tokens=200, min_new_tokens=200), timeout=0.005)
+
+    assert time.monotonic() - started < 2
+    server.wait_until(lambda: slots_used(server) == 0, timeout=2, what="a free slot")
+    server.wait_until(lambda: server.metric("weft_requests_running") == 0, timeout=2, what="nothing running")
+
+
+def test_models_and_health_tell_what_there_is(client):
+    """Five ready models with their limits; health by server, service and model."""
+    models = {model.name: model for model in client.list_models()}
+
+    assert set(models) == {"en-es", "scenes", "digits", "topics", "pydocs"}
+    assert all(model.state is weft.ModelState.READY for model in models.values())
+    assert models["en-es"].source_languages == ("en",)
+    assert models["digits"].limits.max_image_bytes > 0
+    assert client.get_model("pydocs").limits.max_total_tokens > 0
+    for service in ("", "live", "weft.v1.GenerationService", "model/en-es"):
+        assert client.health(service) is weft.Health.SERVING
+    assert client.health("model/nope") is weft.Health.UNKNOWN
+
+
+def test_probes_and_metrics_answer_over_http(server):
+    """/livez, /readyz and /metrics are 200, anything else 404."""
+    assert [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics", "/else")] == [200, 200, 200, 404]
