@@ -1,4 +1,4 @@
-"""Exporter and server read bundle.proto's ImageSpec the same way: a model is served the pixels that it was made with."""
+"""Exporter and server read ImageSpec the same way: a model is served the pixels that it was made with."""
 
 import io
 
