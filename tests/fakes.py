@@ -38,6 +38,7 @@ class Failure:
     error_id: str = ""
     retry_after: float | None = None
     after: int = 0
+    details: bytes = b""  # sent instead of what the other fields make
 
     def abort(self, context):
         """End the call as the real server does: status, ErrorInfo, BadRequest, RetryInfo."""
@@ -57,8 +58,8 @@ class Failure:
             packed = any_pb2.Any()
             packed.Pack(detail)
             status.details.append(packed)
-        if details:
-            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+        if details or self.details:
+            context.set_trailing_metadata((("grpc-status-details-bin", self.details or status.SerializeToString()),))
         context.abort(self.code, self.message)
 
 

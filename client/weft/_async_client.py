@@ -13,8 +13,9 @@ import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
-from weft._calls import CallSettings, health, health_check, open_channel
+from weft._channel import CallSettings, health, health_check, open_channel
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._types import Caption, Classification, Generation, Health, Model, Picture, Text, Translation
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
@@ -79,7 +80,7 @@ class AsyncClient:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
         request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
         call = self._open(self._translation.StreamTranslate, request, timeout)
-        return AsyncStream(call, _answers.translation, self._settings)
+        return AsyncStream(call, _answers.translation, self._settings.target)
 
     async def caption(
         self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
@@ -94,7 +95,7 @@ class AsyncClient:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
         call = self._open(self._caption.StreamCaption, request, timeout)
-        return AsyncStream(call, _answers.caption, self._settings)
+        return AsyncStream(call, _answers.caption, self._settings.target)
 
     async def classify(
         self,
@@ -121,7 +122,7 @@ class AsyncClient:
         """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
         request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
         call = self._open(self._generation.StreamGenerate, request, timeout)
-        return AsyncStream(call, _answers.generation, self._settings)
+        return AsyncStream(call, _answers.generation, self._settings.target)
 
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -169,7 +170,7 @@ class AsyncClient:
         try:
             return await self._open(method, request, timeout)
         except grpc.RpcError as error:
-            raise self._settings.error(error) from error
+            raise error_of(error, self._settings.target) from error
         except asyncio.CancelledError as error:
             if task_is_cancelled():
                 raise

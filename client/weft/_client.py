@@ -11,8 +11,9 @@ import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
-from weft._calls import CallSettings, health, health_check, open_channel
+from weft._channel import CallSettings, health, health_check, open_channel
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._status import error_of
 from weft._streams import Stream
 from weft._types import Caption, Classification, Generation, Health, Model, Picture, Text, Translation
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
@@ -74,7 +75,7 @@ class Client:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
         request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
         call = self._call(self._translation.StreamTranslate, request, timeout)
-        return Stream(call, _answers.translation, self._settings)
+        return Stream(call, _answers.translation, self._settings.target)
 
     def caption(self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
@@ -87,7 +88,7 @@ class Client:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
         call = self._call(self._caption.StreamCaption, request, timeout)
-        return Stream(call, _answers.caption, self._settings)
+        return Stream(call, _answers.caption, self._settings.target)
 
     def classify(
         self,
@@ -112,7 +113,7 @@ class Client:
         """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
         request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
         call = self._call(self._generation.StreamGenerate, request, timeout)
-        return Stream(call, _answers.generation, self._settings)
+        return Stream(call, _answers.generation, self._settings.target)
 
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -155,4 +156,4 @@ class Client:
         try:
             return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
         except grpc.RpcError as error:
-            raise self._settings.error(error) from error
+            raise error_of(error, self._settings.target) from error

@@ -174,7 +174,7 @@ def get_model_request(name: str, version: int | None) -> model_pb2.GetModelReque
 
 
 def health_request(service: str) -> StringValue:
-    """Ask whether a health service serves; see `_calls.health_check` for the type."""
+    """Ask whether a health service serves; see `_channel.health_check` for the type."""
     message = StringValue()
     _fill(message, value=service)
     return message

@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 
-from weft._calls import CallSettings
+from weft._status import error_of
 from weft.exceptions import Cancelled, Error, InternalError
 
 Answer = TypeVar("Answer")
@@ -16,10 +16,10 @@ Answer = TypeVar("Answer")
 class _Events(Generic[Answer]):
     """What both kinds of stream do with the messages of a call."""
 
-    def __init__(self, call: Any, read: Callable[[Any], Answer], settings: CallSettings) -> None:
+    def __init__(self, call: Any, read: Callable[[Any], Answer], target: str) -> None:
         self._call = call
         self._read = read
-        self._settings = settings
+        self._target = target
         self._result: Answer | None = None
 
     @property
@@ -41,7 +41,7 @@ class _Events(Generic[Answer]):
 
     def _check_end(self) -> None:
         if self._result is None:
-            raise InternalError(f"{self._settings.target}: the stream ended without its final message. This is a bug.")
+            raise InternalError(f"{self._target}: the stream ended without its final message. This is a bug.")
 
 
 class Stream(_Events[Answer]):
@@ -60,7 +60,7 @@ class Stream(_Events[Answer]):
                 self._check_end()
                 raise
             except grpc.RpcError as error:
-                raise self._settings.error(error) from error
+                raise error_of(error, self._target) from error
             if text := self._take(message):
                 return text
 
@@ -84,7 +84,7 @@ class AsyncStream(_Events[Answer]):
             try:
                 message = await self._call.read()
             except grpc.RpcError as error:
-                raise self._settings.error(error) from error
+                raise error_of(error, self._target) from error
             except asyncio.CancelledError as error:
                 if task_is_cancelled():
                     raise

@@ -79,6 +79,15 @@ def test_each_status_is_its_exception(server, call, failure, kind):
     assert 1 == len(server.servicer.seen)
 
 
+def test_details_that_cannot_be_read_are_left_out(client, server):
+    """Garbage where the details should be changes nothing about which exception it is."""
+    server.servicer.script.append(Failure(StatusCode.NOT_FOUND, message="no model", details=b"\xff\xff"))
+    with pytest.raises(weft.NotFound, match="no model") as caught:
+        client.translate("a")
+
+    assert ("", ()) == (caught.value.reason, caught.value.field_violations)
+
+
 def test_unavailable_is_said_when_the_retries_are_used_up(client, server):
     """Four attempts, then Unavailable with the server's own words."""
     server.servicer.script.extend([Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining", retry_after=1.5)] * 4)

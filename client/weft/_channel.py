@@ -1,4 +1,4 @@
-"""What every call shares: the channel's settings, the deadline, and the one table from gRPC status to exception."""
+"""How a client reaches its servers: what gRPC is told to do by itself, and what all its calls share."""
 
 import json
 import math
@@ -7,25 +7,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
-from google.rpc import error_details_pb2, status_pb2
 
 from weft._types import Health
-from weft.exceptions import (
-    AccessDenied,
-    Cancelled,
-    DeadlineExceeded,
-    Error,
-    FailedPrecondition,
-    FieldViolation,
-    InternalError,
-    InvalidRequest,
-    NotFound,
-    Overloaded,
-    Unavailable,
-    Unsupported,
-)
+from weft.exceptions import InvalidRequest
 
 # gRPC itself retries, and never after the first message of an answer: a stream that has begun is not begun again.
 # RESOURCE_EXHAUSTED is not listed: gRPC would retry it even where the server named no pause, and feed the overload.
@@ -60,21 +45,6 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
     ("grpc.max_reconnect_backoff_ms", 5_000),
 ]
 
-_KINDS: dict[grpc.StatusCode, type[Error]] = {
-    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
-    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
-    grpc.StatusCode.NOT_FOUND: NotFound,
-    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
-    grpc.StatusCode.UNIMPLEMENTED: Unsupported,
-    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
-    grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
-    grpc.StatusCode.UNAVAILABLE: Unavailable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: Cancelled,
-    grpc.StatusCode.ABORTED: Cancelled,
-}  # every other status is an InternalError
-
 
 @dataclass(frozen=True)
 class CallSettings:
@@ -101,41 +71,6 @@ class CallSettings:
         if not seconds > 0:
             raise InvalidRequest(f"timeout: must be more than 0 seconds, not {seconds}", reason="INVALID_FIELD")
         return None if math.isinf(seconds) else seconds
-
-    def error(self, call: Any) -> Error:
-        """Give the exception for a call, or a grpc.RpcError, that did not end well."""
-        code, text = call.code(), call.details() or ""
-        status = _status(call.trailing_metadata() or ())
-        reason, log_id, retry_after = "", "", None
-        violations: tuple[FieldViolation, ...] = ()
-        for detail in status.details:
-            if detail.Is((info := error_details_pb2.ErrorInfo()).DESCRIPTOR):
-                detail.Unpack(info)
-                reason, log_id = info.reason, info.metadata.get("error_id", "")
-            elif detail.Is((bad := error_details_pb2.BadRequest()).DESCRIPTOR):
-                detail.Unpack(bad)
-                violations = tuple(FieldViolation(v.field, v.description) for v in bad.field_violations)
-            elif detail.Is((retry := error_details_pb2.RetryInfo()).DESCRIPTOR):
-                detail.Unpack(retry)
-                retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-        kind = _KINDS.get(code, InternalError)
-        if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
-            kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
-        text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
-        # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
-        message = text if reason else f"{self.target}: {text or code.name}"
-        return kind(message, reason=reason, field_violations=violations, retry_after=retry_after, id=log_id)
-
-
-def _status(metadata: Any) -> status_pb2.Status:
-    """Read the google.rpc.Status that a server sent along, empty when there is none that can be read."""
-    for key, value in metadata:
-        if key == "grpc-status-details-bin":
-            try:
-                return status_pb2.Status.FromString(value)
-            except DecodeError:
-                break
-    return status_pb2.Status()
 
 
 Channel = TypeVar("Channel")

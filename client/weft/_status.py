@@ -1,0 +1,71 @@
+"""From gRPC status to exception: the one table, and what the server says in the details."""
+
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+
+from weft.exceptions import (
+    AccessDenied,
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    FieldViolation,
+    InternalError,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    Unavailable,
+    Unsupported,
+)
+
+_KINDS: dict[grpc.StatusCode, type[Error]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: NotFound,
+    grpc.StatusCode.FAILED_PRECONDITION: FailedPrecondition,
+    grpc.StatusCode.UNIMPLEMENTED: Unsupported,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
+    grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Overloaded,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.ABORTED: Cancelled,
+}  # every other status is an InternalError
+
+
+def error_of(call: Any, target: str) -> Error:
+    """Give the exception for a call, or a grpc.RpcError, that did not end well."""
+    code, text = call.code(), call.details() or ""
+    info, bad, retry = _details(call.trailing_metadata() or ())
+    kind, reason, retry_after = _KINDS.get(code, InternalError), info.reason, None
+    if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
+        kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
+    if retry.HasField("retry_delay"):
+        retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
+    return kind(
+        # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
+        text if reason else f"{target}: {text or code.name}",
+        reason=reason,
+        field_violations=tuple(FieldViolation(each.field, each.description) for each in bad.field_violations),
+        retry_after=retry_after,
+        id=info.metadata.get("error_id", ""),
+    )
+
+
+def _details(metadata: Any) -> tuple[ErrorInfo, BadRequest, RetryInfo]:
+    """Read the google.rpc.Status that a server sent along; what it lacks, or what can't be read, stays empty."""
+    found = (ErrorInfo(), BadRequest(), RetryInfo())
+    for key, value in metadata:
+        if key == "grpc-status-details-bin":
+            try:
+                for detail in Status.FromString(value).details:
+                    any(detail.Unpack(each) for each in found)  # fills the one of the detail's type
+            except DecodeError:
+                break
+    return found
