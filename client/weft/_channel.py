@@ -57,6 +57,8 @@ class CallSettings:
     @classmethod
     def of(cls, target: str, timeout: float, metadata: Mapping[str, str] | None) -> "CallSettings":
         """Check the arguments of a client."""
+        if not target:
+            raise InvalidRequest("target: must name a server, host:port", reason="INVALID_FIELD")
         pairs = tuple((key.lower(), value) for key, value in (metadata or {}).items())
         for key, value in pairs:
             if not (value.isascii() and value.isprintable()):

@@ -171,11 +171,11 @@ def test_an_option_that_does_not_exist_is_a_type_error(client):
         client.translate("a", explian=True)
 
 
-@pytest.mark.parametrize("settings", [{"timeout": 0}, {"timeout": -1.0}, {"metadata": {"token": "ä"}}])
+@pytest.mark.parametrize("settings", [{"timeout": 0}, {"timeout": -1.0}, {"metadata": {"token": "ä"}}, {"target": ""}])
 def test_a_client_refuses_settings_that_cannot_work(settings):
-    """A timeout of nothing and metadata that HTTP can't carry are refused when the client is made."""
+    """No target, no time, and metadata that HTTP can't carry are refused when the client is made."""
     with pytest.raises(weft.InvalidRequest):
-        weft.Client("localhost:1", **settings)
+        weft.Client(**settings)
 
 
 def test_no_timeout_is_infinity(server):

@@ -1,0 +1,50 @@
+"""The demo's table: one request of each kind, its answer and its times, and the picture."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def run_demo(server, tmp_path):
+    """Run the module as `make demo` does; returns what the process did."""
+
+    def run(checkpoints):
+        argv = ["--target", server.target, "--checkpoints", checkpoints, "--out", tmp_path / "out"]
+        return subprocess.run([sys.executable, "-m", "weft._demo", *argv], check=False, capture_output=True, text=True)
+
+    return run
+
+
+def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
+    """Five requests are sent, five answers stand in the table, and the attention picture is there."""
+    for name in ("scenes/examples/b.png", "scenes/examples/a.png", "digits/examples/7.png"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"12345")
+    done = run_demo(tmp_path)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    asked = ["Translate", "Caption", "Classify", "Classify", "Generate"]
+    assert asked == [seen.method for seen in server.servicer.seen]
+    for word in (
+        "we are eating bread",
+        "bread eating are we",
+        "a.png",
+        "a picture of a 5 bytes",
+        "7.png",
+        "image (75.0%)",
+    ):
+        assert word in done.stdout
+    assert (tmp_path / "out" / "alignment.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_examples_the_demo_says_so(run_demo, server, tmp_path):
+    """A folder without example pictures is one line on stderr, exit code 1, and nothing is sent."""
+    done = run_demo(tmp_path)
+
+    assert (1, "") == (done.returncode, done.stdout)
+    assert done.stderr.startswith("weft: no example picture in ")
+    assert 1 == done.stderr.count("\n")
+    assert [] == server.servicer.seen
