@@ -20,6 +20,10 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
         inputs, outputs = _demands(graph.role, manifest)
         _verify(graph, "input", graph.inputs, inputs)
         _verify(graph, "output", graph.outputs, outputs)
+        if graph.role == bundle_pb2.GRAPH_ROLE_DECODER:
+            widths = {port.shape[1] for port in graph.outputs if port.name in {"topk_logits", "topk_ids"}}
+            fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
+            require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
 
 
 def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:

@@ -462,6 +462,8 @@ MANIFESTS = [
     (_translate, "m.graphs[2].inputs.append(m.graphs[2].inputs[0])", "decoder.onnx has an input twice"),
     (_translate, "m.graphs[2].outputs[0].data_type = 2", "'topk_logits' has the wrong data_type"),
     (_translate, "m.graphs[2].outputs[3].shape[1] = '21'", "'logits' has shape ['batch', '21']"),
+    (_translate, "m.graphs[2].outputs[0].shape[1] = '6'", "not of one fixed width"),
+    (_translate, "m.graphs[2].outputs[0].shape[1] = m.graphs[2].outputs[1].shape[1] = 'k'", "not of one fixed width"),
     (_translate, "m.graphs[0].outputs[0].shape.append('x')", "'memory_out.0.key' has shape"),
     (_translate, "m.states[1].encoder_output = 'other'", "encoder.onnx has no output 'other'"),
 ]
