@@ -37,9 +37,9 @@ def workshop(tmp_path):
 
 
 def due(workshop, *, changed=()):
-    """What `make models` would export, and whether it would install, if the files had just changed."""
+    """What `make models`, by way of `bundles`, would export if the files had just changed, and whether it would install."""
     options = [part for name in changed for part in ("-W", name)]
-    command = ["make", "--no-print-directory", "-n", *options, "models"]
+    command = ["make", "--no-print-directory", "-n", *options, "bundles"]
     plan = subprocess.run(command, cwd=workshop, check=True, capture_output=True, text=True).stdout
     return set(re.findall(r"weft export --force export/checkpoints/(\w+) ", plan)), "pip" in plan
 
