@@ -37,7 +37,7 @@ def workshop(tmp_path):
 
 
 def due(workshop, *, changed=()):
-    """What `make models`, by way of `bundles`, would export if the files had just changed, and whether it would install."""
+    """What `make models` (its target `bundles`) would export if the files had just changed, and whether it installs."""
     options = [part for name in changed for part in ("-W", name)]
     command = ["make", "--no-print-directory", "-n", *options, "bundles"]
     plan = subprocess.run(command, cwd=workshop, check=True, capture_output=True, text=True).stdout
