@@ -487,7 +487,7 @@ def _outcome(directory: Path) -> object:
         return f"refused in {len(str(error).splitlines())} line"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(make=st.sampled_from(MAKERS), at=st.integers(0, 4000), garbage=st.binary(min_size=1, max_size=6))
 def test_any_damage_to_the_manifest_is_a_bundle_error(tmp_path_factory, make, at, garbage):
     """Whatever bytes are overwritten in bundle.json: a bundle or a one-line BundleError, never another exception."""
@@ -500,7 +500,7 @@ def test_any_damage_to_the_manifest_is_a_bundle_error(tmp_path_factory, make, at
     assert _outcome(draft.directory) in {1, "refused in 1 line"}
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(at=st.integers(0, 4000), garbage=st.binary(min_size=1, max_size=6))
 def test_any_damage_to_a_graph_is_a_bundle_error(tmp_path_factory, at, garbage):
     """Whatever bytes a graph holds, digest and size being right: a bundle or a one-line BundleError."""
