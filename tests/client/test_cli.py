@@ -275,7 +275,7 @@ def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
 def test_ctrl_c_ends_quietly(server):
     """An interrupt during a stream ends with 130 and no words, and the server sees the call cancelled."""
     server.servicer.step_s = 0.2
-    argv = [*WEFT, "generate", "a b c d e f g h i j k l m n o p", "--stream", "-t", server.target]
+    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert b"p" == process.stdout.read(1)
         process.send_signal(signal.SIGINT)
@@ -288,7 +288,7 @@ def test_ctrl_c_ends_quietly(server):
 def test_a_closed_pipe_ends_quietly(server):
     """A reader that has had enough, such as head, causes no words, and the server sees the call cancelled."""
     server.servicer.step_s = 0.1
-    argv = [*WEFT, "generate", "a b c d e f g h i j k l m n o p", "--stream", "-t", server.target]
+    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert b"p" == process.stdout.read(1)
         process.stdout.close()

@@ -12,23 +12,24 @@ import weft
 from fakes import Failure
 
 WAIT_S = 5.0
+LONG = " ".join(["word"] * 200)  # at 0.05 s a word far from its end when it is left
 
 
 def leave_by_break(client):
     """Stop iterating, and hold no reference."""
-    for _ in client.stream_generate("a b c d e f"):
+    for _ in client.stream_generate(LONG):
         break
 
 
 def leave_by_context(client):
     """Leave the block."""
-    with client.stream_generate("a b c d e f") as stream:
+    with client.stream_generate(LONG) as stream:
         next(stream)
 
 
 def leave_by_cancel(client):
     """Say so."""
-    stream = client.stream_generate("a b c d e f")
+    stream = client.stream_generate(LONG)
     next(stream)
     stream.cancel()
     with pytest.raises(weft.Cancelled):
@@ -37,14 +38,14 @@ def leave_by_cancel(client):
 
 def leave_by_error(client):
     """Fail while reading."""
-    with contextlib.suppress(ZeroDivisionError), client.stream_translate("a b c d e f") as stream:
+    with contextlib.suppress(ZeroDivisionError), client.stream_translate(LONG) as stream:
         for _ in stream:
             raise ZeroDivisionError
 
 
 def leave_by_closing(client):
     """Close the client."""
-    stream = client.stream_generate("a b c d e f")
+    stream = client.stream_generate(LONG)
     next(stream)
     client.close()
     with pytest.raises(weft.Cancelled):
@@ -62,19 +63,19 @@ def test_leaving_a_stream_cancels_the_call(client, server, leave):
 
 async def aleave_by_break(client):
     """Stop iterating, and hold no reference."""
-    async for _ in client.stream_generate("a b c d e f"):
+    async for _ in client.stream_generate(LONG):
         break
 
 
 async def aleave_by_context(client):
     """Leave the block."""
-    async with client.stream_generate("a b c d e f") as stream:
+    async with client.stream_generate(LONG) as stream:
         await anext(stream)
 
 
 async def aleave_by_cancel(client):
     """Say so."""
-    stream = client.stream_generate("a b c d e f")
+    stream = client.stream_generate(LONG)
     await anext(stream)
     stream.cancel()
     with pytest.raises(weft.Cancelled):
@@ -85,7 +86,7 @@ async def aleave_by_cancelling_the_task(client):
     """Cancel the reading task, which ends cancelled as asyncio wants it."""
 
     async def read():
-        async for _ in client.stream_generate("a b c d e f"):
+        async for _ in client.stream_generate(LONG):
             pass
 
     task = asyncio.create_task(read())
@@ -99,7 +100,7 @@ async def aleave_by_timeout(client):
     """Let asyncio's own timeout end the reading."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.1):
-            async for _ in client.stream_generate("a b c d e f"):
+            async for _ in client.stream_generate(LONG):
                 pass
 
 
