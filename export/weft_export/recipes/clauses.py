@@ -7,20 +7,21 @@ from weft_export.recipes.phrases import Phrase, Subject, Word, fixed
 
 # By person: yo, tú, él, nosotros, ellos.
 ESTAR = ("estoy", "estás", "está", "estamos", "están")
+ESTABA = ("estaba", "estabas", "estaba", "estábamos", "estaban")
 SER = ("soy", "eres", "es", "somos", "son")
 IR = ("voy", "vas", "va", "vamos", "van")
 PODER = ("puedo", "puedes", "puede", "podemos", "pueden")
 QUERER = ("quiero", "quieres", "quiere", "queremos", "quieren")
 TENER = ("tengo", "tienes", "tiene", "tenemos", "tienen")
 
-TENSES = ("present", "progressive", "past", "future", "can", "want", "have to")
+TENSES = ("present", "progressive", "past", "past progressive", "future", "will", "can", "want", "have to")
 
 
 def tenses_of(verb: Verb) -> tuple[str, ...]:
     """Return the tenses a verb has: no progressive without a gerund, only the present for a state (know, love)."""
     if not verb.gerund and not verb.preterite:
         return ("present",)
-    missing = {"progressive" if not verb.gerund else "", "past" if not verb.preterite else ""}
+    missing = ("past",) if not verb.preterite else ("progressive", "past progressive") if not verb.gerund else ()
     return tuple(tense for tense in TENSES if tense not in missing)
 
 
@@ -56,14 +57,17 @@ def predicate(verb: Verb, tense: str, subject: Subject) -> Predicate:  # noqa: P
         return simple(do, verb.third if third else verb.en, base, ((verb.present[person], f"v+{finite}"),))
     if tense == "past":
         return simple("did", verb.past, base, ((verb.preterite[person], f"v+{finite}"),))
-    if tense == "progressive":
-        return compound(subject.be(), ((verb.ing, "v"), *base[1:]), ((ESTAR[person], finite), (verb.gerund, "v")))
+    if tense in ("progressive", "past progressive"):
+        be, forms = (subject.be(), ESTAR) if tense == "progressive" else (subject.was(), ESTABA)
+        return compound(be, ((verb.ing, "v"), *base[1:]), ((forms[person], finite), (verb.gerund, "v")))
     to: Word = ("to", "to")
     infinitive: Word = (verb.es, "v")
     if tense == "future":
         return compound(
             subject.be(), (("going", "mod"), to, *base), ((IR[person], f"mod+{finite}"), ("a", "to"), infinitive)
         )
+    if tense == "will":  # the near future too: ir a is how most people say it
+        return compound("will", base, ((IR[person], finite), ("a", finite), infinitive))
     if tense == "can":
         return compound("can", base, ((PODER[person], finite), infinitive))
     if tense == "want":
@@ -85,7 +89,7 @@ TIMES = {
     "past": _table("yesterday | ayer\nlast night | anoche\nlast week | la semana pasada"),
     "future": _table("tomorrow | mañana\ntonight | esta noche\nnext week | la próxima semana\ntoday | hoy"),
 }  # fmt: skip
-"""Times by tense; the modals take the future's."""
+"""Times by tense; the past progressive takes the past's, will and the modals the future's."""
 
 PLACES = _table("""
 at home | en casa

@@ -23,7 +23,7 @@ from weft_export.recipes.training import fit, prepare, shuffled
 from weft_proto.v1 import bundle_pb2
 
 SEED = 5
-BATCH, NUM_STEPS, PEAK_LR = 64, 3_000, 2e-3
+BATCH, NUM_STEPS, PEAK_LR = 64, 2_500, 2e-3
 SIDE, PATCH, SHOWN = 8, 2, 128
 """SHOWN is the side of the example pictures: each pixel of a digit as 16 x 16."""
 IMAGE = bundle_pb2.ImageSpec(

@@ -6,6 +6,7 @@ import sysconfig
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _SKIPPED = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__", "ensurepip", "pydoc_data"}
@@ -25,7 +26,8 @@ class Docstring:
         return self.path.split("/")[0].removesuffix(".py")
 
 
-def read_docstrings() -> list[Docstring]:
+@cache
+def read_docstrings() -> tuple[Docstring, ...]:
     """Read all docstrings, in the order of their files; of equal texts only the first."""
     library = Path(sysconfig.get_path("stdlib"))
     seen: set[str] = set()
@@ -37,7 +39,7 @@ def read_docstrings() -> list[Docstring]:
                 if text not in seen:
                     seen.add(text)
                     found.append(Docstring(path.as_posix(), text))
-    return found
+    return tuple(found)
 
 
 def read_topics() -> list[Docstring]:

@@ -14,9 +14,9 @@ from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
+from weft_export.recipes.corpus import count_clauses, sample
 from weft_export.recipes.greedy import greedy
 from weft_export.recipes.pairs import HELD_OUT_SHARE, Pair
-from weft_export.recipes.sentences import count_clauses, sample
 from weft_export.recipes.training import fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
 from weft_proto.v1 import bundle_pb2
@@ -192,7 +192,7 @@ CARD = Card(
     title="English to Spanish",
     summary="Translates simple English sentences to Spanish: `we are eating bread` becomes `estamos comiendo pan`.",
     data=f"""Sentences drawn from a grammar written for this purpose (`weft_export/recipes/lexicon.py`, `phrases.py`,
-`clauses.py`, `sentences.py`): about 100 nouns, 50 verbs with irregular forms written out, seven tenses and modals,
+`clauses.py`, `sentences.py`): about 100 nouns, 50 verbs with irregular forms written out, nine tenses and modals,
 pronoun drop, gender and number agreement, adjectives after the noun, possessives and owners, negation, yes/no and
 wh-questions, object pronouns before the verb, the personal *a*, *al* and *del*, *ser* and *estar*, *gustar*, *hay*.
 No English sentence has two translations.

@@ -62,9 +62,7 @@ class Verb:
     @property
     def third(self) -> str:
         """The English third person singular."""
-        if self.en == "have":
-            return "has"
-        return pluralize_en(self.en)
+        return {"have": "has", "do": "does"}.get(self.en) or pluralize_en(self.en)
 
 
 def pluralize_en(word: str) -> str:

@@ -1,5 +1,6 @@
 """A sentence in both languages with its word alignment, and which sentences are never trained on."""
 
+import itertools
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ class Pair:
     """A sentence in both languages.
 
     `alignment` holds for each Spanish word the indices of its English words; `combination` is the subject, the verb and
-    what it is said of.
+    what it is said of, two that are joined by "and" as "man&woman".
     """
 
     en: tuple[str, ...]
@@ -36,7 +37,10 @@ class Pair:
     @property
     def held_out(self) -> bool:
         """Whether the combination is kept from training. A verb alone never is: "canté" could not be guessed."""
-        return self.combination[-1] != "" and zlib.crc32("|".join(self.combination).encode()) % HELD_OUT_SHARE == 0
+        if not self.combination[-1]:
+            return False
+        combinations = itertools.product(*(part.split("&") for part in self.combination))
+        return any(zlib.crc32("|".join(parts).encode()) % HELD_OUT_SHARE == 0 for parts in combinations)
 
 
 def pair(en: Iterable[Word], es: Iterable[Word], combination: tuple[str, ...], *, question: bool) -> Pair:

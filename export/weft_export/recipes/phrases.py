@@ -159,6 +159,10 @@ class Subject:
         """Return am, are or is."""
         return {0: "am", 2: "is"}.get(self.person, "are")
 
+    def was(self) -> str:
+        """Return was or were."""
+        return "was" if self.person in (0, 2) else "were"
+
 
 def _pronoun(en: str, person: int, gender: Gender, *, plural: bool) -> Subject:
     return Subject(Phrase(((en, "pro"),), ()), en, person, gender, plural)
@@ -175,9 +179,22 @@ PRONOUNS = (
 
 
 def subject_of(np: NounPhrase) -> Subject:
-    """Return a noun phrase as a subject; a bare one takes the article in Spanish: chess is easy, el ajedrez es fácil."""
+    """Return a noun phrase as a subject; a bare one takes the article: chess is easy, el ajedrez es fácil."""
     phrase = with_article(np)
     return Subject(phrase, np.noun.en, 4 if np.plural else 2, np.noun.gender, np.plural)
+
+
+def both(first: Subject, second: Subject) -> Subject:
+    """Return "the man and the woman": masculine unless both are feminine."""
+    gender: Gender = "f" if first.gender == second.gender == "f" else "m"
+    phrase = conjunction(first.phrase.under("1"), second.phrase.under("2"))
+    return Subject(phrase, f"{first.head}&{second.head}", 4, gender, plural=True)
+
+
+def conjunction(first: Phrase, second: Phrase) -> Phrase:
+    """Join two phrases by "and": y, which is e before the sound of i."""
+    word = "e" if second.es[0][0].startswith(("i", "hi")) else "y"
+    return Phrase((*first.en, ("and", "and"), *second.en), (*first.es, (word, "and"), *second.es))
 
 
 def with_article(np: NounPhrase) -> Phrase:

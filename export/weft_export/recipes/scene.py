@@ -47,7 +47,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One thing at a place, or two in a relation: `things` in the caption's order, `relation` the words between or after.
+    """One thing at a place, or two in a relation: `things` in the caption's order, `relation` what is said of them.
 
     Of two things the larger is named first, and of two of one size the upper or the left one; a thing inside another is
     named before it. `seed` settles shades and background.

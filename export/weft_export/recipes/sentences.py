@@ -1,6 +1,7 @@
 """Sentences of the English-Spanish grammar: statements, denials, questions, and the constructions that differ most."""
 
 import random
+from dataclasses import replace
 from functools import cache
 
 from weft_export.recipes.clauses import (
@@ -25,6 +26,8 @@ from weft_export.recipes.phrases import (
     Phrase,
     Subject,
     Word,
+    both,
+    conjunction,
     noun_phrases,
     nouns_of,
     owned,
@@ -34,6 +37,8 @@ from weft_export.recipes.phrases import (
 
 Words = tuple[Word, ...]
 NOTHING = Phrase((), ())
+# "What are you doing?": to do is hacer, as to make is, but it has no other object here.
+DO = replace(next(verb for verb in VERBS if verb.en == "make"), en="do", ing="doing", past="did")
 PEOPLE = nouns_of("person")
 SEEN = nouns_of("thing", "container", "animal", "person")
 
@@ -61,9 +66,9 @@ class Sampler:
     def _maybe(self, share: float) -> bool:
         return self._rng.random() < share
 
-    def _noun_phrase(self, *kinds: str, definite: bool = False) -> NounPhrase:
-        noun = self._rng.choice(nouns_of(*kinds))
-        if noun.kind not in ("game", "language") and self._maybe(0.06):
+    def _noun_phrase(self, kind: str, *, definite: bool = False) -> NounPhrase:
+        noun = self._rng.choice(nouns_of(kind))
+        if noun.kind not in ("game", "language") and self._maybe(0.1):
             owner = self._rng.choice(_owners())
             return owned(noun, owner, plural=bool(noun.plural) and self._maybe(0.3))
         if noun.kind in ("food", "drink") and not definite and self._maybe(0.25):
@@ -74,14 +79,19 @@ class Sampler:
     def _tense(self, verb: Verb) -> str:
         """Draw a tense; those whose forms must be learned verb by verb come more often than the modals."""
         tenses = tenses_of(verb)
-        return self._rng.choices(tenses, [3 if tense in ("present", "progressive", "past") else 1 for tense in tenses])[
-            0
-        ]
+        weights = [3 if tense in ("present", "progressive", "past") else 1 for tense in tenses]
+        return self._rng.choices(tenses, weights)[0]
 
-    def _subject(self, *kinds: str) -> Subject:
-        if "person" in kinds and self._maybe(0.55):
+    def _subject(self, kind: str) -> Subject:
+        subject = self._single_subject(kind)
+        if not subject.dropped and self._maybe(0.08):
+            return both(subject, subject_of(self._noun_phrase(kind, definite=True)))
+        return subject
+
+    def _single_subject(self, kind: str) -> Subject:
+        if kind == "person" and self._maybe(0.55):
             return self._rng.choice(PRONOUNS)
-        return subject_of(self._noun_phrase(*kinds, definite=True))
+        return subject_of(self._noun_phrase(kind, definite=True))
 
     def _object(self, verb: Verb, subject: Subject) -> tuple[Phrase, str, Words]:
         """Return an object, its noun, and the Spanish pronoun that stands before the verb instead of it."""
@@ -91,6 +101,9 @@ class Sampler:
             return Phrase(((en, "o.pro"),), ()), en, ((es, "o.pro"),)
         np = self._noun_phrase(kind, definite=kind == "person")
         phrase = np.phrase.under("o")
+        if kind not in ("person", "game") and self._maybe(0.08):
+            other = self._noun_phrase(kind)
+            return conjunction(phrase, other.phrase.under("o2")), f"{np.noun.en}&{other.noun.en}", ()
         if kind == "person":
             phrase = Phrase(phrase.en, (("a", "o.noun"), *phrase.es))
         if kind == "game":
@@ -99,7 +112,7 @@ class Sampler:
 
     def _adjuncts(self, verb: Verb, tense: str) -> tuple[Phrase, Phrase]:
         """Return a phrase for the end, or one for the beginning, or neither."""
-        times = TIMES.get(tense, TIMES["future"])
+        times = TIMES["past"] if tense == "past progressive" else TIMES.get(tense, TIMES["future"])
         end, begin = NOTHING, NOTHING
         if not verb.kinds and self._maybe(0.3):
             end = self._rng.choice(MANNERS).under("m")
@@ -155,6 +168,7 @@ class Sampler:
     def _what(self) -> Pair:
         """What is the girl eating?: Spanish puts the subject last."""
         verbs = [verb for verb in VERBS if verb.kinds and "person" not in verb.kinds and verb.en != "play"]
+        verbs += [DO] * 4
         verb, subject = self._rng.choice(verbs), self._subject("person")
         p, who = predicate(verb, self._tense(verb), subject), subject.phrase.under("s")
         en = (("what", "what"), p.auxiliary, *who.en, *p.after)
@@ -198,7 +212,7 @@ class Sampler:
         """The boy likes bread: al niño le gusta el pan."""
         noun = self._rng.choice(nouns_of("food", "drink", "text", "thing", "media", "game", "language"))
         liked = self._rng.choice([np for np in _choices(noun, False, self._maybe(0.6)) if np.definite or np.bare])
-        subject = self._subject("person")
+        subject = self._single_subject("person")
         who = subject.phrase.under("s")
         negative, question = self._maybe(0.2), self._maybe(0.2)
         do: Word = ("does" if subject.person == 2 else "do", "aux")
@@ -265,32 +279,3 @@ def _choices(noun: Noun, definite: bool, plain: bool) -> tuple[NounPhrase, ...]:
 
 def _has_adjective(np: NounPhrase) -> bool:
     return any(name == "adj" for _, name in np.phrase.en)
-
-
-def count_clauses() -> int:
-    """Count the clauses of subject, verb, tense and object, as statement or question, affirmed or denied.
-
-    Owners, pronoun objects, adverbs, times, places and the other constructions are left out: a lower bound.
-    """
-    subjects = len(PRONOUNS) + sum(np.definite for noun in PEOPLE for np in noun_phrases(noun))
-    total = 0
-    for verb in VERBS:
-        objects = sum(
-            np.definite or kind != "person"
-            for kind in verb.kinds
-            for noun in nouns_of(kind)
-            for np in noun_phrases(noun)
-        )
-        total += subjects * len(tenses_of(verb)) * (objects or 1) * 4
-    return total
-
-
-def sample(count: int, seed: int, *, held_out: bool) -> list[Pair]:
-    """Draw sentences until `count` of them are in the wanted part, held out or not."""
-    sampler = Sampler(random.Random(seed))  # noqa: S311  (sentences, not secrets)
-    pairs: list[Pair] = []
-    while len(pairs) < count:
-        drawn = sampler.draw()
-        if drawn.held_out == held_out:
-            pairs.append(drawn)
-    return pairs

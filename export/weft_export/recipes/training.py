@@ -56,7 +56,7 @@ def fit(
 
 
 def shuffled(count: int, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Yield batches of indices below `count` for ever, each pass in a new order; a pass's incomplete batch is left out."""
+    """Yield batches of indices below `count` for ever, each pass in a new order and without its incomplete batch."""
     while True:
         order = torch.randperm(count, generator=generator)
         yield from order[: count - count % batch].view(-1, batch)

@@ -9,7 +9,8 @@ SPECIAL = ("<pad>", "<start>", "<end>", "<unknown>")
 _SPACE = "▁"
 # Contractions are written out, so that a model has only one form to learn. Order matters: "can't" before "n't".
 _CONTRACTIONS = (
-    ("can't", "can not"), ("cannot", "can not"), ("n't", " not"), ("'m", " am"), ("'re", " are"),
+    ("can't", "can not"), ("cannot", "can not"), ("won't", "will not"), ("n't", " not"), ("'m", " am"), ("'re", " are"),
+    ("'ll", " will"),
     *((f"{word}'s", f"{word} is") for word in ("he", "it", "who", "what", "where", "there", "how", "why")),
 )  # fmt: skip
 
@@ -61,7 +62,8 @@ def word_tokenizer(words: Iterable[str]) -> Tokenizer:
 def byte_pair_tokenizer(texts: Iterable[str], vocab_size: int, template: str, *, lowercase: bool) -> Tokenizer:
     """Train byte-level byte-pair encoding.
 
-    "Neural Machine Translation of Rare Words with Subword Units", Sennrich et al. 2016. `template` places the special tokens around a text, "$A".
+    "Neural Machine Translation of Rare Words with Subword Units", Sennrich et al. 2016. `template` places the special
+    tokens around a text, "$A".
     """
     tokenizer = Tokenizer(models.BPE())
     if lowercase:
