@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Doubles = NDArray[np.float64]
     Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
 
 # Relative error allowed to float32 logsumexp; a draw that falls inside it is settled by the full row.
 _LOGSUMEXP_ERROR = 1e-5
@@ -48,37 +49,46 @@ class Settings:
 
 def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[Ints, Floats]:
     """Next token ids [n] and their log-probabilities [n] under the model at temperature 1."""
-    ids = candidates.topk_ids[:, 0].copy()
-    chosen = candidates.topk_logits[:, 0].copy()
-    banned = settings.step < settings.min_new
-    sampled = (settings.temperature > 0) & ~banned
-    if sampled.any():
-        rows = np.flatnonzero(sampled)
-        picks = _draw(candidates, settings, rows)
-        decided = picks >= 0
-        at = rows[decided]
-        ids[at] = candidates.topk_ids[at, picks[decided]]
-        chosen[at] = candidates.topk_logits[at, picks[decided]]
-        undecided = rows[~decided]
+    every_row = np.arange(len(candidates.topk_ids))
+    barred = settings.step < settings.min_new
+    if barred.any():
+        allowed = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
+        picks = allowed.argmax(axis=1)
+        picks[~allowed.any(axis=1)] = -1
     else:
-        undecided = np.empty(0, np.int64)
-    for row in (*undecided.tolist(), *np.flatnonzero(banned).tolist()):
-        ids[row] = _full_row(candidates.logits[row], settings, row, end_ids if banned[row] else end_ids[:0])
+        allowed = None
+        picks = np.zeros_like(every_row)
+    sampled = np.flatnonzero(settings.temperature)
+    if len(sampled):
+        picks[sampled] = _draw(candidates, settings, sampled, allowed)
+    ids, chosen = candidates.topk_ids[every_row, picks], candidates.topk_logits[every_row, picks]
+    for row in np.flatnonzero(picks < 0).tolist():
+        ids[row] = _full_row(candidates.logits[row], settings, row, end_ids if barred[row] else end_ids[:0])
         chosen[row] = candidates.logits[row, ids[row]]
     return ids, chosen - candidates.logsumexp
 
 
-def _draw(candidates: Candidates, settings: Settings, rows: Ints) -> Ints:
-    """Index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide."""
+def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools | None) -> Ints:
+    """Index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide.
+
+    `allowed` [n, k] is False for candidates that must not come; None allows all.
+    """
     logits = candidates.topk_logits[rows].astype(np.float64)
-    gap = logits - logits[:, :1]
-    num_candidates, vocab = gap.shape[1], candidates.logits.shape[1]
+    num_candidates, vocab = logits.shape[1], candidates.logits.shape[1]
     temperature, top_p = settings.temperature[rows], settings.top_p[rows]
     top_k = np.where((settings.top_k[rows] == 0) | (settings.top_k[rows] > vocab), vocab, settings.top_k[rows])
+    gap = logits - logits[:, :1]
     weights = np.exp(gap / temperature[:, None])
-    weights[np.arange(num_candidates) >= top_k[:, None]] = 0
+    counts = np.arange(1, num_candidates + 1)
+    if allowed is not None:
+        weights *= allowed[rows]
+        counts = np.cumsum(allowed[rows], axis=1)
+    weights[counts > top_k[:, None]] = 0
     cumulative = np.cumsum(weights, axis=1)
-    low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, top_k, vocab)
+    num_beyond = np.maximum(top_k - counts[..., -1], 0)
+    low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, num_beyond)
+    # A token that must not come may lie beyond the candidates, and top_k cuts there: then only the upper bound holds.
+    low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
@@ -93,25 +103,21 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints) -> Ints:
     return np.where(decided, picks[0], -1)
 
 
-def _tail_bounds(
-    gap: Doubles, log_total: Doubles, temperature: Doubles, top_k: Ints, vocab: int
-) -> tuple[Doubles, Doubles]:
-    """Bounds on the weight exp(gap / temperature) summed over the tokens beyond the candidates that top_k keeps.
+def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints) -> tuple[Doubles, Doubles]:
+    """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
 
     Each such token lies below the last candidate, so it weighs at most what that one does. And for a temperature up to
     1 its share relative to the last candidate only shrinks: the tail at temperature 1, known from logsumexp, bounds it.
+    At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
     """
-    num_beyond = np.maximum(top_k - gap.shape[1], 0)
     last = gap[:, -1]
-    high = num_beyond * np.exp(last / temperature)
     total = np.exp(log_total.astype(np.float64))
     error = _LOGSUMEXP_ERROR * total
     tail = np.maximum(total - np.exp(gap).sum(axis=1), 0)
     cool = temperature <= 1
     scale = np.where(cool, np.exp(last / np.where(cool, temperature, 1.0) - last), np.inf)
-    high = np.minimum(high, (tail + error) * scale)
-    whole = (temperature == 1) & (top_k == vocab)
-    low = np.where(whole, np.maximum(tail - error, 0), 0.0)
+    high = np.minimum(num_beyond * np.exp(last / temperature), (tail + error) * scale)
+    low = np.where(temperature == 1, np.maximum(tail - error, 0), 0.0)
     return np.minimum(low, high), high
 
 

@@ -137,6 +137,22 @@ def test_no_end_token_comes_before_min_new_tokens(temperature):
         assert stats.chisquare(np.bincount(ids, minlength=4)[1:3], expected).pvalue > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"), [(0, 0, 1), (1, 0, 1), (0.6, 6, 1), (1.5, 9, 0.9), (1, 0, 0.7)]
+)
+def test_bans_never_depend_on_the_number_of_candidates(temperature, top_k, top_p):
+    """Where end tokens must not come, 1, 8 or all candidates lead to the same tokens."""
+    logits = np.random.default_rng(9).normal(0, 2, (2000, 60)).astype(np.float32)
+    settings = settings_of(2000, temperature, top_k, top_p, min_new=1)
+    end_ids = np.argsort(-logits[0])[:3]
+
+    draws = [sample(candidates_of(logits, k), settings, end_ids)[0] for k in (1, 8, 60)]
+
+    assert np.array_equal(draws[2], draws[0])
+    assert np.array_equal(draws[2], draws[1])
+    assert not np.isin(draws[2], end_ids).any()
+
+
 def test_a_tiny_nucleus_is_greedy():
     """The nucleus always holds the most probable token."""
     logits = np.random.default_rng(8).normal(0, 1, (500, 50)).astype(np.float32)
