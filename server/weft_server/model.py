@@ -11,6 +11,7 @@ from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
 from weft_server.engine import Engine, Lane
+from weft_server.errors import BundleError
 from weft_server.inputs import InputReader
 from weft_server.runner import DecodeRunner, encoder_feeds
 from weft_server.scheduler import Scheduler
@@ -40,6 +41,8 @@ class Model:
         source, target = manifest.text.source_tokenizer, manifest.text.target_tokenizer
         self.source_tokenizer = Tokenizer(bundle.path(source)) if source else None
         self.target_tokenizer = Tokenizer(bundle.path(target)) if target else None
+        if self.source_tokenizer and self.source_tokenizer.num_ids > manifest.text.source_vocab_size:
+            raise BundleError(f"{source} has ids beyond text.source_vocab_size {manifest.text.source_vocab_size}")
         self.reader = InputReader(
             manifest,
             self.source_tokenizer,
