@@ -125,11 +125,13 @@ def to_status(error: BaseException) -> Status:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(_milliseconds(error.retry_after_s))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    return _status(_CODES[type(error)], text, details, error.retry_after_s)
+    # Another server may answer for one that drains, without the wait: the client's own backoff paces that.
+    pushback_s = None if isinstance(error, Draining) else error.retry_after_s
+    return _status(_CODES[type(error)], text, details, pushback_s)
 
 
 def _status(
-    code: grpc.StatusCode, text: str, details: list[message.Message], retry_after_s: float | None = None
+    code: grpc.StatusCode, text: str, details: list[message.Message], pushback_s: float | None = None
 ) -> Status:
     status = status_pb2.Status(code=code.value[0], message=text)
     for detail in details:
@@ -137,9 +139,9 @@ def _status(
         packed.Pack(detail)
         status.details.append(packed)
     metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
-    if retry_after_s is not None:
+    if pushback_s is not None:
         # gRPC clients read this one themselves and wait exactly so long before they retry.
-        metadata.append(("grpc-retry-pushback-ms", str(_milliseconds(retry_after_s))))
+        metadata.append(("grpc-retry-pushback-ms", str(_milliseconds(pushback_s))))
     return Status(code, text, tuple(metadata))
 
 

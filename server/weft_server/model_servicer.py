@@ -38,7 +38,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         proto.source_languages.extend(text.source_languages)
         proto.target_languages.extend(text.target_languages)
         proto.can_explain = entry.model.can_explain
-        proto.vocab_size = text.target_vocab_size or text.source_vocab_size
+        proto.vocab_size = text.source_vocab_size or text.target_vocab_size
         if text.max_new_tokens:
             proto.decoding.CopyFrom(manifest.decoding)
             if not proto.decoding.WhichOneof("strategy"):

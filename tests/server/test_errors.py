@@ -59,6 +59,13 @@ def test_retry_hint_is_given_twice_and_agrees():
     assert dict(status.trailing_metadata)["grpc-retry-pushback-ms"] == "250"
 
 
+def test_who_drains_hints_but_does_not_hold_back():
+    """A draining server names a pause for the same server, and lets gRPC move on to another at its own pace."""
+    status = errors.to_status(errors.Draining())
+    assert _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds() == 1000
+    assert "grpc-retry-pushback-ms" not in dict(status.trailing_metadata)
+
+
 def test_no_hint_no_pushback():
     """Errors that retrying does not mend carry neither RetryInfo nor pushback."""
     status = errors.to_status(errors.ModelNotReady("its bundle was refused"))

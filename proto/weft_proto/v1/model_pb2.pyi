@@ -125,7 +125,7 @@ class Model(_message.Message):
     description: _builtins.str
     """description is one sentence for people."""
     vocab_size: _builtins.int
-    """vocab_size is the number of token ids; 0 when it neither takes nor gives tokens."""
+    """vocab_size bounds the token ids it takes, or, when it takes none, those it gives; 0 when it has no tokens."""
     can_explain: _builtins.bool
     """can_explain is whether `explain` is answered."""
     @_builtins.property

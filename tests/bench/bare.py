@@ -1,0 +1,119 @@
+"""A decode loop with nothing around it: the most tokens a bundle can give here, to hold the server against."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle import load_bundle
+from weft_server.cpus import cpu_quota, share_cpus
+from weft_server.decode_lane import DecodeLane
+from weft_server.metrics import Metrics
+from weft_server.runner import DecodeRunner
+from weft_server.sequence import Decoding, Sequence
+from weft_server.session import Session
+from weft_server.slots import Slots
+
+
+class Bare:
+    """One bundle's decoder (and encoder), opened as the server opens it."""
+
+    def __init__(self, directory, num_lanes, num_threads):
+        self.bundle = load_bundle(directory)
+        self.manifest = self.bundle.manifest
+        self.num_threads = num_threads
+        self.num_lanes = num_lanes
+        self.encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
+        self.decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER)
+
+    def _open(self, role):
+        graph = self.bundle.graph(role)
+        return Session(self.bundle.path(graph.path), self.num_threads) if graph else None
+
+    def filled(self, num_rows, source):
+        """(slots, runner) with every row past the same source or prompt, its next input being that source's last id."""
+        slots = Slots(num_rows, self.manifest.text.max_new_tokens)
+        runner = DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+        slots.memory_lengths[:] = len(source)
+        slots.input_ids[:] = self.manifest.text.start_id if self.encoder else source[-1]
+        for slot in range(num_rows):
+            if self.encoder:
+                runner.encode([np.array(source)], [slot])
+            else:
+                runner.prefill(slot, np.array(source))
+        return slots, runner
+
+    def tokens_per_s(self, num_rows, source, num_new, seconds):
+        """Greedy decoding of `num_rows` rows over all lanes, from the same start again and again."""
+        counts, until = [0] * self.num_lanes, time.monotonic() + seconds
+
+        def loop(lane):
+            slots, runner = self.filled(num_rows // self.num_lanes, source)
+            first, past = slots.input_ids.copy(), slots.past_lengths.copy()
+            runner.decode(slots.num_slots)
+            start.wait()
+            while time.monotonic() < until:
+                slots.input_ids[:], slots.past_lengths[:] = first, past
+                for _ in range(num_new):
+                    candidates = runner.decode(slots.num_slots)
+                    slots.input_ids[:, 0] = candidates.topk_ids[:, 0]
+                counts[lane] += num_new * slots.num_slots
+
+        start = threading.Barrier(self.num_lanes + 1)
+        threads = [threading.Thread(target=loop, args=(lane,)) for lane in range(self.num_lanes)]
+        for thread in threads:
+            thread.start()
+        start.wait()
+        started = time.monotonic()
+        until = started + seconds
+        for thread in threads:
+            thread.join()
+        return sum(counts) / (time.monotonic() - started)
+
+    def host_us_per_step(self, num_rows, source, num_new, rounds):
+        """Microseconds of a lane's step beside the model's run: sampling, bookkeeping, hand-over. Median of steps."""
+        slots = Slots(num_rows, self.manifest.text.max_new_tokens)
+        runner = DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+        lane = DecodeLane(
+            slots,
+            runner,
+            start_id=self.manifest.text.start_id if self.encoder else None,
+            end_ids=tuple(self.manifest.text.end_ids),
+            prefill_budget=100_000,
+            metrics=Metrics().for_model("bench", 1, "bench"),
+        )
+        run, spent = runner.decode, []
+
+        def timed(rows):
+            started = time.perf_counter()
+            candidates = run(rows)
+            spent.append(time.perf_counter() - started)
+            return candidates
+
+        runner.decode = timed
+        inputs, host, waiting = np.array(source), [], []
+
+        def take(num, _budget):
+            return [waiting.pop() for _ in range(min(num, len(waiting)))]
+
+        async def steps():
+            for _ in range(rounds):
+                decoding = Decoding(num_new, num_new - 1)
+                waiting.extend(Sequence("r", inputs, len(inputs), decoding) for _ in range(num_rows))
+                lane.step(take)
+                for _ in range(num_new - 2):
+                    started = time.perf_counter()
+                    lane.step(lambda *_: [])
+                    host.append(time.perf_counter() - started - spent[-1])
+                while lane.slots.num_running:
+                    lane.step(lambda *_: [])
+
+        asyncio.run(steps())
+        return float(np.median(host)) * 1e6
+
+
+def shares():
+    """(lanes, threads) as the server would choose them."""
+    return share_cpus(0, 0, cpu_quota())
