@@ -105,7 +105,7 @@ class Guard(grpc.aio.ServerInterceptor):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets a typed status
             status = to_status(error)
-            code, reason = status.code, error.reason if isinstance(error, RequestError) else "BUG"
+            code, reason = status.code, error.reason if isinstance(error, RequestError) else ""
             if status.error_id:
                 _log.exception("bug", error_id=status.error_id, method=call.method, request_id=call.request_id)
             await context.abort(status.code, status.message, status.trailing_metadata)

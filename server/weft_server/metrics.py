@@ -117,7 +117,7 @@ class ModelMetrics:
             "oldest_queued_seconds": stats.oldest_queued_s,
             "requests_running": stats.running,
             "decode_slots_used": stats.slots_used,
-            "decode_slots_total": stats.slots_total,
+            "decode_slots_max": stats.slots_total,
             "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,
             "scheduler_last_step_timestamp_seconds": time.time() - (time.monotonic() - stats.last_step_time),
         }

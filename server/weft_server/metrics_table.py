@@ -46,7 +46,7 @@ TABLE = (
     Spec("gauge", "oldest_queued_seconds", "Age of the oldest waiting request; 0 when none waits."),
     Spec("gauge", "requests_running", "Requests that hold a slot or are in a batch."),
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
-    Spec("gauge", "decode_slots_total", "Decode slots that there are."),
+    Spec("gauge", "decode_slots_max", "Decode slots that there are."),
     Spec("gauge", "kv_cache_utilization", "Share of cache entries that hold a token, 0 to 1."),
     Spec(
         "gauge",

@@ -169,7 +169,7 @@ def test_neighbours_of_bad_requests_get_their_answers(server, client):
 
     assert errors == []
     assert together == [alone] * 30
-    assert server.metric("weft_rejected_total", reason="BUG") == 0
+    assert server.metric("weft_requests_total", code="INTERNAL") == 0
 
 
 def test_no_bug_was_logged(server):

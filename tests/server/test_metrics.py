@@ -48,7 +48,7 @@ def test_names_follow_the_conventions():
     assert len(set(families)) == len(families)
     for spec in TABLE:
         assert re.fullmatch(r"[a-z_]+", spec.name)
-        assert (spec.kind == "counter") == (spec.name.endswith("_total") and spec.name != "decode_slots_total")
+        assert (spec.kind == "counter") == (spec.name.endswith("_total") and spec.name != "decode_slots_max")
         assert (spec.kind == "histogram") == bool(spec.buckets)
         assert sorted(set(spec.buckets)) == list(spec.buckets)
 
@@ -114,7 +114,7 @@ def test_gauges_are_read_at_the_scrape():
         "oldest_queued_seconds": 1.5,
         "requests_running": 8,
         "decode_slots_used": 6,
-        "decode_slots_total": 32,
+        "decode_slots_max": 32,
         "kv_cache_utilization": 0.25,
     }
     assert expected == {name: seen[PREFIX + name, *labels] for name in expected}

@@ -525,7 +525,7 @@ Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
 
 @_typing.final
 class ImageSpec(_message.Message):
-    """ImageSpec says how a picture becomes pixel_values: converted to `channels`, resized to width x height without regard to
+    """ImageSpec says how a picture becomes pixel_values: turned as its EXIF orientation says, converted to `channels`, resized to width x height without regard to
     aspect, divided by 255, then (value - mean) / std for each channel.
     """
 
