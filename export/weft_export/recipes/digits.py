@@ -2,7 +2,6 @@
 
 import io
 import math
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from weft_export.families.vit import Vit, VitConfig
 from weft_export.pixels import to_pixel_values
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
-from weft_export.recipes.training import fit, prepare, shuffled
+from weft_export.recipes.training import Stopwatch, fit, prepare, shuffled
 from weft_proto.v1 import bundle_pb2
 
 SEED = 5
@@ -40,7 +39,7 @@ IMAGE = bundle_pb2.ImageSpec(
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on the test split."""
-    started = time.monotonic()
+    watch = Stopwatch()
     generator = prepare(SEED)
     pictures, labels, test_pictures, test_labels = split()
     x, y = _pixels(pictures), torch.from_numpy(labels)
@@ -61,7 +60,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures = measure(out)
     figures["pictures trained on"] = len(x)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
-    figures["seconds"] = round(time.monotonic() - started)
+    figures |= watch.figures()
     write_card(out, CARD, figures)
     return figures
 

@@ -1,6 +1,5 @@
 """Recipe `en-es`: translation of the English-Spanish grammar by a Transformer encoder-decoder."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.corpus import count_clauses, sample
 from weft_export.recipes.greedy import greedy
 from weft_export.recipes.pairs import HELD_OUT_SHARE, Pair
-from weft_export.recipes.training import fit, pad, prepare, shuffled
+from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
 from weft_proto.v1 import bundle_pb2
 
@@ -33,7 +32,7 @@ EXAMPLE = "we are eating bread"
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out combinations."""
-    started = time.monotonic()
+    watch = Stopwatch()
     generator = prepare(SEED)
     pairs = sample(NUM_TRAINED, SEED, held_out=False)
     source = word_tokenizer(word for pair in pairs for word in pair.en)
@@ -57,7 +56,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["clauses of the grammar, at least"] = count_clauses()
     figures["distinct sentences trained on"] = len({pair.source for pair in pairs})
-    figures["seconds"] = round(time.monotonic() - started)
+    figures |= watch.figures()
     write_card(out, CARD, figures)
     return figures
 

@@ -1,7 +1,6 @@
 """Recipe `scenes`: captions of drawn scenes by a vision encoder with a Transformer decoder."""
 
 import io
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.drawing import render
 from weft_export.recipes.greedy import greedy
 from weft_export.recipes.scene import HELD_OUT_SHARE, Scene, sample
-from weft_export.recipes.training import fit, pad, prepare, shuffled
+from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
 from weft_proto.v1 import bundle_pb2
 
@@ -44,7 +43,7 @@ IMAGE = bundle_pb2.ImageSpec(
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out combinations."""
-    started = time.monotonic()
+    watch = Stopwatch()
     generator = prepare(SEED)
     scenes = sample(NUM_TRAINED, SEED, held_out=False)
     pictures = torch.empty(NUM_TRAINED, SIDE, SIDE, 3, dtype=torch.uint8)
@@ -88,7 +87,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["scenes trained on"] = NUM_TRAINED
     figures["distinct captions trained on"] = len({scene.caption for scene in scenes})
-    figures["seconds"] = round(time.monotonic() - started)
+    figures |= watch.figures()
     write_card(out, CARD, figures)
     return figures
 

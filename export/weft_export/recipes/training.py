@@ -1,12 +1,27 @@
 """The training loop that all recipes share."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
 
-from weft_export.recipes import OnProgress
+from weft_export.recipes import Figures, OnProgress
+
+
+class Stopwatch:
+    """How long a recipe takes, in wall time and in processor time: the second does not count what others computed."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.monotonic(), time.process_time()
+
+    def figures(self) -> Figures:
+        """Return the seconds since the beginning."""
+        return {
+            "wall seconds": round(time.monotonic() - self._wall),
+            "CPU seconds": round(time.process_time() - self._cpu),
+        }
 
 
 def prepare(seed: int) -> torch.Generator:
