@@ -15,10 +15,12 @@ def tiny_repository(tmp_path_factory):
 
     The models are tiny-translate, tiny-caption, tiny-image, tiny-text and tiny-generate. Copy what you mean to change.
     """
+    import torch
     from tiny import CHECKPOINTS, save_tiny
 
     from weft_export.export import export_checkpoint
 
+    torch.set_num_threads(1)  # a second one gains nothing on tiny tensors
     checkpoints = tmp_path_factory.mktemp("checkpoints")
     repository = tmp_path_factory.mktemp("repository")
     for name in CHECKPOINTS:

@@ -43,6 +43,28 @@ class SelfAttention(nn.Module):
         out: Tensor = self.output(attend(query, key, value, mask))
         return out
 
+    def encode(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None."""
+        if torch.onnx.is_in_onnx_export():
+            return self._emit_encode(x, lengths)
+        mask = padding_mask(lengths, x.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        return self.forward(x, mask)
+
+    def _emit_encode(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        # One operator instead of the ten that scaled_dot_product_attention becomes: on CPU 3 to 17 % faster for a whole
+        # layer (d_model 128, 24 to 197 positions; equal at 512), a smaller graph, and the same bits in any batch.
+        query, key, value = self.qkv(x).chunk(3, dim=-1)
+        (out,) = torch.onnx.ops.symbolic_multi_out(
+            "com.microsoft::MultiHeadAttention",
+            (query, key, value, None, lengths),
+            {"num_heads": self.num_heads},
+            dtypes=(x.dtype,),
+            shapes=(x.shape,),
+            version=1,
+        )
+        encoded: Tensor = self.output(out)
+        return encoded
+
     def step(
         self, x: Tensor, past: KeyValue, seqlens_k: Tensor, total_length: Tensor, rotary: KeyValue | None = None
     ) -> tuple[Tensor, KeyValue]:

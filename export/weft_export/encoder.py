@@ -17,9 +17,9 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(d_model, d_ff)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Map x [batch, seq, d_model] to the same shape; mask is bool [batch, 1, 1, seq]."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask))
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all."""
+        x = x + self.dropout(self.attention.encode(self.attention_norm(x), lengths))
         out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return out
 
@@ -33,10 +33,10 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Encode embedded x [batch, seq, d_model]; mask is bool [batch, 1, 1, seq], True where there is a token."""
+    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all."""
         x = self.dropout(x)
         for layer in self.layers:
-            x = layer(x, mask)
+            x = layer(x, lengths)
         out: Tensor = self.norm(x)
         return out

@@ -121,7 +121,7 @@ def tiny_translate() -> Checkpoint:
         family="encoder_decoder",
         description="A random translator for tests.",
         model=_random(EncoderDecoder(config), 3.0),
-        golden=bundle_pb2.Golden(text="a big red bird eats here"),
+        golden=bundle_pb2.Golden(text="the big dog eats"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="source.json",
             target_tokenizer="target.json",

@@ -56,7 +56,7 @@ class Captioner(SequenceToSequence):
         (pixel_values,) = source
         x = self.patches(pixel_values) + self.positions
         everything = torch.ones(1, 1, 1, self.max_memory, dtype=torch.bool)
-        return self.encoder(x, everything), everything
+        return self.encoder(x, None), everything
 
     def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:
         """Return logits [batch, target, vocab].

@@ -50,7 +50,7 @@ class EncoderDecoder(SequenceToSequence):
         """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""
         source_ids, source_lengths = source
         mask = padding_mask(source_lengths, source_ids.shape[1])
-        return self.encoder(self.embedding(source_ids), mask), mask
+        return self.encoder(self.embedding(source_ids), source_lengths), mask
 
     def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
         """Return logits [batch, target, vocab].

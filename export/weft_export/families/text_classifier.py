@@ -43,7 +43,7 @@ class TextClassifier(nn.Module):
     def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
         """Return class logits [batch, labels] for input_ids int64 [batch, seq], right-padded to lengths [batch]."""
         mask = padding_mask(lengths, input_ids.shape[1])
-        encoded = self.encoder(self.embedding(input_ids), mask)
+        encoded = self.encoder(self.embedding(input_ids), lengths)
         # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
         weights = mask[:, 0].to(encoded.dtype) / lengths[:, None, None].to(encoded.dtype)
         mean = (weights @ encoded)[:, 0]

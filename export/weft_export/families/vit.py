@@ -51,6 +51,5 @@ class Vit(nn.Module):
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
         patches = self.patches(pixel_values)
         x = torch.cat((self.class_token.expand(patches.shape[0], -1, -1), patches), dim=1) + self.positions
-        everything = torch.ones(1, 1, 1, x.shape[1], dtype=torch.bool)
-        logits: Tensor = self.head(self.encoder(x, everything)[:, 0])
+        logits: Tensor = self.head(self.encoder(x, None)[:, 0])
         return logits
