@@ -1,0 +1,75 @@
+"""The overlays that deploy/README.md shows do what it says."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from weft_server.metrics_table import PREFIX, TABLE
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+PLACEHOLDERS = {
+    "github.com/<you>/weft/deploy/kubernetes/base": "base",
+    "<your registry>": "registry.test",
+    "sha256:...": "sha256:" + "0" * 64,
+}
+
+
+def snippet(word):
+    """The page's YAML that mentions the word, as a kustomization on top of the base."""
+    blocks = re.findall(r"```yaml\n(.*?)```", (DEPLOY / "README.md").read_text(), re.DOTALL)
+    (text,) = [block for block in blocks if word in block]
+    for placeholder, value in PLACEHOLDERS.items():
+        text = text.replace(placeholder, value)
+    return {"resources": ["base"], **yaml.safe_load(text)}
+
+
+@pytest.fixture
+def render(tmp_path):
+    """Render a kustomization that lies beside a copy of the base; answer its objects by kind, all of them valid."""
+    if shutil.which("kubectl") is None:
+        pytest.skip("kubectl is not installed, and it is what renders the overlays")
+    shutil.copytree(DEPLOY / "kubernetes/base", tmp_path / "base")
+
+    def rendered(kustomization):
+        (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        command = ["kubectl", "kustomize", str(tmp_path)]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        objects = {document["kind"]: document for document in yaml.safe_load_all(output)}
+        for document in objects.values():
+            kubernetes_validate.validate(document, str(kubernetes_validate.latest_version()), strict=True)
+        return objects
+
+    return rendered
+
+
+def test_models_may_come_from_a_claim(render):
+    """The claim's overlay drops the init container and mounts the claim read-only."""
+    pod = render(snippet("persistentVolumeClaim"))["Deployment"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+
+    assert "initContainers" not in pod
+    assert {"claimName": "weft-models", "readOnly": True} == volumes["models"]["persistentVolumeClaim"]
+
+
+def test_an_overlay_sets_namespace_images_and_settings(render):
+    """The overlay's namespace and images are everywhere, and its setting joins the base's under a new name."""
+    plain = render({"resources": ["base"]})["ConfigMap"]
+    objects = render(snippet("namespace: translation"))
+    pod = objects["Deployment"]["spec"]["template"]["spec"]
+
+    assert {"translation"} == {document["metadata"]["namespace"] for document in objects.values()}
+    assert all(each["image"].startswith("registry.test/") for each in [*pod["containers"], *pod["initContainers"]])
+    assert plain["data"] | {"WEFT_SLOTS": "64"} == objects["ConfigMap"]["data"]
+    assert plain["metadata"]["name"] != objects["ConfigMap"]["metadata"]["name"]
+
+
+def test_the_autoscaler_may_follow_the_queue(render):
+    """The queue's overlay scales by a gauge that the server has."""
+    (metric,) = render(snippet("kind: HorizontalPodAutoscaler"))["HorizontalPodAutoscaler"]["spec"]["metrics"]
+
+    assert metric["pods"]["metric"]["name"] in {PREFIX + spec.name for spec in TABLE if spec.kind == "gauge"}
