@@ -525,8 +525,8 @@ Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
 
 @_typing.final
 class ImageSpec(_message.Message):
-    """ImageSpec says how a picture becomes pixel_values: turned as its EXIF orientation says, converted to `channels`, resized to width x height without regard to
-    aspect, divided by 255, then (value - mean) / std for each channel.
+    """ImageSpec says how a picture becomes pixel_values: turned as its EXIF orientation says, converted to `channels`, resized
+    to width x height without regard to aspect, divided by 255, then (value - mean) / std for each channel.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
