@@ -100,17 +100,19 @@ class DecodeLane:
     def _encode(self, take: Take, start_id: int) -> None:
         """Admit sequences whose input an encoder reads; each starts with `start_id` in this very step."""
         slots = self.slots
-        taken = take(slots.num_slots - slots.num_running, self._budget) if self.has_room() else []
-        for _, group in groupby(sorted(taken, key=_bucket), key=_bucket):
+        if not self.has_room():
+            return
+        taken = sorted(take(slots.num_slots - slots.num_running, self._budget), key=_bucket)
+        # All sit down before anything runs, so that a failed run leaves nobody standing.
+        for sequence in taken:
+            slots.place(slots.num_running, sequence)
+            slots.input_ids[slots.num_running] = start_id
+            slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
+            slots.num_running += 1
+        for bucket, group in groupby(taken, key=_bucket):
             batch = list(group)
-            first = slots.num_running
-            for sequence in batch:
-                slots.place(slots.num_running, sequence)
-                slots.input_ids[slots.num_running] = start_id
-                slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
-                slots.num_running += 1
-            self._runner.encode([sequence.inputs for sequence in batch], range(first, slots.num_running))
-            self._count_computed(len(batch) * batch[0].bucket, sum(s.num_input_tokens for s in batch))
+            self._runner.encode([sequence.inputs for sequence in batch], [_slot(sequence) for sequence in batch])
+            self._count_computed(len(batch) * bucket, sum(sequence.num_input_tokens for sequence in batch))
 
     def _prefill(self, take: Take) -> None:
         """Read prompts in chunks, one prompt at a time, until the step's budget is spent."""
@@ -220,3 +222,8 @@ class DecodeLane:
 
 def _bucket(sequence: Sequence) -> int:
     return sequence.bucket
+
+
+def _slot(sequence: Sequence) -> int:
+    assert sequence.slot is not None, f"{sequence.request_id} has no slot. This is a bug."
+    return sequence.slot

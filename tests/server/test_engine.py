@@ -192,3 +192,27 @@ def test_a_failed_step_ends_its_sequences_and_the_lane_goes_on(toy, monkeypatch)
             assert toy.greedy([7], 4) == after.reply.token_ids
 
     asyncio.run(run())
+
+
+def test_a_failed_encoder_loses_nobody_it_was_to_read(toy):
+    """Sequences admitted in the same step, of whatever length, all end with the error when one group fails."""
+
+    async def run():
+        running = Running(toy, num_slots=4, num_lanes=1)
+        encode = running.runners[0].encode
+
+        def broken(inputs, slots):
+            running.runners[0].encode = encode
+            raise RuntimeError("broken encoder")
+
+        running.runners[0].encode = broken
+        waiting = [running.submit([5] * length, Decoding(4)) for length in (1, 9, 2)]
+        async with running:
+            for sequence in waiting:
+                with pytest.raises(RuntimeError, match="broken encoder"):
+                    await sequence.reply.done()
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert toy.greedy([7], 4) == after.reply.token_ids
+
+    asyncio.run(run())
