@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, "np.ndarray"]
 
-VERSION: str = ort.__version__
 _WARNINGS_AND_UP = 2
 
 
