@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Bools = NDArray[np.bool_]
 
 # Relative error allowed to float32 logsumexp; a draw that falls inside it is settled by the full row.
-_LOGSUMEXP_ERROR = 1e-5
+_LOGSUMEXP_ERROR = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
