@@ -9,6 +9,7 @@ from tiny import CHECKPOINTS, SOURCE_WORDS, tiny_caption, tiny_generate, tiny_te
 from weft_export.families.causal_lm import CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoderConfig
 from weft_export.families.registry import FAMILIES
+from weft_export.views import candidates
 
 BATCH = 3
 
@@ -173,3 +174,15 @@ def test_configs_are_frozen():
     """Sizes never change after a model is built."""
     for config in (EncoderDecoderConfig, CausalLmConfig):
         assert config.__dataclass_params__.frozen
+
+
+@torch.inference_mode()
+def test_candidates_are_the_best_logits():
+    """Candidates are the best logits in descending order, with their ids and the exact normaliser."""
+    logits = torch.randn(5, 50) * 20
+    best, ids, logsumexp, same = candidates(logits, 8)
+
+    assert torch.equal(same, logits)
+    assert torch.equal(best, logits.sort(dim=-1, descending=True).values[:, :8])
+    assert torch.equal(best, logits.gather(1, ids))
+    torch.testing.assert_close(logsumexp, logits.logsumexp(dim=-1))

@@ -19,53 +19,9 @@ from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
 
 PAD, UNKNOWN, START, END = range(4)
-SOURCE_WORDS = [
-    "a",
-    "the",
-    "small",
-    "big",
-    "red",
-    "blue",
-    "green",
-    "cat",
-    "dog",
-    "bird",
-    "house",
-    "tree",
-    "sees",
-    "eats",
-    "finds",
-    "and",
-    "or",
-    "not",
-    "we",
-    "you",
-    "they",
-    "here",
-]
-TARGET_WORDS = [
-    "un",
-    "una",
-    "el",
-    "la",
-    "gato",
-    "perra",
-    "casa",
-    "pequeño",
-    "grande",
-    "roja",
-    "azul",
-    "verde",
-    "ve",
-    "come",
-    "y",
-    "o",
-    "no",
-    "nosotros",
-    "ellos",
-    "aquí",
-    "árbol",
-]
+_SOURCE = "a the small big red blue green cat dog bird house tree sees eats finds and or not we you they here"
+_TARGET = "un una el la gato perra casa pequeño grande roja azul verde ve come y o no nosotros ellos aquí árbol"
+SOURCE_WORDS, TARGET_WORDS = _SOURCE.split(), _TARGET.split()
 CORPUS = ["def f(x): return x + 1", "for the cat in the house: print(cat)", "a small café — and a naïve façade ✓"] * 4
 
 
