@@ -48,6 +48,7 @@ SERVICES = (
 # A lane that has not stepped for so long, working or idle, is stuck.
 STALL_S = 60.0
 MIN_PING_INTERVAL_MS = 30_000
+NO_LIMIT = 2**31 - 1
 # How long no call must have come before the listener closes.
 LINGER_S = 0.2
 # By default a thread keeps the interpreter for 5 ms; a lane that comes back from a model run should not wait so long.
@@ -162,6 +163,8 @@ class App:
                 ("grpc.max_receive_message_length", self.config.max_request_bytes),
                 # Clients ping while a call is silent; gRPC's own five minutes would end such a connection.
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+                # With some jitter of gRPC's own; calls that run are let finish.
+                ("grpc.max_connection_age_ms", int(self.config.max_connection_age_s * 1000) or NO_LIMIT),
                 # Two servers on one port would share its connections silently.
                 ("grpc.so_reuseport", 0),
             ],

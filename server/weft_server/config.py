@@ -54,6 +54,10 @@ class ServerConfig(BaseSettings):
         16_777_216, le=1_000_000_000, description="Width times height of one image, checked before it is decoded."
     )
     max_request_bytes: Count = Field(16 * MEBIBYTE, le=1024 * MEBIBYTE, description="Bytes of one gRPC message.")
+    max_connection_age_s: Seconds = Field(
+        300.0,
+        description="Seconds after which a connection is asked to make way, so that clients find new servers; 0: never.",
+    )
     drain_delay_s: Seconds = Field(
         0.0, description="After SIGTERM, seconds not ready but still serving, until balancers notice; 5 in a cluster."
     )

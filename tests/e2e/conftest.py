@@ -1,11 +1,8 @@
 """Servers and pictures that end-to-end tests share."""
 
-import io
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 import weft
 from process import ServerProcess
@@ -47,10 +44,3 @@ def digit():
     """(picture, label) for the image classifier."""
     path = next(iter(sorted((ROOT / "export/checkpoints/digits/examples").glob("*.png"))))
     return path.read_bytes(), path.stem[0]
-
-
-def png(width=8, height=8):
-    """A small valid PNG."""
-    file = io.BytesIO()
-    Image.fromarray(np.zeros((height, width, 3), np.uint8)).save(file, "PNG")
-    return file.getvalue()

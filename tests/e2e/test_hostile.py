@@ -1,25 +1,16 @@
 """Bad input gets a clear typed error and harms nobody else, through the real process and on the raw wire."""
 
-import struct
 import threading
-import zlib
 
 import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 import weft
-from conftest import png
+from pictures import huge_header, png
 from weft_proto.v1 import classification_pb2, common_pb2, translation_pb2
 
 pytestmark = pytest.mark.e2e
-
-
-def huge_header():
-    """A PNG of a few bytes whose header claims 30,000 x 30,000 pixels."""
-    header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-    chunk = struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(b"IHDR" + header))
-    return b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
 
 
 def bad_calls(client):
