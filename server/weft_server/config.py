@@ -56,7 +56,7 @@ class ServerConfig(BaseSettings):
     max_request_bytes: Count = Field(16 * MEBIBYTE, le=1024 * MEBIBYTE, description="Bytes of one gRPC message.")
     max_connection_age_s: Seconds = Field(
         300.0,
-        description="Seconds after which a connection is asked to make way, so that clients find new servers; 0: never.",
+        description="Seconds after which a connection is asked to make way, so clients find new servers; 0: never.",
     )
     drain_delay_s: Seconds = Field(
         0.0, description="After SIGTERM, seconds not ready but still serving, until balancers notice; 5 in a cluster."
