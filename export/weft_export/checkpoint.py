@@ -118,7 +118,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
             tensor is missing, unexpected or of another shape.
     """
     config = _read_config(directory)
-    family = config.get("family")
+    family = str(config.get("family"))
     if family not in FAMILIES:
         raise CheckpointError(f"{directory}: unknown family {family!r}; known are {', '.join(sorted(FAMILIES))}")
     try:
@@ -157,13 +157,18 @@ def _from_config(config: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}")
     golden = {"image_path" if key == "image" else key: value for key, value in config["golden"].items()}
+    labels, decoding = _typed(config.get("labels", []), list, "labels"), config.get("decoding")
     fields: dict[str, Any] = {
-        "description": config["description"],
+        "description": _typed(config["description"], str, "description"),
         "golden": json_format.ParseDict(golden, bundle_pb2.Golden()),
-        "labels": tuple(config.get("labels", ())),
-        "max_new_tokens": config["decoding"]["max_new_tokens"] if "decoding" in config else None,
-        "alignment_layer": config.get("alignment_layer"),
+        "labels": tuple(_typed(label, str, "a label") for label in labels),
     }
+    if decoding is not None:
+        if set(_typed(decoding, dict, "decoding")) != {"max_new_tokens"}:
+            raise ValueError("decoding must have max_new_tokens, and nothing else")
+        fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
+    if "alignment_layer" in config:
+        fields["alignment_layer"] = _typed(config["alignment_layer"], int, "alignment_layer")
     if "text" in config:
         fields["text"] = json_format.ParseDict(config["text"], bundle_pb2.TextSpec())
     if "image" in config:
@@ -212,6 +217,12 @@ def _load_weights(model: nn.Module, path: Path) -> None:
         if tensors[name].dtype not in (torch.float32, torch.float16):
             raise CheckpointError(f"{path}: the tensor {name} is {tensors[name].dtype}, not float32 or float16")
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+
+
+def _typed(value: Any, kind: type[Any], name: str) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
+    return value
 
 
 def _reason(error: Exception) -> str:
