@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 SHAPES = ("circle", "square", "triangle", "star", "cross")
 COLORS = ("red", "orange", "yellow", "green", "blue", "purple", "black")
-RADII = {"small": (0.085, 0.11), "large": (0.17, 0.21)}
+RADII = {"small": (0.11, 0.13), "large": (0.19, 0.22)}
 """Radius of the surrounding circle by size, as a share of the picture's side."""
 HELD_OUT_SHARE = 10
 """One in so many pairs of coloured shapes (or of a coloured shape and its place) is never trained on."""
@@ -72,11 +72,11 @@ class Scene:
 
 
 def draw_scene(rng: random.Random) -> Scene:
-    """Draw a scene; three in four have two things."""
+    """Draw a scene; seven in ten have two things."""
     chance = rng.random()
-    if chance < 0.25:
+    if chance < 0.3:
         return _alone(rng)
-    return _nested(rng) if chance < 0.4 else _pair(rng)
+    return _nested(rng) if chance < 0.45 else _pair(rng)
 
 
 def sample(count: int, seed: int, *, held_out: bool) -> list[Scene]:
@@ -91,7 +91,7 @@ def sample(count: int, seed: int, *, held_out: bool) -> list[Scene]:
 
 
 def _thing(rng: random.Random, size: str, x: float, y: float, radius: float, shapes: tuple[str, ...] = SHAPES) -> Thing:
-    return Thing(rng.choice(shapes), rng.choice(COLORS), size, x, y, radius, rng.uniform(-0.2, 0.2))
+    return Thing(rng.choice(shapes), rng.choice(COLORS), size, x, y, radius, rng.uniform(-0.15, 0.15))
 
 
 def _size(rng: random.Random) -> tuple[str, float]:
@@ -111,7 +111,7 @@ def _alone(rng: random.Random) -> Scene:
 
 
 def _nested(rng: random.Random) -> Scene:
-    radius, inner_radius = rng.uniform(0.26, 0.32), rng.uniform(*RADII["small"])
+    radius, inner_radius = rng.uniform(0.29, 0.34), rng.uniform(*RADII["small"])
     x, y = (rng.uniform(radius + 0.02, 0.98 - radius) for _ in range(2))
     outer = _thing(rng, "large", x, y, radius, ("circle", "square"))
     shift = radius * 0.2
