@@ -8,7 +8,7 @@ from dataclasses import dataclass
 SHAPES = ("circle", "square", "triangle", "star", "cross")
 COLORS = ("red", "orange", "yellow", "green", "blue", "purple", "black")
 RADII = {"small": (0.11, 0.13), "large": (0.19, 0.22)}
-"""Radius of the surrounding circle by size, as a share of the picture's side."""
+"""Radius of the surrounding circle by size, as a share of the picture's side; nested things are somewhat larger."""
 HELD_OUT_SHARE = 10
 """One in so many pairs of coloured shapes (or of a coloured shape and its place) is never trained on."""
 
@@ -76,7 +76,7 @@ def draw_scene(rng: random.Random) -> Scene:
     chance = rng.random()
     if chance < 0.3:
         return _alone(rng)
-    return _nested(rng) if chance < 0.45 else _pair(rng)
+    return _nested(rng) if chance < 0.52 else _pair(rng)
 
 
 def sample(count: int, seed: int, *, held_out: bool) -> list[Scene]:
@@ -111,10 +111,10 @@ def _alone(rng: random.Random) -> Scene:
 
 
 def _nested(rng: random.Random) -> Scene:
-    radius, inner_radius = rng.uniform(0.29, 0.34), rng.uniform(*RADII["small"])
+    radius, inner_radius = rng.uniform(0.3, 0.34), rng.uniform(0.14, 0.16)
     x, y = (rng.uniform(radius + 0.02, 0.98 - radius) for _ in range(2))
     outer = _thing(rng, "large", x, y, radius, ("circle", "square"))
-    shift = radius * 0.2
+    shift = radius * 0.15
     inner = outer
     while inner.color == outer.color:
         inner = _thing(rng, "small", x + rng.uniform(-shift, shift), y + rng.uniform(-shift, shift), inner_radius)
