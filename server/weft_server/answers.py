@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from weft_server.call import Call
     from weft_server.completion import Completed
     from weft_server.model import Model
-    from weft_server.sequence import Times
+    from weft_server.sequence import Sequence
 
 _REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
@@ -36,15 +35,16 @@ def completion_proto(call: Call, model: Model, done: Completed, *, return_scores
         finish_reason=_REASONS[done.finish_reason],
         decoding=decoding_proto(done.sequence.decoding),
         usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),
-        timings=timings_proto(done.sequence.times),
+        timings=timings_proto(done.sequence),
         model=common_pb2.ResolvedModel(name=model.name, version=model.version),
         request_id=call.request_id,
     )
 
 
-def timings_proto(times: Times) -> common_pb2.Timings:
+def timings_proto(sequence: Sequence) -> common_pb2.Timings:
     """Where the time went. An answer cut by a stop string ends now; the engine may not have noticed yet."""
-    finished = times.finished or time.monotonic()
+    times = sequence.times
+    finished = (times.finished or time.monotonic()) if sequence.decoding else times.first_token
     return common_pb2.Timings(
         queue=_duration(times.admitted - times.accepted),
         prefill=_duration(times.first_token - times.admitted),
@@ -62,7 +62,7 @@ async def alignment_proto(model: Model, done: Completed) -> common_pb2.Alignment
     """What the model attended to, computed in a worker thread from the finished answer."""
     assert model.target_tokenizer is not None
     inputs = done.sequence.inputs
-    weights = await asyncio.to_thread(model.explain, inputs, done.token_ids)
+    weights = await model.work(lambda: model.explain(inputs, done.token_ids))
     alignment = common_pb2.Alignment(
         target_tokens=model.target_tokenizer.pieces(done.token_ids), weights=weights.ravel().tolist()
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import os
 import signal
 import sys
 import time
@@ -49,10 +49,19 @@ SERVICES = (
 STALL_S = 60.0
 MIN_PING_INTERVAL_MS = 30_000
 NO_LIMIT = 2**31 - 1
+# What the lanes get to end their last step.
+STOP_S = 5.0
 # How long no call must have come before the listener closes.
 LINGER_S = 0.2
 # By default a thread keeps the interpreter for 5 ms; a lane that comes back from a model run should not wait so long.
 SWITCH_INTERVAL_S = 0.0005
+
+
+def exit_now(code: int) -> None:
+    """End the process whatever its threads do."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 class App:
@@ -106,16 +115,20 @@ class App:
         loading.cancel()
         await self._drain()
         pulse.cancel()
-        for task in (loading, pulse):
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await asyncio.gather(loading, pulse, return_exceptions=True)
         self.http.stop()
+        stuck = [entry.name for entry in self.models.entries if entry.model and not entry.model.stop(STOP_S)]
+        if stuck:
+            # Python would wait for their threads, and the orchestrator's patience ends in a kill.
+            _log.error("stopped with threads that are stuck", models=stuck)
+            exit_now(1)
         _log.info("stopped")
 
     async def _load(self) -> None:
         for entry in self.models.entries:
             await load_entry(entry, self.config, self.metrics)
-            await self.health.set_model(entry.name, serving=entry.state == model_pb2.MODEL_STATE_READY)
+            versions = [other for other in self.models.entries if other.name == entry.name]
+            await self.health.set_model(entry.name, serving=any(other.model for other in versions))
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)
@@ -132,7 +145,7 @@ class App:
     def _on_signal(self) -> None:
         if self._draining.is_set():
             _log.warning("second signal, exiting now")
-            sys.exit(1)
+            exit_now(1)
         self._draining.set()
 
     async def _drain(self) -> None:
@@ -148,13 +161,10 @@ class App:
             _log.warning("drain timeout, ending the rest", active=self.guard.num_active)
             for entry in self.models.entries:
                 if entry.model:
-                    entry.model.engine.cancel_all(Draining())
+                    entry.model.engine.cancel_all(Draining)
         # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.server.stop(grace=1)
-        for entry in self.models.entries:
-            if entry.model:
-                await asyncio.to_thread(entry.model.engine.stop)
 
     def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(

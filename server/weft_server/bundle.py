@@ -10,7 +10,7 @@ from weft_server.bundle_files import read_small_file, verify_files
 from weft_server.bundle_graphs import verify_graphs
 from weft_server.bundle_manifest import verify_manifest
 from weft_server.bundle_ports import verify_ports
-from weft_server.errors import BundleError
+from weft_server.errors import BundleError, first_line
 
 MANIFEST = "bundle.json"
 MAX_MANIFEST_BYTES = 16 * 1024 * 1024
@@ -67,7 +67,7 @@ def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
         text = read_small_file(directory / MANIFEST, MAX_MANIFEST_BYTES).decode()
         manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
     except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
-        raise BundleError(f"{MANIFEST} is not a BundleManifest in JSON: {str(error).splitlines()[0]}") from error
+        raise BundleError(f"{MANIFEST} is not a BundleManifest in JSON: {first_line(error)}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise BundleError(
             f"{MANIFEST} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}"

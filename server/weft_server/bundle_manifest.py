@@ -39,7 +39,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     require(task == common_pb2.TASK_CLASSIFY_IMAGE or manifest.HasField("text"), "text is missing")
     require((task in TAKES_IMAGE) == manifest.HasField("image"), "image is for tasks that take one, and needed there")
     if task in TAKES_IMAGE:
-        _verify_image(manifest.image, needs_grid=task == common_pb2.TASK_CAPTION)
+        _verify_image(manifest.image)
     else:
         _verify_source(manifest.text, files, needs_limit=task != common_pb2.TASK_GENERATE)
     if task in PRODUCES_TEXT:
@@ -88,9 +88,11 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
     require(0 < text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens is not in [1, max_total_tokens]")
     default = manifest.decoding.max_new_tokens
     require(0 < default <= text.max_new_tokens, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
+    more = manifest.decoding.min_new_tokens or manifest.decoding.stop
+    require(not more, "decoding has min_new_tokens or stop, which are a request's to ask for")
 
 
-def _verify_image(image: bundle_pb2.ImageSpec, *, needs_grid: bool) -> None:
+def _verify_image(image: bundle_pb2.ImageSpec) -> None:
     require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
     sides = (image.height, image.width)
     require(all(0 < side <= MAX_IMAGE_SIDE for side in sides), f"image sides {sides} are not in [1, {MAX_IMAGE_SIDE}]")
@@ -100,7 +102,7 @@ def _verify_image(image: bundle_pb2.ImageSpec, *, needs_grid: bool) -> None:
         require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
         require(all(map(math.isfinite, values)), f"image.{name} has a value that is not finite")
     require(all(image.std), "image.std has a zero")
-    require(not needs_grid or image.grid_rows * image.grid_columns, "image.grid_rows and grid_columns are missing")
+    require(image.grid_rows * image.grid_columns, "image.grid_rows and grid_columns are missing")
 
 
 def _verify_states(manifest: bundle_pb2.BundleManifest) -> None:

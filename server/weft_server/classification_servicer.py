@@ -42,7 +42,8 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.model = model = self._models.resolve(request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
         async with submitted(call, model, _reader(model, request, kind), lambda _: None) as sequence:
-            await sequence.reply.done()
+            reason = await sequence.reply.done()
+            model.metrics.finished(reason.value)
             probabilities = sequence.reply.probabilities
         assert probabilities is not None, "a classification ended without its answer. This is a bug."
         return classification_pb2.ClassifyResponse(
@@ -53,7 +54,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
                 for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
             ],
             usage=common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-            timings=timings_proto(sequence.times),
+            timings=timings_proto(sequence),
             model=common_pb2.ResolvedModel(name=model.name, version=model.version),
             request_id=call.request_id,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -47,7 +46,7 @@ async def submitted(
     engine.reserve()
     try:
         started = time.monotonic()
-        inputs = await asyncio.to_thread(read)
+        inputs = await model.work(read)
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = resolve(inputs)
         sequence = Sequence(
@@ -67,7 +66,6 @@ async def submitted(
         yield sequence
     finally:
         engine.cancel(sequence)
-        model.metrics.observe_sequence(sequence)
 
 
 async def complete(
@@ -95,33 +93,42 @@ async def complete(
         assert sequence.decoding is not None
         assert model.target_tokenizer is not None
         text = TextStream(model.target_tokenizer, sequence.decoding.stop)
-        seen = 0
-        while not text.stopped and sequence.reply.outcome is None:
-            await sequence.reply.changed()
+        seen, reply = 0, sequence.reply
+        while not text.stopped:
+            # Read before the tokens: what came before the end is taken below, also when it came during a slow write.
+            ended = reply.outcome is not None
             # Everything that has come since the last message goes into one.
-            fresh = sequence.reply.token_ids[seen:]
+            fresh = reply.token_ids[seen:]
             seen += len(fresh)
             if (delta := text.push(fresh)) and streams:
                 yield delta
+            if ended:
+                break
+            if seen == len(reply.token_ids) and reply.outcome is None:
+                await reply.changed()
+        reason = FinishReason.STOP_STRING
+        if not text.stopped:
+            reason = await reply.done()
+            if (rest := text.finish()) and streams:
+                yield rest
         if text.stopped:
             model.engine.cancel(sequence, FinishReason.STOP_STRING)
             reason = FinishReason.STOP_STRING
-        else:
-            reason = await sequence.reply.done()
-            if (rest := text.finish()) and streams:
-                yield rest
-        yield _cut(text, sequence, reason)
+        yield _cut(model, text, sequence, reason)
 
 
 def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
+    """The answer of one who waited for all of it."""
     assert model.target_tokenizer is not None
+    model.metrics.finished(reason.value)
     reply = sequence.reply
     text = model.target_tokenizer.decode(reply.token_ids)
     return Completed(text, reply.token_ids, reply.log_probs, reason, sequence)
 
 
-def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
+def _cut(model: Model, text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer up to and including the token that completed a stop string, if one did."""
+    model.metrics.finished(reason.value)
     used = text.tokens_used if text.stopped else len(sequence.reply.token_ids)
     reply = sequence.reply
     return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)

@@ -53,6 +53,7 @@ class DecodeLane:
         self._prompt: Sequence | None = None  # in prefill, in slot num_running
         self._deliveries: list[Delivery] = []
         self._last_token = 0.0
+        self._num_first = 0  # rows whose first token the last advance made
 
     @property
     def is_busy(self) -> bool:
@@ -78,6 +79,8 @@ class DecodeLane:
             self._encode(take, self._start_id)
         if self.slots.num_running:
             self._decode()
+        else:
+            self._last_token = 0.0  # the next token has no token before it
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
@@ -85,9 +88,9 @@ class DecodeLane:
         """End everything with `error` after a failed step; the lane is empty and usable afterwards."""
         held = [sequence for sequence in self.slots.sequences if sequence is not None]
         for sequence in held:
-            assert sequence.slot is not None
-            self.slots.clear(sequence.slot)
-        self.slots.num_running, self._prompt = 0, None
+            sequence.num_output_tokens = int(self.slots.num_new[_slot(sequence)])
+            self.slots.clear(_slot(sequence))
+        self.slots.num_running, self._prompt, self._last_token = 0, None, 0.0
         deliveries, self._deliveries = self._deliveries, []
         return deliveries + [Delivery(sequence, [], [], error) for sequence in held]
 
@@ -105,7 +108,7 @@ class DecodeLane:
         taken = sorted(take(slots.num_slots - slots.num_running, self._budget), key=_bucket)
         # All sit down before anything runs, so that a failed run leaves nobody standing.
         for sequence in taken:
-            slots.place(slots.num_running, sequence)
+            self._place(slots.num_running, sequence)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
             slots.num_running += 1
@@ -123,9 +126,13 @@ class DecodeLane:
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():
             for sequence in take(1, budget):
-                self.slots.place(self.slots.num_running, sequence)
+                self._place(self.slots.num_running, sequence)
                 self._prompt = sequence
         return self._prompt is not None
+
+    def _place(self, slot: int, sequence: Sequence) -> None:
+        self.slots.place(slot, sequence)
+        self._runner.begin(slot)
 
     def _prefill_chunk(self) -> int:
         """Run one chunk of the prompt; after its last chunk the row has its first token and runs."""
@@ -152,7 +159,7 @@ class DecodeLane:
         later = num_rows - self._num_first
         if later and self._last_token:
             self._metrics.inter_token_latency.observe(now - self._last_token, later)
-        self._last_token = now if self.slots.num_running else 0.0
+        self._last_token = now
 
     def _advance(self, start: int, stop: int, candidates: Candidates) -> float:
         """Give rows [start, stop) their next token, hand over what streams and what ended; the time of the tokens."""

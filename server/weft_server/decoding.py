@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from typing import TYPE_CHECKING
 
@@ -74,7 +73,7 @@ def _sampling(requested: common_pb2.Sampling) -> Sampling:
     temperature = requested.temperature if requested.HasField("temperature") else 1.0
     top_p = requested.top_p if requested.HasField("top_p") else 1.0
     # A comparison with NaN is false, so these refuse it too.
-    if not 0 < temperature <= MAX_TEMPERATURE or math.isinf(temperature):
+    if not 0 < temperature <= MAX_TEMPERATURE:
         raise InvalidRequest(
             "decoding.sampling.temperature",
             f"must be above 0 and at most {MAX_TEMPERATURE:g}, not {temperature:g}; for temperature 0 ask for greedy",

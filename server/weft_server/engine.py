@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # An idle lane wakes this often to show that it lives.
 HEARTBEAT_S = 1.0
+FAILED_STEP_PAUSE_S = 1.0
 
 
 class Lane(Protocol):
@@ -106,20 +107,25 @@ class Engine:
                 self._lanes[sequence.lane].gone.append((sequence, outcome))
                 self._wake.notify_all()
 
-    def cancel_all(self, outcome: Outcome) -> None:
-        """End everything; what runs ends before its lane's next step."""
+    def cancel_all(self, outcome: Callable[[], Outcome]) -> None:
+        """End everything, each with an outcome of its own; what runs ends before its lane's next step."""
         with self._lock:
             live = list(self._live)
         for sequence in live:
-            self.cancel(sequence, outcome)
+            self.cancel(sequence, outcome())
 
-    def stop(self) -> None:
-        """Let the lanes finish their step and join them. Whoever is still there gets no answer: cancel them before."""
+    def stop(self, timeout: float) -> bool:
+        """Let the lanes finish their step and end; whether all did within `timeout` seconds.
+
+        Whoever is still there gets no answer: cancel them before.
+        """
         with self._lock:
             self._stopping = True
             self._wake.notify_all()
+        give_up = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, give_up - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     @property
     def last_beat(self) -> float:
@@ -162,6 +168,8 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the lane
                 _log.exception("step failed", lane=index)
                 deliveries = lane.fail(error)
+                if not deliveries:
+                    time.sleep(FAILED_STEP_PAUSE_S)  # nobody ended: the same step would fail again at once
             self._beats[index] = time.monotonic()
             self._hand_over(deliveries)
 
@@ -197,9 +205,8 @@ class Engine:
         assert sequence in self._live, f"{sequence.request_id} ended twice. This is a bug."
         self._live.remove(sequence)
         sequence.times.finished = time.monotonic()
-        if isinstance(outcome, FinishReason):
-            self._metrics.finished(outcome.value)
-        else:
+        self._metrics.observe_sequence(sequence)
+        if not isinstance(outcome, FinishReason):
             self._metrics.wasted_tokens.inc(sequence.num_output_tokens)
             if isinstance(outcome, Cancelled):
                 self._metrics.cancelled(sequence.stage)

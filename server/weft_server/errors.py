@@ -90,6 +90,11 @@ class BundleError(Exception):
         super().__init__(" ".join(sentence.split()))
 
 
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line; its kind when it says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,

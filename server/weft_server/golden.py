@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.call import Call
 from weft_server.completion import Completed, complete, submitted
+from weft_server.decoding import resolve_decoding
 from weft_server.errors import BundleError
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ _TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-3, bundle_pb2.PRECISION_FP16: 1e-2}
 
 
 async def verify_golden(model: Model) -> None:
-    """Raise BundleError unless the model gives the golden answer."""
+    """Raise BundleError unless the model gives the golden answer, explains it if it can, and has sane defaults."""
     golden = model.manifest.golden
     if golden.probabilities:
         await _verify_probabilities(model, golden)
@@ -31,10 +33,14 @@ async def verify_golden(model: Model) -> None:
 async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
-    async for event in complete(_call(), model, _reader(model, golden), decoding):
-        assert isinstance(event, Completed)
-        if event.token_ids != expected:
-            raise BundleError(f"the golden answer differs: {event.token_ids} instead of {expected}")
+    resolve_decoding(common_pb2.Decoding(), model.manifest, 1)
+    async with aclosing(complete(_call(), model, _reader(model, golden), decoding)) as events:
+        answer = await anext(events)
+    assert isinstance(answer, Completed)
+    if answer.token_ids != expected:
+        raise BundleError(f"the golden answer differs: {answer.token_ids} instead of {expected}")
+    if model.can_explain:
+        await model.work(lambda: model.explain(answer.sequence.inputs, answer.token_ids))
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:

@@ -42,13 +42,14 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         self._set({LIVE: _SERVING if serving else _NOT_SERVING})
 
     async def set_model(self, name: str, *, serving: bool) -> None:
-        """Say whether a model answers."""
-        self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
+        """Say whether a model answers, in any version; ignored once draining."""
+        if not self._draining:
+            self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
 
     async def drain(self) -> None:
         """Say for good that nothing takes new requests. The process stays live: it still finishes what it admitted."""
         self._draining = True
-        self._set(dict.fromkeys(self._services, _NOT_SERVING))
+        self._set(dict.fromkeys(self._statuses.keys() - {LIVE}, _NOT_SERVING))
 
     def _set(self, statuses: dict[str, Any]) -> None:
         if statuses.items() <= self._statuses.items():

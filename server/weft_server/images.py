@@ -12,6 +12,9 @@ from weft_server.errors import InvalidRequest
 
 FORMATS = ("PNG", "JPEG", "WEBP")
 FIELD = "image.data"
+# A progressive JPEG may go over all its pixels again and again, 33 bytes a time; real ones have about ten scans.
+JPEG_SCAN = b"\xff\xda"
+MAX_JPEG_SCANS = 100
 # The limit on pixels is the server's setting and checked below; Pillow's own is another number, and partly a warning.
 Image.MAX_IMAGE_PIXELS = None
 # What is wrong with a picture goes to its sender as an error, or nowhere.
@@ -47,6 +50,8 @@ def load_pixels(data: bytes, spec: bundle_pb2.ImageSpec, max_bytes: int, max_pix
     if width * height > max_pixels:
         message = f"is {width} x {height} pixels by its header; at most {max_pixels} are taken"
         raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
+    if image.format == "JPEG" and data.count(JPEG_SCAN) > MAX_JPEG_SCANS:
+        raise InvalidRequest(FIELD, f"has more than {MAX_JPEG_SCANS} scans", "BAD_IMAGE")
     try:
         image.load()
         image = _flatten(_upright(image), "L" if spec.channels == 1 else "RGB")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft_server.tokenizer import Tokenizer
 
 # No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
-MAX_CHARS_PER_TOKEN = 64
+MAX_CHARS_PER_TOKEN = 32
 
 
 class InputReader:

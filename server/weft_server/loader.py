@@ -10,7 +10,7 @@ import structlog
 
 from weft_proto.v1 import model_pb2
 from weft_server.bundle import load_bundle
-from weft_server.errors import BundleError, RequestError
+from weft_server.errors import BundleError, RequestError, first_line
 from weft_server.golden import verify_golden
 from weft_server.model import Model
 from weft_server.models import TASK_NAMES
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft_server.metrics import Metrics
     from weft_server.models import Entry
 
+STOP_S = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -29,29 +30,33 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
     try:
         entry.model = await _load(entry, config, metrics)
     except BundleError as error:
-        entry.state, entry.error = model_pb2.MODEL_STATE_FAILED, str(error)
-        metrics.count_load("refused")
-        _log.error("bundle refused", model=entry.name, version=entry.version, why=str(error))
+        _refuse(entry, metrics, str(error))
+    except Exception as error:  # noqa: BLE001 - a bug with one model is no reason to leave the others unloaded
+        _log.exception("load failed", model=entry.name, version=entry.version)
+        _refuse(entry, metrics, f"it cannot be loaded: {first_line(error)}")
     else:
         entry.state = model_pb2.MODEL_STATE_READY
+        entry.model.metrics.watch(entry.model.engine.stats)
         entry.model.metrics.set_ready()
         metrics.count_load("ready")
         _log.info("model ready", model=entry.name, version=entry.version, seconds=round(time.monotonic() - started, 2))
 
 
+def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
+    entry.state, entry.error = model_pb2.MODEL_STATE_FAILED, why
+    metrics.count_load("refused")
+    _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
+
+
 async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
     bundle = await asyncio.to_thread(load_bundle, entry.directory)
     model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
-    try:
-        model = await asyncio.to_thread(Model, bundle, config, model_metrics, asyncio.get_running_loop())
-    except Exception as error:
-        # Verified files that a library still cannot read: the bundle's fault, whatever the library raises.
-        raise BundleError(f"it cannot be loaded: {str(error).splitlines()[0]}") from error
+    model = await asyncio.to_thread(Model, bundle, config, model_metrics, asyncio.get_running_loop())
     model.engine.start()
     try:
         await verify_golden(model)
     except BaseException as error:
-        await asyncio.to_thread(model.engine.stop)
+        await asyncio.to_thread(model.stop, STOP_S)
         if isinstance(error, RequestError):
             raise BundleError(f"the golden request is refused: {error.message}") from error
         raise

@@ -71,9 +71,9 @@ class ModelMetrics:
         """Read gauges from `stats` at each scrape, on the HTTP server's thread."""
         self._stats = stats
 
-    def set_ready(self, *, ready: bool = True) -> None:
-        """Say whether the model answers requests."""
-        self._ready = ready
+    def set_ready(self) -> None:
+        """Say that the model answers requests."""
+        self._ready = True
 
     def finished(self, reason: str) -> None:
         """Count a completed answer."""

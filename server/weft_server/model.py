@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -20,17 +24,19 @@ from weft_server.slots import Slots
 from weft_server.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    import asyncio
+    from collections.abc import Callable
 
     from weft_server.bundle import Bundle
     from weft_server.config import ServerConfig
     from weft_server.metrics import ModelMetrics
 
+Result = TypeVar("Result")
+NUM_WORKERS = 2
 CLASSIFY_TASKS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
 
 
 class Model:
-    """One version of one model, able to answer. Building it opens sessions and warms them, which takes seconds."""
+    """One version of one model, able to answer. Building it opens sessions and warms decoders, which takes seconds."""
 
     def __init__(
         self, bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop
@@ -58,12 +64,29 @@ class Model:
         else:
             lanes = self._decode_lanes(num_lanes, config)
             self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, metrics, loop)
-        metrics.watch(self.engine.stats)
+        # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
+        self._worker_name = f"{self.name}/{self.version}-worker"
+        self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=self._worker_name)
 
     @property
     def can_explain(self) -> bool:
         """Whether `explain` gives an answer."""
         return self._explain is not None
+
+    async def work(self, job: Callable[[], Result]) -> Result:
+        """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes."""
+        return await asyncio.get_running_loop().run_in_executor(self._workers, job)
+
+    def stop(self, timeout: float) -> bool:
+        """Stop lanes and workers; whether all of them ended within `timeout` seconds, or one is stuck."""
+        give_up = time.monotonic() + timeout
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        stopped = self.engine.stop(timeout)
+        while any(thread.name.startswith(self._worker_name) for thread in threading.enumerate()):
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.01)
+        return stopped
 
     def explain(self, inputs: np.ndarray, token_ids: list[int]) -> np.ndarray:
         """Cross-attention weights float32 [target, source] of a finished answer, apart from the decode loop."""

@@ -45,12 +45,12 @@ class State:
         buffer: np.ndarray = self.buffers[1 - flip if self.recurrent else 0]
         return buffer
 
-    def write(self, slot: int, flip: int, value: np.ndarray | None, length: int) -> None:
-        """Start a slot's state: the encoder's output cut to `length`, or zeros for a recurrent state without one."""
+    def write(self, slot: int, flip: int, value: np.ndarray, length: int) -> None:
+        """Start a slot's state with the encoder's output, cut to `length`."""
         target = self.past(flip)[slot]
         if self.recurrent:
-            target[...] = 0 if value is None else value
-        elif value is not None:
+            target[...] = value
+        else:
             self._head(target, length)[...] = self._head(value, length)
 
     def move(self, source: int, target: int, flip: int, length: int) -> None:
@@ -105,6 +105,12 @@ class DecodeRunner:
         """Cache entries (tokens) that all slots together can hold."""
         return self._slots.num_slots * self._max_total
 
+    def begin(self, slot: int) -> None:
+        """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
+        for state in self._states:
+            if state.recurrent:
+                state.past(self._flip)[slot] = 0
+
     def encode(self, inputs: Many[np.ndarray], slots: Many[int]) -> None:
         """Run the encoder on inputs of one padded length and write each one's memory into its slot."""
         assert self._encoder is not None, "this model has no encoder. This is a bug."
@@ -112,8 +118,8 @@ class DecodeRunner:
         for row, slot in enumerate(slots):
             length = int(self._slots.memory_lengths[slot])
             for state in self._states:
-                name = state.spec.encoder_output
-                state.write(slot, self._flip, outputs[name][row] if name else None, length)
+                if state.spec.encoder_output:
+                    state.write(slot, self._flip, outputs[state.spec.encoder_output][row], length)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
         """Append up to PREFILL_CHUNK prompt tokens to the slot's cache.

@@ -110,7 +110,8 @@ def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_bey
     1 its share relative to the last candidate only shrinks: the tail at temperature 1, known from logsumexp, bounds it.
     At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
     """
-    last = gap[:, -1]
+    # A logit of -inf is a token that the graph itself rules out, and all below it: their weight is 0, not 0 / 0.
+    last = np.maximum(gap[:, -1], -1e30)
     total = np.exp(log_total.astype(np.float64))
     error = _LOGSUMEXP_ERROR * total
     tail = np.maximum(total - np.exp(gap).sum(axis=1), 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import tokenizers
 
 from weft_server.detokenizer import Detokenizer
-from weft_server.errors import BundleError
+from weft_server.errors import BundleError, first_line
 from weft_server.vocabulary import Vocabulary
 
 
@@ -23,7 +23,7 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self.vocabulary = Vocabulary(self._tokenizer)
         except Exception as error:  # the binding raises plain Exception
-            raise BundleError(f"{path.name} is no tokenizer: {str(error).splitlines()[0]}") from error
+            raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
 
@@ -34,7 +34,8 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return token ids, with the special tokens that the file's post-processor adds."""
-        ids: list[int] = self._tokenizer.encode(text).ids
+        # Of a list of one, because that call frees the interpreter and `encode` does not.
+        ids: list[int] = self._tokenizer.encode_batch_fast([text])[0].ids
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -62,7 +62,7 @@ def test_classify_text(client):
 def test_generate_streams_to_what_it_answers_at_once(client):
     """Greedy and sampled with one seed: deltas joined are the final text, which is the unary text."""
     for strategy in (weft.Greedy(), weft.Sampling(temperature=0.9, top_p=0.9, seed=7)):
-        decoding = weft.Decoding(max_new_tokens=40, strategy=strategy)
+        decoding = weft.Decoding(max_new_tokens=40, min_new_tokens=20, strategy=strategy)
         whole = client.generate(PROMPT, decoding=decoding)
         with client.stream_generate(PROMPT, decoding=decoding) as stream:
             deltas = list(stream)
@@ -74,9 +74,9 @@ def test_generate_streams_to_what_it_answers_at_once(client):
 
 def test_a_stop_string_ends_the_text_before_it(client):
     """Unary and streaming agree, and nothing of the stop string is sent."""
-    whole = client.generate(PROMPT, decoding=weft.Decoding(max_new_tokens=60))
+    whole = client.generate(PROMPT, decoding=weft.Decoding(max_new_tokens=60, min_new_tokens=60))
     stop = whole.text[10:14]
-    decoding = weft.Decoding(max_new_tokens=60, stop=(stop,))
+    decoding = weft.Decoding(max_new_tokens=60, min_new_tokens=60, stop=(stop,))
     cut = client.generate(PROMPT, decoding=decoding)
     with client.stream_generate(PROMPT, decoding=decoding) as stream:
         streamed = "".join(stream)

@@ -47,7 +47,7 @@ class Running:
         return self
 
     async def __aexit__(self, *_):
-        await asyncio.to_thread(self.engine.stop)
+        assert await asyncio.to_thread(self.engine.stop, 30)
         for slots in self.slots:
             slots.check_integrity()
             assert slots.num_used == 0
@@ -171,7 +171,7 @@ def test_cancel_all_ends_everything_once(toy):
     async def run():
         async with Running(toy, num_slots=2, num_lanes=1) as running:
             sequences = [running.submit([5], Decoding(24, 24)) for _ in range(10)]
-            running.engine.cancel_all(Draining())
+            running.engine.cancel_all(Draining)
             outcomes = []
             for sequence in sequences:
                 try:

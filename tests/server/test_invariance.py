@@ -85,7 +85,7 @@ async def answers_of(directory, asked, order, *, crowd):
     else:
         for index in order:
             await ask(index)
-    await asyncio.to_thread(model.engine.stop)
+    assert await asyncio.to_thread(model.stop, 30)
     return answers
 
 
