@@ -48,7 +48,14 @@ class Toy:
 
     def greedy(self, source, max_new):
         """The answer to a source by the definition, without slots, batches or graphs."""
-        state, token_id, answer = np.tanh(self.embedding[source[0]]), START, []
+        return self._answer(np.tanh(self.embedding[source[0]]), START, max_new)
+
+    def continued(self, prompt, max_new):
+        """What follows a prompt of one token when nothing came before it."""
+        return self._answer(np.zeros(WIDTH, np.float32), prompt, max_new)
+
+    def _answer(self, state, token_id, max_new):
+        answer = []
         while len(answer) < max_new:
             state = self.next_state(state, token_id)
             token_id = int(np.argmax(state @ self.head))

@@ -1,10 +1,13 @@
 """A bundle that is not what it says is refused with the reason, and the models beside it serve."""
 
+import hashlib
 import json
 import shutil
 
+import numpy as np
 import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import weft
 from process import ServerProcess
@@ -30,21 +33,40 @@ def flip_a_byte(bundle):
     (bundle / "decoder.onnx.data").write_bytes(data)
 
 
+def resum(bundle, file_name):
+    """Make the manifest agree with a changed file."""
+    manifest_path, manifest = manifest_of(bundle)
+    data = (bundle / file_name).read_bytes()
+    for file in manifest["files"]:
+        if file["path"] == file_name:
+            file["sha256"], file["sizeBytes"] = hashlib.sha256(data).hexdigest(), str(len(data))
+    manifest_path.write_text(json.dumps(manifest))
+
+
+def break_the_run(bundle):
+    """Make a graph that loads and fails when it is run: a size that nothing can be reshaped to."""
+    path = bundle / "decoder.onnx"
+    model = onnx.load(path, load_external_data=False)
+    for node in model.graph.node:
+        for index, output in enumerate(node.output):
+            if output == "logsumexp":
+                node.output[index] = "inner"
+    for name, shape in (("odd", [7, 13, -1]), ("flat", [-1])):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(shape), name))
+    model.graph.node.append(helper.make_node("Reshape", ["inner", "odd"], ["mid"]))
+    model.graph.node.append(helper.make_node("Reshape", ["mid", "flat"], ["logsumexp"]))
+    path.write_bytes(model.SerializeToString())
+    resum(bundle, "decoder.onnx")
+
+
 def leave_the_directory(bundle):
     """Point external data out of the bundle, and make the manifest agree with the changed graph."""
-    import hashlib
-
     path = bundle / "decoder.onnx"
     model = onnx.load(path, load_external_data=False)
     entry = next(e for tensor in model.graph.initializer for e in tensor.external_data if e.key == "location")
     entry.value = "../../../etc/passwd"
     path.write_bytes(model.SerializeToString())
-    manifest_path, manifest = manifest_of(bundle)
-    for file in manifest["files"]:
-        if file["path"] == "decoder.onnx":
-            file["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-            file["sizeBytes"] = str(path.stat().st_size)
-    manifest_path.write_text(json.dumps(manifest))
+    resum(bundle, "decoder.onnx")
 
 
 def change_the_golden_answer(bundle):
@@ -61,6 +83,7 @@ def add_a_file(bundle):
 
 BREAKS = {
     "missing": (lose_a_file, "decoder.onnx.data"),
+    "broken": (break_the_run, "cannot be loaded"),
     "digest": (flip_a_byte, "decoder.onnx.data"),
     "outside": (leave_the_directory, "etc/passwd"),
     "golden": (change_the_golden_answer, "golden answer differs"),
@@ -108,6 +131,6 @@ def test_the_server_is_not_ready_but_its_sound_model_answers(server):
     assert server.get("/livez")[0] == 200
     status, why = server.get("/readyz")
     assert status == 503
-    assert "digest" in why
+    assert "broken" in why
     assert server.metric("weft_model_loads_total", result="refused") == len(BREAKS)
     assert server.metric("weft_model_ready") == 1

@@ -70,6 +70,17 @@ def test_what_outlives_the_drain_timeout_is_told(tiny_repository):
         assert server.process.wait(30) == 0
 
 
+def test_a_second_signal_exits_at_once(tiny_repository):
+    """Whoever is in a hurry sends it twice: the drain delay is not waited for."""
+    with ServerProcess(tiny_repository, drain_delay_s=60) as server:
+        server.wait_for("ready")
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining")
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(10) == 1
+
+
 def test_a_full_queue_refuses_at_once_with_a_hint(tiny_repository):
     """More requests than slots and queue hold: some are refused with a hint, every other one is answered."""
     with ServerProcess(tiny_repository, slots=1, lanes=1, max_queued_requests=2) as server:

@@ -226,3 +226,25 @@ def test_a_failed_encoder_loses_nobody_it_was_to_read(toy):
             assert toy.greedy([7], 4) == after.reply.token_ids
 
     asyncio.run(run())
+
+
+def test_a_recurrent_state_without_an_encoder_starts_at_zero(toy, tmp_path):
+    """A prompt's answer is the definition's, whoever had the slot before."""
+    manifest = type(toy.manifest)()
+    manifest.CopyFrom(toy.manifest)
+    manifest.text.ClearField("start_id")
+    manifest.states[0].encoder_output = ""
+    slots = Slots(2, 24)
+    runner = DecodeRunner(manifest, None, toy.decoder, slots)
+    runner._bucket = lambda length, _past: length  # the toy's graph reads exactly one token
+    metrics = Metrics().for_model("toy", 1, "generate")
+    lane = DecodeLane(slots, runner, start_id=None, end_ids=(2,), prefill_budget=64, metrics=metrics)
+
+    async def answer(token_id):
+        waiting = [Sequence("r", np.array([token_id]), 1, Decoding(8))]
+        while True:
+            for delivery in lane.step(lambda *_: [waiting.pop()] if waiting else []):
+                return delivery.token_ids
+
+    for token_id in (5, 7, 5, 9, 5):
+        assert toy.continued(token_id, 8) == asyncio.run(answer(token_id))

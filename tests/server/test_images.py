@@ -192,3 +192,17 @@ def _outcome(data: bytes) -> object:
         return _load(data).shape
     except InvalidRequest as error:
         return error.reason
+
+
+def test_a_jpeg_that_is_scanned_over_and_over_is_refused():
+    """A progressive JPEG costs what its scans cost: one that repeats a tiny scan a thousand times is never decoded."""
+    file = io.BytesIO()
+    Image.new("RGB", (256, 256), (120, 130, 140)).save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    start = data.rindex(b"\xff\xda")
+    scan = data[start:-2]
+    spec = _spec(size=(8, 8))
+
+    assert load_pixels(data, spec, 1 << 23, 1 << 24).shape == (3, 8, 8)
+    with pytest.raises(InvalidRequest, match="scans"):
+        load_pixels(data[:-2] + scan * 1000 + data[-2:], spec, 1 << 23, 1 << 24)

@@ -174,3 +174,15 @@ def test_uniform_numbers_are_uniform_over_seeds_and_over_steps():
     assert stats.kstest(by_step, "uniform").pvalue > 1e-4
     assert len(np.unique(np.concatenate([by_seed, by_step]))) == 100_000
     assert np.all((by_step >= 0) & (by_step < 1))
+
+
+def test_tokens_that_the_graph_rules_out_are_never_drawn():
+    """Logits of -inf among the candidates weigh nothing, and the others keep their proportions."""
+    n = 20_000
+    logits = np.tile(np.array([1, 1, -np.inf, 1, -np.inf, -np.inf, 1, 1, -np.inf, -np.inf], np.float32), (n, 1))
+
+    for temperature in (0.5, 1.0, 2.0):
+        ids, _ = sample(candidates_of(logits, 8), settings_of(n, temperature), NO_END)
+
+        assert set(ids.tolist()) == {0, 1, 3, 6, 7}
+        assert stats.chisquare(np.bincount(ids, minlength=10)[[0, 1, 3, 6, 7]]).pvalue > 1e-4
