@@ -24,8 +24,8 @@ from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
 from weft_proto.v1 import bundle_pb2
 
 SEED = 29
-NUM_TRAINED, NUM_HELD_OUT = 36_000, 1_000
-BATCH, NUM_STEPS, PEAK_LR = 32, 3_600, 2e-3
+NUM_TRAINED, NUM_HELD_OUT = 30_000, 1_000
+BATCH, NUM_STEPS, PEAK_LR = 32, 3_400, 2e-3
 NUM_EASY_STEPS = 700
 """How many steps show lone things only: once a model can name one, it learns two four times as fast."""
 SIDE, PATCH, MAX_TARGET = 64, 8, 32
@@ -86,9 +86,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     layer = max(range(2), key=lambda index: measure_pointing(model, tokenizer, shown, index))
     examples = _examples()
     save_checkpoint(out, _checkpoint(model, tokenizer, layer, examples[0]))
-    (out / "examples").mkdir(exist_ok=True)
-    for scene in examples:
-        (out / "examples" / f"{scene.caption.replace(' ', '-')}.png").write_bytes(_png(scene))
+    _write_examples(out / "examples", examples)
     figures = measure(out, NUM_HELD_OUT)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["scenes trained on"] = NUM_TRAINED
@@ -167,6 +165,14 @@ def _examples() -> list[Scene]:
     return [next(filter(test, scenes)) for test in tests]
 
 
+def _write_examples(directory: Path, scenes: list[Scene]) -> None:
+    directory.mkdir(exist_ok=True)
+    for old in directory.glob("*.png"):
+        old.unlink()
+    for scene in scenes:
+        (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(_png(scene))
+
+
 def _png(scene: Scene) -> bytes:
     file = io.BytesIO()
     render(scene, PICTURE_SIDE).save(file, "PNG", optimize=True)
@@ -202,10 +208,10 @@ CARD = Card(
     summary="Says what a picture of one or two coloured shapes shows: `a small red circle above a large blue square`.",
     data=f"""Scenes drawn for this purpose (`weft_export/recipes/scene.py`, `drawing.py`): five shapes, seven
 colours, two sizes, nine places for a shape alone, five relations between two, with jittered colours, rotations and
-positions on pale gradients with noise. Each scene has exactly one caption. One pair of coloured shapes in
-{HELD_OUT_SHARE} (by a hash), and of a lone coloured shape and its place, occurs in no training scene; the held-out
-figures are measured on scenes of these combinations only, drawn at {PICTURE_SIDE} x {PICTURE_SIDE} pixels and
-resized as a server would.""",
+positions on pale gradients with noise; what stands inside a shape is a circle or a star. Each scene has exactly one
+caption. One pair of coloured shapes in {HELD_OUT_SHARE} (by a hash), and of a lone coloured shape and its place,
+occurs in no training scene; the held-out figures are measured on scenes of these combinations only, drawn at
+{PICTURE_SIDE} x {PICTURE_SIDE} pixels and resized as a server would.""",
     model=f"""Vision encoder (3 layers over {PATCH} x {PATCH} patches of {SIDE} x {SIDE} pixels) and Transformer
 decoder (2 layers), width 128, 4 heads, pre-norm; float32. Each word is one token.""",
     notes="""- It sees its own kind of drawing and nothing else: photographs get a caption too, which means nothing.
