@@ -151,7 +151,8 @@ def test_models_and_health_tell_what_there_is(client):
     assert client.get_model("pydocs").limits.max_total_tokens > 0
     for service in ("", "live", "weft.v1.GenerationService", "model/en-es"):
         assert client.health(service) is weft.Health.SERVING
-    assert client.health("model/nope") is weft.Health.UNKNOWN
+    with pytest.raises(weft.NotFound):
+        client.health("model/nope")
 
 
 def test_probes_and_metrics_answer_over_http(server):
