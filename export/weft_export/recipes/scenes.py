@@ -25,7 +25,7 @@ from weft_proto.v1 import bundle_pb2
 
 SEED = 29
 NUM_TRAINED, NUM_HELD_OUT = 30_000, 1_000
-BATCH, NUM_STEPS, PEAK_LR = 32, 3_400, 2e-3
+BATCH, NUM_STEPS, PEAK_LR = 32, 2_900, 2e-3
 NUM_EASY_STEPS = 700
 """How many steps show lone things only: once a model can name one, it learns two four times as fast."""
 SIDE, PATCH, MAX_TARGET = 64, 8, 32
