@@ -38,15 +38,20 @@ class Bare:
         runner = DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
         slots.memory_lengths[:] = len(source)
         slots.input_ids[:] = self.manifest.text.start_id if self.encoder else source[-1]
-        for slot in range(num_rows):
-            if self.encoder:
-                runner.encode([np.array(source)], [slot])
-            else:
-                runner.prefill(slot, np.array(source))
+        self.read(slots, runner, source)
         return slots, runner
 
-    def tokens_per_s(self, num_rows, source, num_new, seconds):
-        """Greedy decoding of `num_rows` rows over all lanes, from the same start again and again."""
+    def read(self, slots, runner, source):
+        """Encode the source or prefill the prompt of every row, as admission does."""
+        slots.past_lengths[:] = 0
+        if self.encoder:
+            runner.encode([np.array(source)] * slots.num_slots, range(slots.num_slots))
+            return
+        for slot in range(slots.num_slots):
+            runner.prefill(slot, np.array(source))
+
+    def tokens_per_s(self, num_rows, source, num_new, seconds, *, reads):
+        """Greedy decoding of `num_rows` rows over all lanes, again and again; `reads` source or prompt each time."""
         counts, until = [0] * self.num_lanes, time.monotonic() + seconds
 
         def loop(lane):
@@ -55,6 +60,8 @@ class Bare:
             runner.decode(slots.num_slots)
             start.wait()
             while time.monotonic() < until:
+                if reads:
+                    self.read(slots, runner, source)
                 slots.input_ids[:], slots.past_lengths[:] = first, past
                 for _ in range(num_new):
                     candidates = runner.decode(slots.num_slots)

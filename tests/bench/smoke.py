@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 # Run as a script: what the tests share lies beside and above.
 TESTS = Path(__file__).parents[1]
@@ -21,6 +22,7 @@ sys.path[:0] = [str(TESTS / "bench"), str(TESTS), str(TESTS / "export")]
 import grpc.aio
 import onnxruntime
 from bare import Bare, shares
+from base import base_bundle
 from tiny import save_tiny
 
 import weft
@@ -31,10 +33,20 @@ from weft_proto.v1 import classification_pb2, common_pb2
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "build" / "models"
 CONCURRENCY = 32
-ROUNDS, SECONDS = 3, 3.0
-NUM_NEW = 64
-# (model, source or prompt as token ids, new tokens)
-DECODERS = (("en-es", list(range(10, 20)), 24), ("pydocs", list(range(100, 116)), NUM_NEW))
+ROUNDS, SECONDS = 3, 1.5
+
+
+class Load(NamedTuple):
+    """What a decoder is asked: a source or prompt as token ids, and how many new tokens, for so many seconds."""
+
+    model: str
+    source: list[int]
+    num_new: int
+    seconds: float
+
+
+SMALL = (Load("en-es", list(range(10, 20)), 24, SECONDS), Load("pydocs", list(range(100, 116)), 64, SECONDS))
+BASE = (Load("transformer-base", list(range(10, 34)), 32, 4.0),)
 
 
 async def closed_loop(call, seconds):
@@ -52,21 +64,21 @@ async def closed_loop(call, seconds):
     return count / (time.monotonic() - started)
 
 
-async def served_tokens_per_s(target, model, source, num_new):
-    """Tokens per second through gRPC, unary calls, every answer forced to `num_new` tokens."""
-    decoding = weft.Decoding(max_new_tokens=num_new, min_new_tokens=num_new - 1)
+async def served_tokens_per_s(target, load):
+    """Tokens per second through gRPC, unary calls, every answer forced to its length."""
+    decoding = weft.Decoding(max_new_tokens=load.num_new, min_new_tokens=load.num_new - 1)
     async with weft.AsyncClient(target) as client:
-        ask = client.translate if model == "en-es" else client.generate
+        ask = client.generate if load.model == "pydocs" else client.translate
 
         async def call():
-            answer = await ask(source, model=model, decoding=decoding)
+            answer = await ask(load.source, model=load.model, decoding=decoding)
             tokens.append(answer.usage.output_tokens)
 
         tokens = []
         await closed_loop(call, 0.5)
         tokens.clear()
         started = time.monotonic()
-        await closed_loop(call, SECONDS)
+        await closed_loop(call, load.seconds)
         return sum(tokens) / (time.monotonic() - started)
 
 
@@ -78,22 +90,39 @@ async def calls_per_s(target, method, request):
         return await closed_loop(lambda: stub(request), SECONDS)
 
 
-def measure_decoders(server):
+def measure_decoders(repository, loads):
     """For each decoder: served and bare tokens/s, their ratio, and the host's share of a step."""
-    for name, source, num_new in DECODERS:
-        bare = Bare(MODELS / name / "1", *shares())
-        pairs = []
-        for _ in range(ROUNDS):
-            loop = bare.tokens_per_s(CONCURRENCY, source, num_new, SECONDS)
-            pairs.append((asyncio.run(served_tokens_per_s(server.target, name, source, num_new)), loop))
-        yield {
-            "model": name,
-            "concurrency": CONCURRENCY,
-            "served_tokens_per_s": round(statistics.median(served for served, _ in pairs)),
-            "bare_tokens_per_s": round(statistics.median(loop for _, loop in pairs)),
-            "served_over_bare": round(statistics.median(served / loop for served, loop in pairs), 3),
-            "host_us_per_step_at_32_rows": round(bare.host_us_per_step(32, source, num_new, rounds=10), 1),
-        }
+    with ServerProcess(repository) as server:
+        server.wait_for("ready")
+        for load in loads:
+            yield measure_decoder(server, Bare(repository / load.model / "1", *shares()), load)
+
+
+def measure_decoder(server, bare, load):
+    """Bare and served in turn.
+
+    `bare` only decodes. `same work` reads each source or prompt too, as the server must: what it gains is overhead.
+    """
+    bares, works, served = [], [], []
+    for _ in range(ROUNDS):
+        for reads, found in ((False, bares), (True, works)):
+            found.append(bare.tokens_per_s(CONCURRENCY, load.source, load.num_new, load.seconds, reads=reads))
+        served.append(asyncio.run(served_tokens_per_s(server.target, load)))
+    return {
+        "model": load.model,
+        "concurrency": CONCURRENCY,
+        "served_tokens_per_s": round(statistics.median(served)),
+        "bare_tokens_per_s": round(statistics.median(bares)),
+        "same_work_tokens_per_s": round(statistics.median(works)),
+        "served_over_bare": ratio(served, bares),
+        "served_over_same_work": ratio(served, works),
+        "host_us_per_step_at_32_rows": round(bare.host_us_per_step(32, load.source, load.num_new, rounds=2), 1),
+    }
+
+
+def ratio(ours, theirs):
+    """The median of the ratios of neighbouring runs."""
+    return round(statistics.median(our / their for our, their in zip(ours, theirs, strict=True)), 3)
 
 
 def measure_unary(repository):
@@ -122,7 +151,7 @@ def compare_with_echo(server, request):
         "concurrency": CONCURRENCY,
         "classify_per_s": round(statistics.median(classify for classify, _ in pairs)),
         "echo_per_s": round(statistics.median(echoed for _, echoed in pairs)),
-        "classify_over_echo": round(statistics.median(classify / echoed for classify, echoed in pairs), 3),
+        "classify_over_echo": ratio(*zip(*pairs, strict=True)),
     }
 
 
@@ -153,17 +182,13 @@ def machine():
 def main():
     """Measure, print lines that start with RESULT and a table."""
     print("RESULT", json.dumps({"machine": machine()}), flush=True)
+    base = ROOT / "build" / "bench" / "base"
+    base_bundle(base)
+    decoders = (*measure_decoders(base, BASE), *measure_decoders(MODELS, SMALL))
     rows = []
-    with ServerProcess(MODELS) as server:
-        server.wait_for("ready")
-        for result in measure_decoders(server):
-            print("RESULT", json.dumps(result), flush=True)
-            rows += [
-                (result["model"], key, value) for key, value in result.items() if key not in ("model", "concurrency")
-            ]
-    result = measure_unary(trivial_repository())
-    print("RESULT", json.dumps(result), flush=True)
-    rows += [("trivial", key, value) for key, value in result.items() if key not in ("model", "concurrency")]
+    for result in (*decoders, measure_unary(trivial_repository())):
+        print("RESULT", json.dumps(result), flush=True)
+        rows += [(result["model"], key, value) for key, value in result.items() if key not in ("model", "concurrency")]
     print("\n| model | figure | value |\n|---|---|---|")
     for row in rows:
         print(f"| {row[0]} | {row[1].replace('_', ' ')} | {row[2]} |")
