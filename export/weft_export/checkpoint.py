@@ -105,7 +105,8 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype 
     for name, content in checkpoint.files.items():
         (directory / name).write_bytes(content)
     tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
-    safetensors.torch.save_file(tensors, directory / WEIGHTS_FILE)
+    # Not save_file, which makes a file that only its owner may read.
+    (directory / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
     text = json.dumps(_to_config(checkpoint), indent=2, ensure_ascii=False)
     (directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
 
