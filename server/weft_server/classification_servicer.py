@@ -13,8 +13,7 @@ from weft_server.completion import submitted
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
 
@@ -68,9 +67,9 @@ def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
     return request.top_k
 
 
-def _reader(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Callable[[], np.ndarray]:
+def _reader(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Read:
     if kind == "image":
         return lambda: model.reader.read_image(request.image)
     if kind == "text":
         return lambda: model.reader.read_text(request.text, "text")
-    return lambda: model.reader.read_ids(request.token_ids, "token_ids")
+    return model.reader.read_ids(request.token_ids, "token_ids")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from weft_server.call import Call
     from weft_server.model import Model
 
+    # What a graph takes, or what reads it in a worker thread.
+    Read = np.ndarray | Callable[[], np.ndarray]
+
 
 @dataclass(frozen=True, slots=True)
 class Completed:
@@ -36,7 +39,7 @@ class Completed:
 async def submitted(
     call: Call,
     model: Model,
-    read: Callable[[], np.ndarray],
+    read: Read,
     resolve: Callable[[np.ndarray], Decoding | None],
     *,
     streams: bool = False,
@@ -46,7 +49,8 @@ async def submitted(
     engine.reserve()
     try:
         started = time.monotonic()
-        inputs = await model.work(read)
+        # Checking ids takes less than handing them to a worker.
+        inputs = await model.work(read) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = resolve(inputs)
         sequence = Sequence(
@@ -71,7 +75,7 @@ async def submitted(
 async def complete(
     call: Call,
     model: Model,
-    read: Callable[[], np.ndarray],
+    read: Read,
     requested: common_pb2.Decoding,
     *,
     streams: bool = False,

@@ -14,8 +14,7 @@ from weft_server.decoding import resolve_decoding
 from weft_server.errors import BundleError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from weft_server.completion import Read
     from weft_server.model import Model
 
 _TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-3, bundle_pb2.PRECISION_FP16: 1e-2}
@@ -58,7 +57,7 @@ def _call() -> Call:
     return Call("golden", request_id="golden")
 
 
-def _reader(model: Model, golden: bundle_pb2.Golden) -> Callable[[], np.ndarray]:
+def _reader(model: Model, golden: bundle_pb2.Golden) -> Read:
     if golden.WhichOneof("input") == "text":
         return lambda: model.reader.read_text(golden.text, "golden.text")
     data = model.bundle.path(golden.image_path).read_bytes()

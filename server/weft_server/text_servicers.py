@@ -20,11 +20,10 @@ from weft_server.completion import Completed, complete
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator
     from collections.abc import Sequence as Many
 
-    import numpy as np
-
+    from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
 
@@ -37,8 +36,8 @@ class TextService:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
-        """Check what is particular to the task; what reads the request's input later, in a worker thread."""
+    def _reader(self, model: Model, request: Any) -> Read:
+        """Check what is particular to the task; the input, or what reads it in a worker thread."""
         raise NotImplementedError
 
     def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
@@ -91,7 +90,7 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
     def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
         return translation_pb2.TranslateResponse(completion=completion, alignment=alignment)
 
-    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+    def _reader(self, model: Model, request: Any) -> Read:
         text = model.manifest.text
         _check_language("source_language", request.source_language, text.source_languages)
         _check_language("target_language", request.target_language, text.target_languages)
@@ -114,7 +113,7 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
     def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
         return caption_pb2.CaptionResponse(completion=completion, alignment=alignment)
 
-    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+    def _reader(self, model: Model, request: Any) -> Read:
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
         return lambda: model.reader.read_image(request.image)
@@ -137,17 +136,17 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         assert alignment is None
         return generation_pb2.GenerateResponse(completion=completion)
 
-    def _reader(self, model: Model, request: Any) -> Callable[[], np.ndarray]:
+    def _reader(self, model: Model, request: Any) -> Read:
         return _text_reader(model, request, "prompt")
 
 
-def _text_reader(model: Model, request: Any, oneof: str) -> Callable[[], np.ndarray]:
+def _text_reader(model: Model, request: Any, oneof: str) -> Read:
     kind = request.WhichOneof(oneof)
     if kind is None:
         raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
     if kind == "text":
         return lambda: model.reader.read_text(request.text, "text")
-    return lambda: model.reader.read_ids(request.token_ids, "token_ids")
+    return model.reader.read_ids(request.token_ids, "token_ids")
 
 
 def _check_language(field: str, asked: str, known: Many[str]) -> None:
