@@ -1,7 +1,6 @@
 """How a client reaches its servers: what gRPC is told to do by itself, and what all its calls share."""
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -46,6 +45,10 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
+# Thirty years are no deadline.
+MAX_TIMEOUT_S = 1e9
+
+
 @dataclass(frozen=True)
 class CallSettings:
     """What the calls of one client have in common."""
@@ -70,9 +73,12 @@ class CallSettings:
     def seconds(self, timeout: float | None) -> float | None:
         """Give the deadline of a call, in seconds from now: None when there is none."""
         seconds = self.timeout if timeout is None else timeout
+        if not isinstance(seconds, int | float):
+            raise InvalidRequest(f"timeout: must be a number of seconds, not {seconds!r}", reason="INVALID_FIELD")
         if not seconds > 0:
             raise InvalidRequest(f"timeout: must be more than 0 seconds, not {seconds}", reason="INVALID_FIELD")
-        return None if math.isinf(seconds) else seconds
+        # gRPC's clock overflows some centuries from now, into the past.
+        return None if seconds > MAX_TIMEOUT_S else seconds
 
 
 Channel = TypeVar("Channel")

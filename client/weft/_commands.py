@@ -12,6 +12,8 @@ from weft._client import Client
 from weft._types import Alignment, Decoding, Health, Sampling
 from weft.exceptions import InvalidRequest
 
+PICTURES = (".png", ".pdf", ".svg")
+
 if TYPE_CHECKING:
     from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
 
@@ -224,6 +226,10 @@ def _will_draw(path: Path | None) -> bool:
         from weft.plot import require_matplotlib  # noqa: PLC0415 - `weft translate` stays light
 
         require_matplotlib()
+        if path.suffix not in PICTURES or path.is_dir():
+            raise InvalidRequest(f"--explain: {str(path)!r} is no picture's name: it must end in {', '.join(PICTURES)}")
+        if not path.parent.is_dir():
+            raise InvalidRequest(f"--explain: there is no folder {str(path.parent)!r}")
     return path is not None
 
 

@@ -1,5 +1,6 @@
 """From the arguments of the verbs to the messages of the wire; what can't be sent is refused here."""
 
+import stat
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -65,7 +66,7 @@ def _fill(message: Message, **values: Any) -> None:
                 getattr(message, field).extend(value)
             else:
                 setattr(message, field, value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise _refuse(field, str(error)) from None
 
 
@@ -94,6 +95,9 @@ def _image(picture: Picture) -> common_pb2.Image:
     if isinstance(picture, bytes | bytearray | memoryview):
         return common_pb2.Image(data=bytes(picture))
     try:
+        kind = Path(picture).stat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe or a device may never end
+            raise _refuse("image", f"{picture} is not a regular file", "BAD_IMAGE")
         return common_pb2.Image(data=Path(picture).read_bytes())
     except OSError as error:
         raise _refuse("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import EntryPoint, entry_points
+from io import TextIOWrapper
 from pathlib import Path
 from traceback import extract_tb
 from typing import Annotated, Any, cast
@@ -75,6 +76,9 @@ def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices of lost connections have no place beside our lines
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character still shows the rest
     command: Any = typer.main.get_command(app)
     try:
         code = command.main(args=argv, prog_name="weft", standalone_mode=False)
@@ -89,9 +93,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:  # noqa: BLE001 - even a bug is one line to who runs a command
-        at = extract_tb(error.__traceback__)[-1]
-        return _fail(f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}). This is a bug.", 1)
+        return _fail(_explain(error), 1)
     return code if isinstance(code, int) else 0
+
+
+def _explain(error: Exception) -> str:
+    if isinstance(error, OSError):  # a full disk, a closed terminal
+        return f"{error.filename or 'standard output'}: {error.strerror}"
+    at = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}). This is a bug."
 
 
 def _fail(message: str, code: int) -> int:

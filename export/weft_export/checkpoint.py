@@ -25,7 +25,7 @@ import safetensors
 import safetensors.torch
 import torch
 from google.protobuf import json_format
-from torch import nn
+from torch import Tensor, nn
 
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
@@ -123,11 +123,16 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     if family not in FAMILIES:
         raise CheckpointError(f"{directory}: unknown family {family!r}; known are {', '.join(sorted(FAMILIES))}")
     try:
-        model = FAMILIES[family].model(FAMILIES[family].config(**config["model"]))
+        sizes = FAMILIES[family].config(**config["model"])
+        # Without memory behind it: what config.json says is held to the weights before anything of that size is made.
+        with torch.device("meta"):
+            shapes = FAMILIES[family].model(sizes).state_dict()
         fields = _from_config(config)
     except (KeyError, TypeError, ValueError, AttributeError, json_format.ParseError) as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {_reason(error)}") from error
-    _load_weights(model, directory / WEIGHTS_FILE)
+    weights = _read_weights(shapes, directory / WEIGHTS_FILE)
+    model = FAMILIES[family].model(sizes)
+    model.load_state_dict(weights)
     files = {name: _read_file(directory, name) for name in _named_files(fields)}
     try:
         return Checkpoint(family=family, model=model.eval(), files=files, **fields)
@@ -201,12 +206,11 @@ def _read_file(directory: Path, name: str) -> bytes:
         raise CheckpointError(f"cannot read {directory / name}: {error.strerror}") from error
 
 
-def _load_weights(model: nn.Module, path: Path) -> None:
+def _read_weights(expected: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     try:
         tensors = safetensors.torch.load(_read_file(path.parent, path.name))
     except safetensors.SafetensorError as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
-    expected = model.state_dict()
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in tensors:
             raise CheckpointError(f"{path}: the tensor {name} is missing")
@@ -217,7 +221,7 @@ def _load_weights(model: nn.Module, path: Path) -> None:
             raise CheckpointError(f"{path}: the tensor {name} has shape {shapes}")
         if tensors[name].dtype not in (torch.float32, torch.float16):
             raise CheckpointError(f"{path}: the tensor {name} is {tensors[name].dtype}, not float32 or float16")
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()})
+    return {name: tensor.float() for name, tensor in tensors.items()}
 
 
 def _typed(value: Any, kind: type[Any], name: str) -> Any:

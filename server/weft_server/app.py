@@ -76,9 +76,7 @@ class App:
         self.metrics = Metrics()
         self.guard = Guard(self.metrics)
         self.health = Health(SERVICES)
-        self.http = HttpServer(
-            config.host, config.http_port, self.metrics.registry, self.why_not_live, self.why_not_ready
-        )
+        self.http = self._http_server()
         self.server, self.port = self._grpc_server()
         self._draining = asyncio.Event()
 
@@ -103,7 +101,8 @@ class App:
     async def run(self) -> None:
         """Serve until a signal, then drain. Handlers are installed before the first model loads."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        # A closed terminal hangs up; what was admitted is finished then too.
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.http.start()
@@ -165,6 +164,13 @@ class App:
         # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.server.stop(grace=1)
+
+    def _http_server(self) -> HttpServer:
+        host, port = self.config.host, self.config.http_port
+        try:
+            return HttpServer(host, port, self.metrics.registry, self.why_not_live, self.why_not_ready)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
 
     def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(

@@ -74,7 +74,8 @@ def read_config(**flags: Any) -> ServerConfig:
         ConfigError: a setting is missing, unknown or outside its range.
     """
     try:
-        return ServerConfig(**{name: value for name, value in flags.items() if value is not None})
+        # An empty flag, like an empty variable, is one that was not given.
+        return ServerConfig(**{name: value for name, value in flags.items() if value not in (None, "")})
     except ValidationError as error:
         raise ConfigError("\n".join(_explain(dict(item)) for item in error.errors())) from None
 

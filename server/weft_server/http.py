@@ -6,9 +6,11 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
+import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+_log = structlog.get_logger(__name__)
 # A client that opens a connection and says nothing holds a thread no longer than this.
 TIMEOUT_S = 5.0
 # How long `stop` may have to wait.
@@ -36,8 +38,7 @@ class HttpServer:
             "/readyz": lambda _: _probe(why_not_ready()),
         }
         handler = type("Handler", (_Handler,), {"pages": pages})
-        self._server = ThreadingHTTPServer((host, port), handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
@@ -55,6 +56,16 @@ class HttpServer:
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # With the library's five, a burst of probes waits a second for its turn.
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - http.server's signature
+        """A caller that goes away is no event; http.server would print a traceback."""
+        _log.debug("http connection failed", peer=client_address, exc_info=True)
 
 
 class _Page(NamedTuple):

@@ -57,6 +57,8 @@ class Models:
 
     def resolve(self, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
         """The ready model that shall answer a request of `task`; raises RequestError when there is none."""
+        if selector.HasField("version") and not selector.name:
+            raise InvalidRequest("model.name", "is required with a version", "MODEL_REQUIRED")
         entry = self.find(selector) if selector.name else self._only(task)
         if entry.state == model_pb2.MODEL_STATE_FAILED:
             raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")

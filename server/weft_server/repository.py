@@ -33,27 +33,35 @@ def scan_repository(repository: Path) -> Scan:
     Raises:
         RepositoryError: it is missing, no directory, or not readable.
     """
-    candidates, oddities = [], []
     try:
-        for model in _entries(repository):
-            if not model.is_dir():
-                oddities.append(f"{model} is not a directory of versions")
-            elif not MODEL_NAME.fullmatch(model.name):
-                oddities.append(f"{model} is no model: its name is not [a-z0-9][a-z0-9._-]*, at most 128 characters")
-            else:
-                versions = _entries(model)
-                bundles = [path for path in versions if _VERSION.fullmatch(path.name) and path.is_dir()]
-                candidates += [Candidate(model.name, int(path.name), path) for path in bundles]
-                oddities += [
-                    f"{path} is not a directory named by a version, 1 or more"
-                    for path in versions
-                    if path not in bundles
-                ]
-                if not versions:
-                    oddities.append(f"{model} has no versions")
+        models = _entries(repository)
     except OSError as error:
         raise RepositoryError(f"{error.filename or repository}: {error.strerror}") from error
-    return Scan(sorted(candidates), oddities)
+    scan = Scan([], [])
+    for model in models:
+        try:
+            _scan_model(model, scan)
+        except OSError as error:
+            scan.oddities.append(f"{error.filename or model}: {error.strerror}")
+    return Scan(sorted(scan.candidates), scan.oddities)
+
+
+def _scan_model(model: Path, scan: Scan) -> None:
+    """Add one entry's versions to `scan`, or what is odd about it."""
+    if not model.is_dir():
+        scan.oddities.append(f"{model} is not a directory of versions")
+        return
+    if not MODEL_NAME.fullmatch(model.name):
+        scan.oddities.append(f"{model} is no model: its name is not [a-z0-9][a-z0-9._-]*, at most 128 characters")
+        return
+    versions = _entries(model)
+    if not versions:
+        scan.oddities.append(f"{model} has no versions")
+    for path in versions:
+        if _VERSION.fullmatch(path.name) and path.is_dir():
+            scan.candidates.append(Candidate(model.name, int(path.name), path))
+        else:
+            scan.oddities.append(f"{path} is not a directory named by a version, 1 or more")
 
 
 def _entries(directory: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 from grpc import StatusCode
@@ -320,3 +321,45 @@ def test_a_terminal_sees_that_it_takes_long(server, wait_s, shown):
 
     assert b"b a\n" == out
     assert shown == (b"translating" in terminal)
+
+
+@pytest.mark.parametrize("path", ["", "out", "out.txt", "nowhere/out.png", "."])
+def test_a_picture_is_never_drawn_elsewhere(weft_command, server, tmp_path, monkeypatch, path):
+    """A name that is no picture's, or in a folder that is not there, is refused before anything is asked."""
+    monkeypatch.chdir(tmp_path)
+    code, out, error = weft_command("translate", "a b", "--explain", path)
+
+    assert (2, "") == (code, out)
+    assert error.startswith("weft: --explain")
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_what_is_no_file_is_not_read(weft_command, tmp_path):
+    """A pipe or a device may never end: it is refused."""
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    for path in (fifo, "/dev/zero"):
+        code, _, error = weft_command("caption", path)
+        assert (2, f"weft: image: {path} is not a regular file\n") == (code, error)
+
+
+@pytest.mark.parametrize(
+    ("environment", "stdout", "complaint"),
+    [({}, "/dev/full", "No space left"), ({"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}, None, "")],
+)
+def test_the_surroundings_are_no_bug(server, environment, stdout, complaint):
+    """A full disk is one line; a terminal without the characters still shows the answer."""
+    with Path(stdout or os.devnull).open("wb") as out:
+        run = subprocess.run(
+            [*WEFT, "translate", "pan frío"],
+            env=os.environ | environment | {"WEFT_TARGET": server.target},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert complaint in run.stderr
+    assert "bug" not in run.stderr
+    assert (run.returncode == 0) == (not complaint)

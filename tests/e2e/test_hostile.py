@@ -1,5 +1,7 @@
 """Bad input gets a clear typed error and harms nobody else, through the real process and on the raw wire."""
 
+import socket
+import struct
 import threading
 
 import grpc
@@ -57,6 +59,7 @@ def bad_calls(client):
         ("a file too large", "IMAGE_TOO_LARGE", "image.data", lambda: client.classify(image=png() + bytes(9 << 20))),
         ("top_k 0", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=0)),
         ("top_k over the labels", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=11)),
+        ("a version of no model", "MODEL_REQUIRED", "model.name", lambda: client.translate("a", model_version=99)),
         ("a captioner to translate", "WRONG_INPUT_KIND", "model.name", lambda: client.translate("a", model="scenes")),
     ]
 
@@ -132,6 +135,18 @@ def test_a_message_over_the_limit_is_refused_by_the_wire(server):
             classify(request, timeout=10)
         assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         assert classify(classification_pb2.ClassifyRequest(image=common_pb2.Image(data=png())), timeout=10).labels
+
+
+def test_callers_who_hang_up_on_the_metrics_port_leave_no_trace(server):
+    """A scraper that gives up is no event, in whatever format the log is."""
+    host, port = server.http.rsplit(":", 1)
+    for _ in range(100):
+        with socket.create_connection((host, int(port))) as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            caller.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+
+    assert server.get("/livez")[0] == 200
+    assert [event for event in server.log if "Traceback" in event["event"]] == []
 
 
 def test_neighbours_of_bad_requests_get_their_answers(server, client):

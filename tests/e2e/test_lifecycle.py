@@ -70,6 +70,16 @@ def test_what_outlives_the_drain_timeout_is_told(tiny_repository):
         assert server.process.wait(30) == 0
 
 
+def test_a_hangup_drains_too(tiny_repository):
+    """A closed terminal ends the server as SIGTERM does."""
+    with ServerProcess(tiny_repository) as server:
+        server.wait_for("ready")
+        server.process.send_signal(signal.SIGHUP)
+
+        assert server.process.wait(30) == 0
+        assert any(event["event"] == "draining" for event in server.log)
+
+
 def test_a_second_signal_exits_at_once(tiny_repository):
     """Whoever is in a hurry sends it twice: the drain delay is not waited for."""
     with ServerProcess(tiny_repository, drain_delay_s=60) as server:
@@ -114,6 +124,7 @@ def test_a_full_queue_refuses_at_once_with_a_hint(tiny_repository):
     ("arguments", "complaint"),
     [
         ([], "--repository (WEFT_REPOSITORY) is required"),
+        (["--repository", ""], "--repository (WEFT_REPOSITORY) is required"),
         (["--repository", "/nowhere"], "/nowhere"),
         (["--repository", ".", "--slots", "0"], "--slots"),
         (["--repository", ".", "--port", "many"], "--port"),

@@ -129,3 +129,14 @@ def test_weights_that_are_no_safetensors(tmp_path):
 
     with pytest.raises(CheckpointError, match="not a safetensors file"):
         load_checkpoint(tmp_path)
+
+
+def test_sizes_are_held_to_the_weights_before_anything_is_made(tmp_path):
+    """A config.json that asks for terabytes is refused by the weights' shapes at once."""
+    directory = save_tiny("tiny-image", tmp_path / "checkpoint")
+    config = json.loads((directory / "config.json").read_text())
+    config["model"]["d_ff"] = 10**12
+    (directory / "config.json").write_text(json.dumps(config))
+
+    with pytest.raises(CheckpointError, match="1000000000000"):
+        load_checkpoint(directory)

@@ -1,5 +1,7 @@
 """A repository is `<model>/<version>/`; whatever is not is reported, never guessed at."""
 
+from pathlib import Path
+
 import pytest
 
 from weft_server.repository import Candidate, RepositoryError, scan_repository
@@ -47,3 +49,21 @@ def test_a_repository_that_is_not_there_is_an_error(tmp_path):
     for name in ("missing", "file"):
         with pytest.raises(RepositoryError, match=name):
             scan_repository(tmp_path / name)
+
+
+def test_a_model_that_cannot_be_listed_is_odd_and_no_more(tmp_path, monkeypatch):
+    """The models beside it are found."""
+    (tmp_path / "good" / "1").mkdir(parents=True)
+    (tmp_path / "locked" / "1").mkdir(parents=True)
+    listed = Path.iterdir
+
+    def iterdir(path):
+        if path.name == "locked":  # root may list anything, so permissions alone prove nothing here
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    scan = scan_repository(tmp_path)
+
+    assert ["good"] == [candidate.name for candidate in scan.candidates]
+    assert [f"{tmp_path / 'locked'}: Permission denied"] == scan.oddities

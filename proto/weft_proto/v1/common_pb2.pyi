@@ -101,7 +101,7 @@ class ModelSelector(_message.Message):
     Empty: the one model of the request's task; INVALID_ARGUMENT when the server has several.
     """
     version: _builtins.int
-    """version is the model's version, 1 or more. Unset: the highest version that is ready."""
+    """version is the model's version, 1 or more; it needs a name. Unset: the highest version that is ready."""
     def __init__(
         self,
         *,
