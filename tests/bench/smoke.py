@@ -33,7 +33,7 @@ from weft_proto.v1 import classification_pb2, common_pb2
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "build" / "models"
 CONCURRENCY = 32
-ROUNDS, SECONDS = 3, 1.5
+ROUNDS, SECONDS = 3, 1.2
 
 
 class Load(NamedTuple):
@@ -46,7 +46,7 @@ class Load(NamedTuple):
 
 
 SMALL = (Load("en-es", list(range(10, 20)), 24, SECONDS), Load("pydocs", list(range(100, 116)), 64, SECONDS))
-BASE = (Load("transformer-base", list(range(10, 34)), 32, 4.0),)
+BASE = (Load("transformer-base", list(range(10, 34)), 32, 3.5),)
 
 
 async def closed_loop(call, seconds):
