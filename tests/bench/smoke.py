@@ -126,7 +126,7 @@ def ratio(ours, theirs):
 
 
 def measure_unary(repository):
-    """Classify with a trivial model (16 wide, 26 words) against an echo of the same bytes."""
+    """Classify with a trivial model (32 wide, 26 words) against an echo of the same bytes."""
     request = classification_pb2.ClassifyRequest(token_ids=common_pb2.TokenIds(ids=range(4, 12))).SerializeToString()
     with ServerProcess(repository) as server:
         server.wait_for("ready")

@@ -1,5 +1,6 @@
 """The Kubernetes base renders, is valid, and agrees with the server that it deploys."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -26,7 +27,8 @@ def all_containers(pod):
 def objects():
     """What `kubectl kustomize` renders, by kind."""
     if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed, and it is what renders the base")
+        # A green CI must mean that it was rendered; elsewhere the rest of the suite is worth running without it.
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("kubectl is not installed; it renders the base")
     rendered = subprocess.run(["kubectl", "kustomize", str(BASE)], check=True, capture_output=True, text=True).stdout
     return {document["kind"]: document for document in yaml.safe_load_all(rendered)}
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 
+import grpc
 import pytest
 
 import weft
@@ -158,3 +159,17 @@ def test_models_and_health_tell_what_there_is(client):
 def test_probes_and_metrics_answer_over_http(server):
     """/livez, /readyz and /metrics are 200, anything else 404."""
     assert [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics", "/else")] == [200, 200, 200, 404]
+
+
+def test_reflection_names_every_service(server):
+    """Behind its flag, reflection lists our services, so that grpcurl needs no proto files."""
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    with grpc.insecure_channel(server.target) as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=10)
+
+    names = {service.name for service in answer.list_services_response.service}
+    ours = {f"weft.v1.{name}Service" for name in ("Translation", "Caption", "Classification", "Generation", "Model")}
+    assert ours | {"grpc.health.v1.Health"} <= names

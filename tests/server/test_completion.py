@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from contextlib import aclosing, suppress
 
 import numpy as np
@@ -126,19 +127,31 @@ def test_prompts_in_many_chunks_survive_moves_and_cancels(tiny_repository, monke
 
 
 def test_metrics_see_every_way_an_answer_ends(tiny_repository):
-    """Output tokens, finish reasons and cancellations add up to what was asked and answered."""
+    """Output tokens, finish reasons and cancellations are exactly what was asked, answered and left."""
 
     async def run():
-        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+        async with Loaded(tiny_repository / "tiny-generate" / "1", lanes=1) as model:
             for _ in range(5):
                 await answer(model, [5, 6], common_pb2.Decoding(max_new_tokens=6, min_new_tokens=6))
-            task = asyncio.create_task(answer(model, [5], common_pb2.Decoding(max_new_tokens=60, min_new_tokens=60)))
-            await asyncio.sleep(0)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            (lane,), left = model.engine._lanes, threading.Event()
+            decode, steps = lane._runner.decode, []
+
+            def held(num_rows):
+                steps.append(num_rows)
+                assert len(steps) < 4 or left.wait(30)
+                return decode(num_rows)
+
+            lane._runner.decode = held
+            forever = common_pb2.Decoding(max_new_tokens=60, min_new_tokens=60)
+            async with aclosing(complete(Call("x"), model, np.array([5]), forever, streams=True)) as events:
+                await anext(events)
+            left.set()
         metrics = model.metrics
+        wasted = metrics.wasted_tokens.value
         assert 5 == metrics.counters["finished_total", "length"].value
-        assert 30 <= metrics.request_output_tokens.snapshot()[1]
-        assert 5 <= metrics.time_to_first_token.snapshot()[0][-1][1]
+        assert 1 == metrics.counters["cancelled_total", "decode"].value
+        assert 1 <= wasted <= 5  # prefill's token and the steps until it left
+        assert 30 + wasted == metrics.request_output_tokens.snapshot()[1] == metrics.generated_tokens.value
+        assert 6 == metrics.time_to_first_token.snapshot()[0][-1][1]
 
     asyncio.run(run())

@@ -632,7 +632,7 @@ class Parity(_message.Message):
     max_abs_error: _builtins.float
     """max_abs_error is over every output and every state tensor, prefill and each step."""
     tolerance: _builtins.float
-    """tolerance is what it was held to: an absolute difference up to values of 1, relative to the value beyond."""
+    """tolerance is what it was held to."""
     num_steps: _builtins.int
     """num_steps is how many decode steps were compared."""
     num_requests: _builtins.int
