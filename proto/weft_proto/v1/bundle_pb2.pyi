@@ -62,15 +62,20 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     `past_lengths` [batch], tokens already in the cache; `lengths` [batch], real tokens of this run, the rest of seq being
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
-    descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the states' present tensors.
+    descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
+    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1.
     """
     GRAPH_ROLE_CLASSIFIER: _GraphRole.ValueType  # 3
     """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
     GRAPH_ROLE_EXPLAIN: _GraphRole.ValueType  # 4
     """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
-    with batch 1, and `target_ids` [1, target]: the start token and all produced tokens but the last. Output: `weights`
-    float32 [target, source], averaged over the heads of the alignment layer, each row summing to 1.
+    (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
+    `target_ids` [1, target]: the start token, if there is one, and all produced tokens but the last (for generate perhaps
+    none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over heads.
+    Outputs, a row for each row of Alignment: `weights` float32 [rows, source] summing to 1, `source_mass` float32 [rows].
     """
+    GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
+    """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -89,15 +94,20 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 `past_lengths` [batch], tokens already in the cache; `lengths` [batch], real tokens of this run, the rest of seq being
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
-descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the states' present tensors.
+descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
+tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1.
 """
 GRAPH_ROLE_CLASSIFIER: GraphRole.ValueType  # 3
 """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
 GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
-with batch 1, and `target_ids` [1, target]: the start token and all produced tokens but the last. Output: `weights`
-float32 [target, source], averaged over the heads of the alignment layer, each row summing to 1.
+(for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
+`target_ids` [1, target]: the start token, if there is one, and all produced tokens but the last (for generate perhaps
+none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over heads.
+Outputs, a row for each row of Alignment: `weights` float32 [rows, source] summing to 1, `source_mass` float32 [rows].
 """
+GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
+"""GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
 class _DataType:
@@ -143,7 +153,7 @@ class _StateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateKind.V
     STATE_KIND_KV_CACHE: _StateKind.ValueType  # 1
     """STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis."""
     STATE_KIND_MEMORY: _StateKind.ValueType  # 2
-    """STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; present is bound to past's memory."""
+    """STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; a present is bound to past's memory."""
     STATE_KIND_RECURRENT: _StateKind.ValueType  # 3
     """STATE_KIND_RECURRENT: replaced by each run; past and present are two buffers that change roles. Starts at zero unless
     encoder_output is set.
@@ -157,7 +167,7 @@ STATE_KIND_UNSPECIFIED: StateKind.ValueType  # 0
 STATE_KIND_KV_CACHE: StateKind.ValueType  # 1
 """STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis."""
 STATE_KIND_MEMORY: StateKind.ValueType  # 2
-"""STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; present is bound to past's memory."""
+"""STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; a present is bound to past's memory."""
 STATE_KIND_RECURRENT: StateKind.ValueType  # 3
 """STATE_KIND_RECURRENT: replaced by each run; past and present are two buffers that change roles. Starts at zero unless
 encoder_output is set.
@@ -218,6 +228,7 @@ class BundleManifest(_message.Message):
     GOLDEN_FIELD_NUMBER: _builtins.int
     PARITY_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
+    ATTENTION_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -235,9 +246,11 @@ class BundleManifest(_message.Message):
     @_builtins.property
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
         """graphs are the ONNX graphs, at most one for each role.
-          translate, caption: ENCODER, DECODER and, when it can explain, EXPLAIN
+          translate, caption: ENCODER, DECODER
           generate:           DECODER
           classify:           CLASSIFIER
+          tag:                TAGGER
+        and EXPLAIN when the model can explain.
         """
 
     @_builtins.property
@@ -258,7 +271,7 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; set when the model classifies."""
+        """labels are the classes in index order; set when the model classifies or tags."""
 
     @_builtins.property
     def golden(self) -> Global___Golden:
@@ -271,6 +284,10 @@ class BundleManifest(_message.Message):
     @_builtins.property
     def provenance(self) -> Global___Provenance:
         """provenance says what made the bundle."""
+
+    @_builtins.property
+    def attention(self) -> Global___Attention:
+        """attention describes what the EXPLAIN graph reads; set when there is one."""
 
     def __init__(
         self,
@@ -290,14 +307,45 @@ class BundleManifest(_message.Message):
         golden: Global___Golden | None = ...,
         parity: Global___Parity | None = ...,
         provenance: Global___Provenance | None = ...,
+        attention: Global___Attention | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BundleManifest: _TypeAlias = BundleManifest  # noqa: Y015
+
+@_typing.final
+class Attention(_message.Message):
+    """Attention describes a model's attention layers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADS_FIELD_NUMBER: _builtins.int
+    DEFAULT_LAYER_FIELD_NUMBER: _builtins.int
+    default_layer: _builtins.int
+    """default_layer is the layer that explains unless a request names one. Unset: the graph has a summary of all layers."""
+    @_builtins.property
+    def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """heads is the number of heads of each layer that can be read, in order; at least one layer, each with at least one head."""
+
+    def __init__(
+        self,
+        *,
+        heads: _abc.Iterable[_builtins.int] | None = ...,
+        default_layer: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_layer", b"_default_layer", "default_layer", b"default_layer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_layer", b"_default_layer", "default_layer", b"default_layer", "heads", b"heads"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__default_layer: _TypeAlias = _typing.Literal["default_layer"]  # noqa: Y015
+    _WhichOneofArgType__default_layer: _TypeAlias = _typing.Literal["_default_layer", b"_default_layer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_layer) -> _WhichOneofReturnType__default_layer | None: ...
+
+Global___Attention: _TypeAlias = Attention  # noqa: Y015
 
 @_typing.final
 class BundleFile(_message.Message):
@@ -417,7 +465,7 @@ class StateTensor(_message.Message):
     past: _builtins.str
     """past is the decoder's input port."""
     present: _builtins.str
-    """present is the decoder's output port."""
+    """present is the decoder's output port. A MEMORY may have none; the other kinds must."""
     data_type: Global___DataType.ValueType
     """data_type is its element type."""
     length_axis: _builtins.int
@@ -465,6 +513,7 @@ class TextSpec(_message.Message):
     MAX_NEW_TOKENS_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGES_FIELD_NUMBER: _builtins.int
+    PREFIXES_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source or prompt, special tokens included
     by its post-processor. Empty when the input is not text.
@@ -480,7 +529,7 @@ class TextSpec(_message.Message):
     pad_id: _builtins.int
     """pad_id fills padding; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify)."""
+    """max_source_tokens bounds a source (translate, classify, tag)."""
     max_total_tokens: _builtins.int
     """max_total_tokens is the decoder's cache capacity: prompt and new tokens together."""
     max_new_tokens: _builtins.int
@@ -497,6 +546,12 @@ class TextSpec(_message.Message):
     def target_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """target_languages are BCP-47 tags (translate)."""
 
+    @_builtins.property
+    def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """prefixes are the beginnings that tell a text-to-text model what to do (translate); each source text must begin with one.
+        Empty: the model has one thing to do.
+        """
+
     def __init__(
         self,
         *,
@@ -512,10 +567,11 @@ class TextSpec(_message.Message):
         max_new_tokens: _builtins.int = ...,
         source_languages: _abc.Iterable[_builtins.str] | None = ...,
         target_languages: _abc.Iterable[_builtins.str] | None = ...,
+        prefixes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_start_id", b"_start_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_id", b"_start_id", "end_ids", b"end_ids", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_id", b"_start_id", "end_ids", b"end_ids", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefixes", b"prefixes", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__start_id: _TypeAlias = _typing.Literal["start_id"]  # noqa: Y015
     _WhichOneofArgType__start_id: _TypeAlias = _typing.Literal["_start_id", b"_start_id"]  # noqa: Y015
@@ -548,9 +604,9 @@ class ImageSpec(_message.Message):
     resample: Global___Resample.ValueType
     """resample is how it is resized."""
     grid_rows: _builtins.int
-    """grid_rows is the number of patches down: the memory's length is grid_rows * grid_columns."""
+    """grid_rows is the height of the grid that attention is shown on; for a memory, its length is grid_rows * grid_columns."""
     grid_columns: _builtins.int
-    """grid_columns is the number of patches across."""
+    """grid_columns is the grid's width."""
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """mean has one value for each channel."""
@@ -599,7 +655,7 @@ class Golden(_message.Message):
 
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """probabilities are the answer over all labels (classify), within 1e-3 (fp32) or 1e-2 (fp16)."""
+        """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32) or 1e-2 (fp16)."""
 
     def __init__(
         self,

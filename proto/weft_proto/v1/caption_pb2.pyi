@@ -31,8 +31,6 @@ class CaptionRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
-    explain: _builtins.bool
-    """explain asks for the alignment. It costs one more pass over the finished answer; other requests don't pay."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     @_builtins.property
@@ -47,6 +45,10 @@ class CaptionRequest(_message.Message):
     def decoding(self) -> _common_pb2.Decoding:
         """decoding says how to produce text; defaults as stated there."""
 
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the finished answer; other requests don't pay."""
+
     def __init__(
         self,
         *,
@@ -54,10 +56,10 @@ class CaptionRequest(_message.Message):
         image: _common_pb2.Image | None = ...,
         decoding: _common_pb2.Decoding | None = ...,
         return_scores: _builtins.bool = ...,
-        explain: _builtins.bool = ...,
+        explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "image", b"image", "model", b"model"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "image", b"image", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "image", b"image", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -31,6 +31,7 @@ class ClassifyRequest(_message.Message):
     IMAGE_FIELD_NUMBER: _builtins.int
     TOP_K_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
     top_k: _builtins.int
@@ -49,6 +50,10 @@ class ClassifyRequest(_message.Message):
     def image(self) -> _common_pb2.Image:
         """image is the picture."""
 
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
+
     def __init__(
         self,
         *,
@@ -58,10 +63,11 @@ class ClassifyRequest(_message.Message):
         image: _common_pb2.Image | None = ...,
         top_k: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
+        explain: _common_pb2.Explain | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "image", b"image", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
@@ -115,6 +121,7 @@ class ClassifyResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
     @_builtins.property
@@ -133,6 +140,10 @@ class ClassifyResponse(_message.Message):
     def model(self) -> _common_pb2.ResolvedModel:
         """model is the model that answered."""
 
+    @_builtins.property
+    def alignment(self) -> _common_pb2.Alignment:
+        """alignment is set when explain was asked for."""
+
     def __init__(
         self,
         *,
@@ -141,11 +152,198 @@ class ClassifyResponse(_message.Message):
         timings: _common_pb2.Timings | None = ...,
         model: _common_pb2.ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
+        alignment: _common_pb2.Alignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "labels", b"labels", "model", b"model", "request_id", b"request_id", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ClassifyResponse: _TypeAlias = ClassifyResponse  # noqa: Y015
+
+@_typing.final
+class TagRequest(_message.Message):
+    """TagRequest is one text whose tokens to label."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
+    request_id: _builtins.str
+    """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    @_builtins.property
+    def model(self) -> _common_pb2.ModelSelector:
+        """model names the model; default: the server's only tagging model."""
+
+    @_builtins.property
+    def token_ids(self) -> _common_pb2.TokenIds:
+        """token_ids is the text, already tokenized; the answer then has no character offsets and no spans."""
+
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
+
+    def __init__(
+        self,
+        *,
+        model: _common_pb2.ModelSelector | None = ...,
+        text: _builtins.str = ...,
+        token_ids: _common_pb2.TokenIds | None = ...,
+        request_id: _builtins.str = ...,
+        explain: _common_pb2.Explain | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explain", b"explain", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
+    _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
+
+Global___TagRequest: _TypeAlias = TagRequest  # noqa: Y015
+
+@_typing.final
+class TokenLabel(_message.Message):
+    """TokenLabel is one token and its most probable label; the lower index wins a tie."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """token is the token as a text piece."""
+    start: _builtins.int
+    """start is where the token begins in the request's text, in Unicode code points from 0."""
+    end: _builtins.int
+    """end is where it ends, the first code point after it. Equal to start for a token that stands for no text."""
+    label: _builtins.str
+    """label is the label's name."""
+    index: _builtins.int
+    """index is the label's position in Model.labels."""
+    score: _builtins.float
+    """score is the label's probability, [0, 1]."""
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        label: _builtins.str = ...,
+        index: _builtins.int = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "index", b"index", "label", b"label", "score", b"score", "start", b"start", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLabel: _TypeAlias = TokenLabel  # noqa: Y015
+
+@_typing.final
+class Span(_message.Message):
+    """Span is a run of tokens that belong together: labels B-X, I-X, I-X make one span X (Ramshaw and Marcus 1995, IOB2).
+    An I-X that continues no X begins a span too. Labels without such a prefix, O among them, make no spans.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LABEL_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    label: _builtins.str
+    """label is X."""
+    start: _builtins.int
+    """start is where the span begins in the request's text, in Unicode code points from 0."""
+    end: _builtins.int
+    """end is the first code point after it."""
+    text: _builtins.str
+    """text is what stands there."""
+    score: _builtins.float
+    """score is the least probability of its tokens' labels, [0, 1]."""
+    def __init__(
+        self,
+        *,
+        label: _builtins.str = ...,
+        start: _builtins.int = ...,
+        end: _builtins.int = ...,
+        text: _builtins.str = ...,
+        score: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "label", b"label", "score", b"score", "start", b"start", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Span: _TypeAlias = Span  # noqa: Y015
+
+@_typing.final
+class TagResponse(_message.Message):
+    """TagResponse is the labels of a text's tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    TIMINGS_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """request_id is the request's, or one the server made when it was empty."""
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLabel]:
+        """tokens are the text's tokens in order, without special ones."""
+
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
+        """spans are what the tokens form, in order."""
+
+    @_builtins.property
+    def usage(self) -> _common_pb2.Usage:
+        """usage counts tokens, special ones included; output_tokens is 0."""
+
+    @_builtins.property
+    def timings(self) -> _common_pb2.Timings:
+        """timings is where the time went."""
+
+    @_builtins.property
+    def model(self) -> _common_pb2.ResolvedModel:
+        """model is the model that answered."""
+
+    @_builtins.property
+    def alignment(self) -> _common_pb2.Alignment:
+        """alignment is set when explain was asked for; its rows and columns are all tokens, special ones included."""
+
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[Global___TokenLabel] | None = ...,
+        spans: _abc.Iterable[Global___Span] | None = ...,
+        usage: _common_pb2.Usage | None = ...,
+        timings: _common_pb2.Timings | None = ...,
+        model: _common_pb2.ResolvedModel | None = ...,
+        request_id: _builtins.str = ...,
+        alignment: _common_pb2.Alignment | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "model", b"model", "request_id", b"request_id", "spans", b"spans", "timings", b"timings", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TagResponse: _TypeAlias = TagResponse  # noqa: Y015

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClassificationServiceStub(object):
-    """ClassificationService puts a text or a picture into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
     """
 
     def __init__(self, channel):
@@ -40,14 +40,26 @@ class ClassificationServiceStub(object):
                 request_serializer=weft__proto_dot_v1_dot_classification__pb2.ClassifyRequest.SerializeToString,
                 response_deserializer=weft__proto_dot_v1_dot_classification__pb2.ClassifyResponse.FromString,
                 _registered_method=True)
+        self.Tag = channel.unary_unary(
+                '/weft.v1.ClassificationService/Tag',
+                request_serializer=weft__proto_dot_v1_dot_classification__pb2.TagRequest.SerializeToString,
+                response_deserializer=weft__proto_dot_v1_dot_classification__pb2.TagResponse.FromString,
+                _registered_method=True)
 
 
 class ClassificationServiceServicer(object):
-    """ClassificationService puts a text or a picture into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
     """
 
     def Classify(self, request, context):
-        """Classify answers with the most probable labels.
+        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Tag(self, request, context):
+        """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -61,6 +73,11 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
                     request_deserializer=weft__proto_dot_v1_dot_classification__pb2.ClassifyRequest.FromString,
                     response_serializer=weft__proto_dot_v1_dot_classification__pb2.ClassifyResponse.SerializeToString,
             ),
+            'Tag': grpc.unary_unary_rpc_method_handler(
+                    servicer.Tag,
+                    request_deserializer=weft__proto_dot_v1_dot_classification__pb2.TagRequest.FromString,
+                    response_serializer=weft__proto_dot_v1_dot_classification__pb2.TagResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'weft.v1.ClassificationService', rpc_method_handlers)
@@ -70,7 +87,7 @@ def add_ClassificationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClassificationService(object):
-    """ClassificationService puts a text or a picture into one of a model's labels.
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels.
     """
 
     @staticmethod
@@ -90,6 +107,33 @@ class ClassificationService(object):
             '/weft.v1.ClassificationService/Classify',
             weft__proto_dot_v1_dot_classification__pb2.ClassifyRequest.SerializeToString,
             weft__proto_dot_v1_dot_classification__pb2.ClassifyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Tag(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weft.v1.ClassificationService/Tag',
+            weft__proto_dot_v1_dot_classification__pb2.TagRequest.SerializeToString,
+            weft__proto_dot_v1_dot_classification__pb2.TagResponse.FromString,
             options,
             channel_credentials,
             insecure,

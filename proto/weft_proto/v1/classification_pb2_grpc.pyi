@@ -27,25 +27,29 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClassificationServiceStub:
-    """ClassificationService puts a text or a picture into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClassificationServiceAsyncStub: ...
     Classify: _grpc.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]
-    """Classify answers with the most probable labels."""
+    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+    Tag: _grpc.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]
+    """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
 
 @_typing.type_check_only
 class ClassificationServiceAsyncStub(ClassificationServiceStub):
-    """ClassificationService puts a text or a picture into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Classify: _aio.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]  # type: ignore[assignment]
-    """Classify answers with the most probable labels."""
+    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+    Tag: _aio.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]  # type: ignore[assignment]
+    """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
 
 class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ClassificationService puts a text or a picture into one of a model's labels."""
+    """ClassificationService puts a text or a picture, or each token of a text, into one of a model's labels."""
 
     @_abc_1.abstractmethod
     def Classify(
@@ -53,6 +57,14 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _classification_pb2.ClassifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_classification_pb2.ClassifyResponse, _abc.Awaitable[_classification_pb2.ClassifyResponse]]:
-        """Classify answers with the most probable labels."""
+        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+
+    @_abc_1.abstractmethod
+    def Tag(
+        self,
+        request: _classification_pb2.TagRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_classification_pb2.TagResponse, _abc.Awaitable[_classification_pb2.TagResponse]]:
+        """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
 
 def add_ClassificationServiceServicer_to_server(servicer: ClassificationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

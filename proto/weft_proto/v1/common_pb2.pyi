@@ -38,6 +38,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_CLASSIFY_IMAGE is an image to a distribution over labels (ClassificationService)."""
     TASK_GENERATE: _Task.ValueType  # 5
     """TASK_GENERATE is a prompt to its continuation (GenerationService)."""
+    TASK_TAG: _Task.ValueType  # 6
+    """TASK_TAG is text to a distribution over labels for each of its tokens (ClassificationService.Tag)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -58,6 +60,8 @@ TASK_CLASSIFY_IMAGE: Task.ValueType  # 4
 """TASK_CLASSIFY_IMAGE is an image to a distribution over labels (ClassificationService)."""
 TASK_GENERATE: Task.ValueType  # 5
 """TASK_GENERATE is a prompt to its continuation (GenerationService)."""
+TASK_TAG: Task.ValueType  # 6
+"""TASK_TAG is text to a distribution over labels for each of its tokens (ClassificationService.Tag)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _FinishReason:
@@ -476,8 +480,48 @@ class TextDelta(_message.Message):
 Global___TextDelta: _TypeAlias = TextDelta  # noqa: Y015
 
 @_typing.final
+class Explain(_message.Message):
+    """Explain asks what the model attended to. Its presence is the question; an empty one asks for the model's own default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYER_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
+    layer: _builtins.int
+    """layer is one attention layer, [0, number of Model.attention_heads). Default: the model's Model.default_attention_layer
+    or, for a model that has none, its attention rollout (Abnar and Zuidema 2020): all layers together.
+    """
+    head: _builtins.int
+    """head is one head of that layer, [0, Model.attention_heads[layer]); it needs a layer. Default: the average over all heads."""
+    def __init__(
+        self,
+        *,
+        layer: _builtins.int | None = ...,
+        head: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
+    _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
+    _WhichOneofReturnType__layer: _TypeAlias = _typing.Literal["layer"]  # noqa: Y015
+    _WhichOneofArgType__layer: _TypeAlias = _typing.Literal["_layer", b"_layer"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__layer) -> _WhichOneofReturnType__layer | None: ...
+
+Global___Explain: _TypeAlias = Explain  # noqa: Y015
+
+@_typing.final
 class Alignment(_message.Message):
-    """Alignment is what the model attended to: for each produced token, a distribution over the source."""
+    """Alignment is what the model attended to: for each row a distribution over the source.
+      translate, caption: a row for each produced token, over the source's tokens or the image's grid
+      generate:           a row for each produced token, over the prompt's tokens
+      classify:           one row, the answer, over the text's tokens or the image's grid
+      tag:                a row for each token, over the text's tokens
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -486,13 +530,20 @@ class Alignment(_message.Message):
     GRID_ROWS_FIELD_NUMBER: _builtins.int
     GRID_COLUMNS_FIELD_NUMBER: _builtins.int
     WEIGHTS_FIELD_NUMBER: _builtins.int
+    SOURCE_MASS_FIELD_NUMBER: _builtins.int
+    LAYER_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     grid_rows: _builtins.int
-    """grid_rows is the height of the patch grid when the source is an image, else 0."""
+    """grid_rows is the height of the grid when the source is an image, else 0."""
     grid_columns: _builtins.int
-    """grid_columns is the width of the patch grid when the source is an image, else 0."""
+    """grid_columns is the width of the grid when the source is an image, else 0."""
+    layer: _builtins.int
+    """layer is the layer that was read; unset for attention rollout."""
+    head: _builtins.int
+    """head is the head that was read; unset for the average."""
     @_builtins.property
     def target_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """target_tokens are the produced tokens as text pieces, the end-of-sequence token included: the rows."""
+        """target_tokens are the rows: tokens as text pieces, an end-of-sequence token included; for classify the first label."""
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -500,8 +551,14 @@ class Alignment(_message.Message):
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """weights are cross-attention weights averaged over the heads of the model's alignment layer, row-major
-        [target_tokens, source_tokens] or [target_tokens, grid_rows * grid_columns]; each row sums to 1 within 1e-5.
+        """weights are attention weights, row-major [target_tokens, source_tokens] or [target_tokens, grid_rows * grid_columns];
+        each row sums to 1 within 1e-5.
+        """
+
+    @_builtins.property
+    def source_mass(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """source_mass is, for each row, the share of the attention that lay on the source before the row was made to sum to 1, [0, 1]:
+        the rest lay on produced tokens (generate) or on class tokens. A row without any (0) is uniform.
         """
 
     def __init__(
@@ -512,11 +569,21 @@ class Alignment(_message.Message):
         grid_rows: _builtins.int = ...,
         grid_columns: _builtins.int = ...,
         weights: _abc.Iterable[_builtins.float] | None = ...,
+        source_mass: _abc.Iterable[_builtins.float] | None = ...,
+        layer: _builtins.int | None = ...,
+        head: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "layer", b"layer", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
+    _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
+    _WhichOneofReturnType__layer: _TypeAlias = _typing.Literal["layer"]  # noqa: Y015
+    _WhichOneofArgType__layer: _TypeAlias = _typing.Literal["_layer", b"_layer"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__head) -> _WhichOneofReturnType__head | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__layer) -> _WhichOneofReturnType__layer | None: ...
 
 Global___Alignment: _TypeAlias = Alignment  # noqa: Y015

@@ -29,6 +29,7 @@ class GenerateRequest(_message.Message):
     DECODING_FIELD_NUMBER: _builtins.int
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    EXPLAIN_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the prompt; not empty, and at most Limits.max_prompt_tokens once tokenized."""
     return_scores: _builtins.bool
@@ -47,6 +48,10 @@ class GenerateRequest(_message.Message):
     def decoding(self) -> _common_pb2.Decoding:
         """decoding says how to produce text; defaults as stated there."""
 
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the finished answer; other requests don't pay."""
+
     def __init__(
         self,
         *,
@@ -56,10 +61,11 @@ class GenerateRequest(_message.Message):
         decoding: _common_pb2.Decoding | None = ...,
         return_scores: _builtins.bool = ...,
         request_id: _builtins.str = ...,
+        explain: _common_pb2.Explain | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "model", b"model", "prompt", b"prompt", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "prompt", b"prompt", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
@@ -74,18 +80,24 @@ class GenerateResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     COMPLETION_FIELD_NUMBER: _builtins.int
+    ALIGNMENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def completion(self) -> _common_pb2.Completion:
         """completion is the continuation, without the prompt, and how it came about."""
+
+    @_builtins.property
+    def alignment(self) -> _common_pb2.Alignment:
+        """alignment is set when explain was asked for."""
 
     def __init__(
         self,
         *,
         completion: _common_pb2.Completion | None = ...,
+        alignment: _common_pb2.Alignment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["completion", b"completion"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "completion", b"completion"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["completion", b"completion"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "completion", b"completion"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -61,7 +61,7 @@ class Limits(_message.Message):
     MAX_IMAGE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source text (translate, classify), special tokens included."""
+    """max_source_tokens bounds a source text (translate, classify, tag), special tokens included."""
     max_prompt_tokens: _builtins.int
     """max_prompt_tokens bounds a prompt (generate), special tokens included."""
     max_new_tokens: _builtins.int
@@ -110,6 +110,9 @@ class Model(_message.Message):
     DECODING_FIELD_NUMBER: _builtins.int
     VOCAB_SIZE_FIELD_NUMBER: _builtins.int
     CAN_EXPLAIN_FIELD_NUMBER: _builtins.int
+    ATTENTION_HEADS_FIELD_NUMBER: _builtins.int
+    DEFAULT_ATTENTION_LAYER_FIELD_NUMBER: _builtins.int
+    PREFIXES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -128,6 +131,8 @@ class Model(_message.Message):
     """vocab_size bounds the token ids it takes, or, when it takes none, those it gives; 0 when it has no tokens."""
     can_explain: _builtins.bool
     """can_explain is whether `explain` is answered."""
+    default_attention_layer: _builtins.int
+    """default_attention_layer is the layer that an empty Explain reads; unset for attention rollout."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -148,6 +153,14 @@ class Model(_message.Message):
     def decoding(self) -> _common_pb2.Decoding:
         """decoding is what an empty Decoding resolves to; unset for classification."""
 
+    @_builtins.property
+    def attention_heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """attention_heads is the number of heads of each attention layer that Explain may name; empty when it cannot explain."""
+
+    @_builtins.property
+    def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """prefixes are the beginnings that tell a text-to-text model what to do; each source text must begin with one. Else empty."""
+
     def __init__(
         self,
         *,
@@ -165,12 +178,17 @@ class Model(_message.Message):
         decoding: _common_pb2.Decoding | None = ...,
         vocab_size: _builtins.int = ...,
         can_explain: _builtins.bool = ...,
+        attention_heads: _abc.Iterable[_builtins.int] | None = ...,
+        default_attention_layer: _builtins.int | None = ...,
+        prefixes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "limits", b"limits"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["can_explain", b"can_explain", "decoding", b"decoding", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "source_languages", b"source_languages", "state", b"state", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
+    _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__default_attention_layer) -> _WhichOneofReturnType__default_attention_layer | None: ...
 
 Global___Model: _TypeAlias = Model  # noqa: Y015
 

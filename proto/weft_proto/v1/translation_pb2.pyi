@@ -33,15 +33,15 @@ class TranslateRequest(_message.Message):
     EXPLAIN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized."""
+    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized. A model with Model.prefixes
+    (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any other beginning is refused.
+    """
     source_language: _builtins.str
     """source_language is a BCP-47 tag that the model must list. Default: the model's only source language."""
     target_language: _builtins.str
     """target_language is a BCP-47 tag that the model must list. Default: the model's only target language."""
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
-    explain: _builtins.bool
-    """explain asks for the alignment. It costs one more pass over the finished answer; other requests don't pay."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     @_builtins.property
@@ -56,6 +56,10 @@ class TranslateRequest(_message.Message):
     def decoding(self) -> _common_pb2.Decoding:
         """decoding says how to produce text; defaults as stated there."""
 
+    @_builtins.property
+    def explain(self) -> _common_pb2.Explain:
+        """explain asks for the alignment. It costs one more pass over the finished answer; other requests don't pay."""
+
     def __init__(
         self,
         *,
@@ -66,10 +70,10 @@ class TranslateRequest(_message.Message):
         target_language: _builtins.str = ...,
         decoding: _common_pb2.Decoding | None = ...,
         return_scores: _builtins.bool = ...,
-        explain: _builtins.bool = ...,
+        explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "model", b"model", "source", b"source", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "source", b"source", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores", "source", b"source", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -1,0 +1,45 @@
+"""What EXPLAIN graphs are made of: one layer and head out of many, attention rollout, and rows that sum to 1."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Explanation = tuple[Tensor, Tensor]
+"""weights float32 [rows, source], each row summing to 1, and source_mass float32 [rows]."""
+
+
+def pick_head(weights: Tensor, head: Tensor) -> Tensor:
+    """Return from weights [heads, rows, columns] the head in head, int64 [1], or their average where it is -1."""
+    num_heads = weights.shape[0]
+    share = torch.where(head < 0, 1.0 / num_heads, (torch.arange(num_heads) == head).float())
+    return torch.einsum("h,hrc->rc", share, weights.float())
+
+
+def pick_layer(layers: Sequence[Tensor], layer: Tensor, summary: Tensor | None = None) -> Tensor:
+    """Return the one of layers, [rows, columns] each, that layer, int64 [1], names; summary where it is -1."""
+    picked = layers[0] if summary is None else summary
+    for index, weights in enumerate(layers):
+        picked = torch.where(layer == index, weights, picked)
+    return picked
+
+
+def rollout(layers: Sequence[Tensor]) -> Tensor:
+    """Return attention rollout [n, n]: the product over layers of (A + I) / 2, A [n, n] being averaged over heads.
+
+    "Quantifying Attention Flow in Transformers" (Abnar and Zuidema 2020), section 3: half of what a position is comes
+    through its residual connection.
+    """
+    identity = torch.eye(layers[0].shape[-1])
+    flow = identity
+    for weights in layers:
+        flow = (weights.float() + identity) / 2 @ flow
+    return flow
+
+
+def over_source(weights: Tensor) -> Explanation:
+    """Make each row of weights [rows, source] sum to 1, and tell what it summed to before."""
+    source_mass = weights.sum(dim=-1)
+    some = source_mass[:, None] > 0
+    uniform = torch.full_like(weights, 1.0) / weights.shape[-1]
+    return torch.where(some, weights / torch.where(some, source_mass[:, None], 1.0), uniform), source_mass

@@ -1,0 +1,84 @@
+"""What a family of models that write text gives the exporter: an encoder, one step over state tensors, and itself whole."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft_export.explaining import Explanation
+from weft_proto.v1 import bundle_pb2
+
+KV_CACHE, MEMORY, RECURRENT = (
+    bundle_pb2.STATE_KIND_KV_CACHE,
+    bundle_pb2.STATE_KIND_MEMORY,
+    bundle_pb2.STATE_KIND_RECURRENT,
+)
+
+
+@dataclass(frozen=True)
+class State:
+    """One state tensor of a sequence; across sequences it is [batch, *shape].
+
+    length_axis is the axis of shape that grows with the sequence (KV_CACHE) or the source (MEMORY).
+    encoded: the encoder writes it at admission; true for every MEMORY.
+    returned: a step returns it; only a MEMORY that no operator hands on may say no.
+    """
+
+    kind: bundle_pb2.StateKind.ValueType
+    name: str
+    shape: tuple[int, ...]
+    length_axis: int = 0
+    encoded: bool = False
+    returned: bool = True
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run of a decoder is given besides the states.
+
+    input_ids is int64 [batch, seq], right-padded; past_lengths and lengths are int32 [batch], how many tokens came before
+    and how many of seq are real; total_length is int32 [1], the caches' capacity; memory_lengths is int32 [batch], how much
+    of each row's memory is real, and None without a MEMORY state. With a RECURRENT state, seq is 1.
+    """
+
+    input_ids: Tensor
+    past_lengths: Tensor
+    lengths: Tensor
+    total_length: Tensor
+    memory_lengths: Tensor | None
+
+
+class Writer(nn.Module):
+    """A model that writes text, token by token; `source` is whatever its encoder takes, nothing without an encoder.
+
+    Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
+    """
+
+    config: Any
+    states: tuple[State, ...] = ()
+    """In the order of the decoder's inputs."""
+    max_candidates: int = 32
+    """How many of the most probable tokens a decoder returns; a sampler that needs more reads the logits."""
+    attention_heads: tuple[int, ...] = ()
+    """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
+
+    def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """Return what the encoder writes: one [batch, ...] tensor for each encoded state, in order."""
+        raise NotImplementedError
+
+    def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return logits [batch, vocab] after each row's last real token, and the present of each returned state."""
+        raise NotImplementedError
+
+    def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab] of the whole target, teacher-forced and without states."""
+        raise NotImplementedError
+
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return what each produced token attended to, for a batch of one; layer and head are int64 [1].
+
+        A model with an encoder has a row for each of target_ids [1, target]. One without takes the prompt as source and
+        has a row for the prompt's last token and each of target_ids, the produced tokens but the last.
+        """
+        raise NotImplementedError
