@@ -20,6 +20,15 @@ def causal_mask(seq: int) -> Tensor:
     return (index <= index[:, None])[None, None]
 
 
+def attention_weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    """Return softmax(Q K^T / sqrt(d_k)) in float32, [batch, h, seq, length], where mask is True; elsewhere 0.
+
+    query is [batch, h, seq, head_dim], keys [batch, h, length, head_dim].
+    """
+    scores = query.float() @ keys.float().transpose(-2, -1) / math.sqrt(query.shape[-1])
+    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+
+
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads."""
 
@@ -42,6 +51,14 @@ class SelfAttention(nn.Module):
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
         out: Tensor = self.output(attend(query, key, value, mask))
         return out
+
+    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None) -> Tensor:
+        """Return the attention weights softmax(Q K^T / sqrt(d_k)), float32 [batch, h, seq, seq], that forward uses."""
+        query, key, _ = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
+        if rotary is not None:
+            cos, sin = (table[: x.shape[1]] for table in rotary)
+            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+        return attention_weights(query, key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1), mask)
 
     def encode(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None."""
@@ -103,9 +120,7 @@ class CrossAttention(nn.Module):
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
         """Return the attention weights softmax(Q K^T / sqrt(d_k)), float32 [batch, h, seq, source]."""
-        query = split_heads(self.query(x), self.num_heads).float()
-        scores = query @ memory[0].float().transpose(-2, -1) / math.sqrt(query.shape[-1])
-        return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+        return attention_weights(split_heads(self.query(x), self.num_heads), memory[0], mask)
 
     def step(self, x: Tensor, memory: KeyValue, memory_lengths: Tensor) -> tuple[Tensor, KeyValue]:
         """Attend from x [batch, seq, d_model] to the first memory_lengths [batch] positions; returns the memory too."""

@@ -44,6 +44,10 @@ def write_manifest(
         parity=parity,
         provenance=provenance,
     )
+    if checkpoint.model.attention_heads:
+        manifest.attention.heads.extend(checkpoint.model.attention_heads)
+        if checkpoint.attention_layer is not None:
+            manifest.attention.default_layer = checkpoint.attention_layer
     if checkpoint.max_new_tokens is not None:
         manifest.decoding.max_new_tokens = checkpoint.max_new_tokens
     text = json_format.MessageToJson(manifest, indent=2, ensure_ascii=False)

@@ -10,7 +10,8 @@ config.json:
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
-    alignment_layer  which decoder layer explains, from 0; for translate and caption
+    attention_layer  which attention layer explains unless a request names one, from 0; for a model that attends and has
+                     no summary of all its layers
 
 model.safetensors holds the model's state_dict in float32 or float16; it loads as float32.
 """
@@ -25,16 +26,18 @@ import safetensors
 import safetensors.torch
 import torch
 from google.protobuf import json_format
-from torch import Tensor, nn
+from torch import Tensor
 
+from weft_export.classifier import Classifier
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
-from weft_export.specs import EXPLAINS, WRITES_TEXT, check_image, check_labels, check_text
+from weft_export.specs import WRITES_TEXT, check_image, check_labels, check_text
+from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "alignment_layer"}
+_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer"}
 
 
 @dataclass(frozen=True)
@@ -46,13 +49,13 @@ class Checkpoint:
 
     family: str
     description: str
-    model: nn.Module
+    model: Writer | Classifier
     golden: bundle_pb2.Golden
     text: bundle_pb2.TextSpec | None = None
     image: bundle_pb2.ImageSpec | None = None
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
-    alignment_layer: int | None = None
+    attention_layer: int | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,7 +69,8 @@ class Checkpoint:
             check_labels(self.task, config, self.labels)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
-        self._check_decoding(config)
+        self._check_decoding()
+        self._check_attention_layer()
         for name in self._file_names():
             if name not in self.files:
                 raise CheckpointError(f"the file {name} is missing")
@@ -76,18 +80,21 @@ class Checkpoint:
         """What the model does."""
         return FAMILIES[self.family].task
 
-    def _check_decoding(self, config: Any) -> None:
+    def _check_attention_layer(self) -> None:
+        num_layers = len(self.model.attention_heads)
+        if num_layers == 0 or self.model.summarises:
+            if self.attention_layer is not None:
+                raise CheckpointError("this model takes no 'attention_layer'")
+        elif self.attention_layer is None or not 0 <= self.attention_layer < num_layers:
+            raise CheckpointError(f"attention_layer must be in [0, {num_layers})")
+
+    def _check_decoding(self) -> None:
         if self.task in WRITES_TEXT:
             assert self.text is not None
             if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text.max_new_tokens:
                 raise CheckpointError("decoding.max_new_tokens must be in [1, text.max_new_tokens]")
         elif self.max_new_tokens is not None:
             raise CheckpointError("a classifier has no 'decoding'")
-        if self.task not in EXPLAINS:
-            if self.alignment_layer is not None:
-                raise CheckpointError("this family has no 'alignment_layer'")
-        elif self.alignment_layer is None or not 0 <= self.alignment_layer < config.num_decoder_layers:
-            raise CheckpointError("alignment_layer must be in [0, model.num_decoder_layers)")
 
     def _file_names(self) -> list[str]:
         names = [self.text.source_tokenizer, self.text.target_tokenizer] if self.text is not None else []
@@ -153,8 +160,8 @@ def _to_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.max_new_tokens is not None:
         config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens}
     config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
-    if checkpoint.alignment_layer is not None:
-        config["alignment_layer"] = checkpoint.alignment_layer
+    if checkpoint.attention_layer is not None:
+        config["attention_layer"] = checkpoint.attention_layer
     return config
 
 
@@ -173,8 +180,8 @@ def _from_config(config: dict[str, Any]) -> dict[str, Any]:
         if set(_typed(decoding, dict, "decoding")) != {"max_new_tokens"}:
             raise ValueError("decoding must have max_new_tokens, and nothing else")
         fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
-    if "alignment_layer" in config:
-        fields["alignment_layer"] = _typed(config["alignment_layer"], int, "alignment_layer")
+    if "attention_layer" in config:
+        fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
     if "text" in config:
         fields["text"] = json_format.ParseDict(config["text"], bundle_pb2.TextSpec())
     if "image" in config:

@@ -13,6 +13,8 @@ class Classifier(nn.Module):
     config: Any
     attention_heads: tuple[int, ...] = ()
     """Heads of each layer that can explain, in order; empty when nothing attends."""
+    summarises: bool = True
+    """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels]; for a tagger [batch, seq, labels]."""

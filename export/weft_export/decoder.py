@@ -9,6 +9,7 @@ from weft_export.attention import CrossAttention, SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
 from weft_export.embedding import PositionedEmbedding, last_position
 from weft_export.feed_forward import FeedForward
+from weft_export.writer import Run
 
 
 class DecoderLayer(nn.Module):
@@ -47,11 +48,10 @@ class DecoderLayer(nn.Module):
         x = x + out
         return x + self.feed_forward(self.feed_forward_norm(x)), present, memory
 
-    def alignment(self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor) -> Tensor:
-        """Return this layer's cross-attention weights [batch, target, source], averaged over its heads."""
+    def weights(self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor) -> Tensor:
+        """Return the cross-attention weights [batch, h, target, source] that forward uses."""
         x = x + self.self_attention(self.self_attention_norm(x), causal)
-        weights = self.cross_attention.weights(self.cross_attention_norm(x), memory, memory_mask)
-        return weights.mean(dim=1)
+        return self.cross_attention.weights(self.cross_attention_norm(x), memory, memory_mask)
 
 
 class Decoder(nn.Module):
@@ -81,36 +81,23 @@ class Decoder(nn.Module):
         return self.embedding.logits(self.norm(x))
 
     def step(
-        self,
-        input_ids: Tensor,
-        past_lengths: Tensor,
-        lengths: Tensor,
-        total_length: Tensor,
-        caches: Sequence[KeyValue],
-        memories: Sequence[KeyValue],
-        memory_lengths: Tensor,
+        self, run: Run, caches: Sequence[KeyValue], memories: Sequence[KeyValue]
     ) -> tuple[Tensor, list[KeyValue], list[KeyValue]]:
-        """Return logits [batch, vocab] of each row's last real token, the present caches and the memories.
-
-        input_ids is [batch, seq], right-padded; past_lengths, lengths and memory_lengths are int32 [batch];
-        total_length is int32 [1], the caches' capacity.
-        """
-        seq = input_ids.shape[1]
-        x = self.embedding(input_ids, past_lengths)
-        # Padding counts as written: causality hides it from real tokens, and the next run overwrites it.
-        seqlens_k = past_lengths + (seq - 1)
+        """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""
+        assert run.memory_lengths is not None
+        x = self.embedding(run.input_ids, run.past_lengths)
         presents, kept = [], []
         for layer, past, memory in zip(self.layers, caches, memories, strict=True):
-            x, present, same = layer.step(x, past, seqlens_k, total_length, memory, memory_lengths)
+            x, present, same = layer.step(x, past, run.last_index, run.total_length, memory, run.memory_lengths)
             presents.append(present)
             kept.append(same)
-        return self.embedding.logits(self.norm(last_position(x, lengths))), presents, kept
+        return self.embedding.logits(self.norm(last_position(x, run.lengths))), presents, kept
 
-    def alignment(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor, index: int) -> Tensor:
-        """Return the cross-attention weights [batch, target, source] of layer `index`, averaged over its heads."""
+    def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
+        """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""
         causal = causal_mask(target_ids.shape[1])
-        x = self.embedding(target_ids)
-        for layer, memory in zip(self.layers[:index], memories[:index], strict=True):
+        x, weights = self.embedding(target_ids), []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            weights.append(layer.weights(x, causal, memory, memory_mask))
             x = layer(x, causal, memory, memory_mask)
-        weights: Tensor = self.layers[index].alignment(x, causal, memories[index], memory_mask)
         return weights

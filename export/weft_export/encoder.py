@@ -1,5 +1,8 @@
 """The Transformer encoder, pre-norm: used for source text, texts to classify, and patches of images."""
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
 
 from weft_export.attention import SelfAttention
@@ -23,13 +26,18 @@ class EncoderLayer(nn.Module):
         out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return out
 
+    def weights(self, x: Tensor, mask: Tensor) -> Tensor:
+        """Return the self-attention weights [batch, h, seq, seq] that forward uses where mask is True."""
+        return self.attention.weights(self.attention_norm(x), mask)
+
 
 class Encoder(nn.Module):
     """N encoder layers and the final LayerNorm that pre-norm needs."""
 
     def __init__(self, num_layers: int, d_model: int, num_heads: int, d_ff: int, dropout: float) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
+        # Any: torch does not type the items of a ModuleList.
+        self.layers: Any = nn.ModuleList(EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
         self.norm = nn.LayerNorm(d_model)
         self.dropout = nn.Dropout(dropout)
 
@@ -40,3 +48,11 @@ class Encoder(nn.Module):
             x = layer(x, lengths)
         out: Tensor = self.norm(x)
         return out
+
+    def attentions(self, x: Tensor) -> list[Tensor]:
+        """Return each layer's weights [batch, h, seq, seq] over x [batch, seq, d_model], which has no padding."""
+        everything, weights = torch.ones(1, 1, 1, 1, dtype=torch.bool), []
+        for layer in self.layers:
+            weights.append(layer.weights(x, everything))
+            x = layer(x, None)
+        return weights

@@ -37,6 +37,15 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
     return flow
 
 
+def pick_flow(attentions: Sequence[Tensor], layer: Tensor, head: Tensor) -> Tensor:
+    """Return [n, n] out of each layer's self-attention [1, heads, n, n]: one layer and head, or their rollout.
+
+    The rollout (layer -1) takes the average over heads whatever head says; a server asks for none then.
+    """
+    everything = rollout([weights[0].float().mean(dim=0) for weights in attentions])
+    return pick_layer([pick_head(weights[0], head) for weights in attentions], layer, everything)
+
+
 def over_source(weights: Tensor) -> Explanation:
     """Make each row of weights [rows, source] sum to 1, and tell what it summed to before."""
     source_mass = weights.sum(dim=-1)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.pixels import to_pixel_values
-from weft_export.specs import CLASSIFIES
+from weft_export.specs import LABELS
+from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 # A golden token must win by this much in its logit, so that another processor's rounding picks it too.
@@ -28,8 +28,8 @@ def golden_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType)
     golden.CopyFrom(checkpoint.golden)
     source = _source(checkpoint)
     with torch.inference_mode():
-        if checkpoint.task in CLASSIFIES:
-            golden.probabilities.extend(checkpoint.model(*source).softmax(dim=-1)[0].tolist())
+        if checkpoint.task in LABELS:
+            golden.probabilities.extend(checkpoint.model(*source).softmax(dim=-1)[0].flatten().tolist())
             return golden
         tokens = _greedy(checkpoint, source, MIN_MARGIN[precision])
     if not tokens:
@@ -40,11 +40,8 @@ def golden_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType)
 
 def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:
     """Return logits [seq, vocab] after each of the tokens, start or prompt included, computed from scratch."""
-    target = torch.tensor([tokens])
-    if isinstance(model, SequenceToSequence):
-        return model.decode(target, *source)[0]
-    logits: Tensor = model(target)
-    return logits[0]
+    assert isinstance(model, Writer)
+    return model.decode(torch.tensor([tokens]), *source)[0]
 
 
 def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: float) -> list[int]:

@@ -7,15 +7,23 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
-from weft_export.families.causal_lm import CausalLm
-from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.views import CausalDecoderView, ClassifierView, EncoderView, ExplainView, MemoryDecoderView
-from weft_proto.v1 import bundle_pb2
+from weft_export.classifier import Classifier
+from weft_export.views import ClassifierView, DecoderView, EncoderView, ExplainView
+from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
+EXPLAIN_PORTS = ("weights", "source_mass")
 _DTYPES = {bundle_pb2.PRECISION_FP32: torch.float32, bundle_pb2.PRECISION_FP16: torch.float16}
+# The names of a state's past and present, and of what the encoder writes into it.
+_PORTS = {
+    KV_CACHE: ("past_key_values", "present", ""),
+    MEMORY: ("memory", "present_memory", "memory_out"),
+    RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
+}
 # Sizes to trace with: all different and none below 2, which torch.export would take for a constant.
 _BATCH, _SEQ, _TARGET = 2, 5, 3
+_ROWS = {0: "batch"}
 
 
 @dataclass(frozen=True)
@@ -39,81 +47,47 @@ class Graph:
 
 
 def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
-    """Return the state tensors of a decoder in the order of its inputs: caches by layer, then memories by layer."""
-    if isinstance(model, SequenceToSequence):
-        heads, _, head_dim = model.decoder.cache_shape
-        memory_shape = (heads, model.max_memory, head_dim)
-        return [
-            *_states(bundle_pb2.STATE_KIND_KV_CACHE, len(model.decoder.layers), model.decoder.cache_shape, precision),
-            *_states(bundle_pb2.STATE_KIND_MEMORY, len(model.decoder.layers), memory_shape, precision),
-        ]
-    if isinstance(model, CausalLm):
-        return _states(bundle_pb2.STATE_KIND_KV_CACHE, len(model.layers), model.cache_shape, precision)
-    return []
+    """Return the state tensors of a decoder in the order of its inputs; none for a classifier."""
+    return [_state(state, precision) for state in model.states] if isinstance(model, Writer) else []
 
 
 def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> list[Graph]:
     """Return the graphs of a checkpoint, over a copy of its weights in the given precision."""
     model = copy.deepcopy(checkpoint.model).eval().to(_DTYPES[precision])
-    states = states_of(model, precision)
-    if isinstance(model, CausalLm):
-        return [_decoder(CausalDecoderView(model), states, with_memory=False)]
-    if not isinstance(model, SequenceToSequence):
-        classify = Graph(
-            bundle_pb2.GRAPH_ROLE_CLASSIFIER,
-            "classifier.onnx",
-            ClassifierView(model),
-            _source(checkpoint, _BATCH),
-            ("probabilities",),
-        )
-        return [classify]
-    assert checkpoint.alignment_layer is not None
-    target = Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"})
-    return [
-        Graph(
-            bundle_pb2.GRAPH_ROLE_ENCODER,
-            "encoder.onnx",
-            EncoderView(model),
-            _source(checkpoint, _BATCH),
-            tuple(state.encoder_output for state in states if state.encoder_output),
-        ),
-        _decoder(MemoryDecoderView(model), states, with_memory=True),
-        Graph(
-            bundle_pb2.GRAPH_ROLE_EXPLAIN,
-            "explain.onnx",
-            ExplainView(model, checkpoint.alignment_layer),
-            (*_source(checkpoint, 1), target),
-            ("weights",),
-        ),
-    ]
+    graphs = []
+    if not isinstance(model, Writer):
+        is_tagger = checkpoint.task == common_pb2.TASK_TAG
+        role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
+        name = "tagger.onnx" if is_tagger else "classifier.onnx"
+        graphs.append(Graph(role, name, ClassifierView(model), _source(checkpoint, _BATCH), ("probabilities",)))
+    else:
+        states = states_of(model, precision)
+        encoded = tuple(state.encoder_output for state in states if state.encoder_output)
+        if encoded:
+            source = _source(checkpoint, _BATCH)
+            graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
+        graphs.append(_decoder(checkpoint, model, states))
+    if model.attention_heads:
+        graphs.append(_explain(checkpoint, model))
+    return graphs
 
 
-def _states(
-    kind: bundle_pb2.StateKind.ValueType,
-    num_layers: int,
-    shape: tuple[int, int, int],
-    precision: bundle_pb2.Precision.ValueType,
-) -> list[bundle_pb2.StateTensor]:
+def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.StateTensor:
+    past, present, encoder_output = _PORTS[state.kind]
     half = precision == bundle_pb2.PRECISION_FP16
-    is_memory = kind == bundle_pb2.STATE_KIND_MEMORY
-    past, present = ("memory", "present_memory") if is_memory else ("past_key_values", "present")
-    return [
-        bundle_pb2.StateTensor(
-            kind=kind,
-            past=f"{past}.{layer}.{part}",
-            present=f"{present}.{layer}.{part}",
-            data_type=bundle_pb2.DATA_TYPE_FLOAT16 if half else bundle_pb2.DATA_TYPE_FLOAT32,
-            shape=shape,
-            length_axis=1,
-            encoder_output=f"memory_out.{layer}.{part}" if is_memory else "",
-        )
-        for layer in range(num_layers)
-        for part in ("key", "value")
-    ]
+    return bundle_pb2.StateTensor(
+        kind=state.kind,
+        past=f"{past}.{state.name}",
+        present=f"{present}.{state.name}" if state.returned else "",
+        data_type=bundle_pb2.DATA_TYPE_FLOAT16 if half else bundle_pb2.DATA_TYPE_FLOAT32,
+        shape=state.shape,
+        length_axis=state.length_axis,
+        encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
+    )
 
 
 def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
-    rows = {0: "batch"} if batch > 1 else {}
+    rows = _ROWS if batch > 1 else {}
     if checkpoint.image is not None:
         image = checkpoint.image
         pixels = torch.zeros(batch, image.channels, image.height, image.width)
@@ -124,20 +98,30 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
     )
 
 
-def _decoder(view: nn.Module, states: list[bundle_pb2.StateTensor], *, with_memory: bool) -> Graph:
-    rows = {0: "batch"}
-    lengths = torch.full((_BATCH,), _TARGET, dtype=torch.int32)
-    half = states[0].data_type == bundle_pb2.DATA_TYPE_FLOAT16
+def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+    assert checkpoint.text is not None
+    view = DecoderView(model)
+    one_at_a_time = any(state.kind == RECURRENT for state in states)
+    seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
     inputs = [
-        Input("input_ids", torch.zeros(_BATCH, _TARGET, dtype=torch.int64), {**rows, 1: "seq"}),
-        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), rows),
-        Input("lengths", lengths, rows),
-        Input("total_length", torch.tensor([states[0].shape[1]], dtype=torch.int32), {}),
+        Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
+        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("lengths", torch.full((_BATCH,), seq, dtype=torch.int32), _ROWS),
+        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
     ]
-    if with_memory:
-        inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), rows))
+    if view.has_memory:
+        inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
     for state in states:
-        empty = torch.zeros(_BATCH, *state.shape, dtype=torch.float16 if half else torch.float32)
-        inputs.append(Input(state.past, empty, rows))
-    outputs = (*CANDIDATE_PORTS, *(state.present for state in states))
+        dtype = torch.float16 if state.data_type == bundle_pb2.DATA_TYPE_FLOAT16 else torch.float32
+        inputs.append(Input(state.past, torch.zeros(_BATCH, *state.shape, dtype=dtype), _ROWS))
+    outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs)
+
+
+def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
+    inputs = [*_source(checkpoint, 1)]
+    if isinstance(model, Writer):
+        inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
+    one = torch.zeros(1, dtype=torch.int64)
+    inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
+    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), EXPLAIN_PORTS)

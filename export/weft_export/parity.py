@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from weft_export.checkpoint import Checkpoint
-from weft_export.decode_parity import Array, DecodeParity, Memories
+from weft_export.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.errors import ExportError
+from weft_export.explain_parity import check_explain
 from weft_export.gauge import Gauge
 from weft_export.graphs import Graph, graphs_of, states_of
 from weft_export.random_requests import RandomRequest, random_requests
-from weft_export.specs import CLASSIFIES, EXPLAINS
 from weft_proto.v1 import bundle_pb2
 
 # The fp16 figure is for logits of trained models, whose size is some tens.
@@ -40,20 +40,20 @@ def check_parity(
     requests = random_requests(checkpoint)
     num_steps = 0
     with torch.inference_mode():
-        if checkpoint.task in CLASSIFIES:
-            role = bundle_pb2.GRAPH_ROLE_CLASSIFIER
-            _check_classifier(gauge, graphs[role], sessions[role], requests)
-        else:
-            role = bundle_pb2.GRAPH_ROLE_ENCODER
-            memories = _check_encoder(gauge, graphs[role], sessions[role], requests) if role in graphs else []
-            role = bundle_pb2.GRAPH_ROLE_DECODER
+        for role in (bundle_pb2.GRAPH_ROLE_CLASSIFIER, bundle_pb2.GRAPH_ROLE_TAGGER):
+            if role in graphs:
+                _check_classifier(gauge, graphs[role], sessions[role], requests)
+        role = bundle_pb2.GRAPH_ROLE_DECODER
+        if role in graphs:
             states = states_of(checkpoint.model, precision)
-            run = DecodeParity(gauge, graphs[role].module, runtime, sessions[role], states, requests)
-            num_steps = run.check(memories)
+            run = DecodeParity(gauge, graphs[role], runtime, sessions[role], states, requests)
+            role = bundle_pb2.GRAPH_ROLE_ENCODER
+            encoded = _check_encoder(gauge, graphs[role], sessions[role], states, requests) if role in graphs else []
+            num_steps = run.check(encoded)
             run.check_greedy(checkpoint.model)
-        if checkpoint.task in EXPLAINS:
-            role = bundle_pb2.GRAPH_ROLE_EXPLAIN
-            _check_explain(gauge, graphs[role], sessions[role], requests)
+        role = bundle_pb2.GRAPH_ROLE_EXPLAIN
+        if role in graphs:
+            check_explain(gauge, graphs[role], sessions[role], checkpoint, requests)
     return bundle_pb2.Parity(
         max_abs_error=gauge.worst, tolerance=gauge.tolerance, num_steps=num_steps, num_requests=len(requests)
     )
@@ -87,27 +87,29 @@ def _session(runtime: Any, path: Path) -> Any:
 def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
     (outputs,) = _run_padded(graph, session, requests)
     for row, request in enumerate(requests):
-        gauge.compare(f"{graph.file_name} output probabilities", graph.module(*request.source), outputs[row : row + 1])
+        expected = graph.module(*request.source)[0]
+        # A tagger has a row for each token, padding included.
+        actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
+        gauge.compare(f"{graph.file_name} output probabilities", expected, actual)
 
 
-def _check_encoder(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> Memories:
+def _check_encoder(
+    gauge: Gauge,
+    graph: Graph,
+    session: Any,
+    states: list[bundle_pb2.StateTensor],
+    requests: list[RandomRequest],
+) -> Encoded:
     outputs = _run_padded(graph, session, requests)
-    memories: Memories = []
+    written = [state for state in states if state.encoder_output]
+    encoded: Encoded = []
     for row, request in enumerate(requests):
-        expected = graph.module(*request.source)
-        actual = [output[row : row + 1, :, : request.memory_length] for output in outputs]
+        expected = [tensor[0] for tensor in graph.module(*request.source)]
+        actual = [head(output[row], s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
         for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
             gauge.compare(f"{graph.file_name} output {name}", tensor, array)
-        memories.append((expected, actual))
-    return memories
-
-
-def _check_explain(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
-    for request in requests:
-        inputs = (*request.source, torch.tensor([request.tokens[:-1]]))
-        feeds = {port.name: value.numpy() for port, value in zip(graph.inputs, inputs, strict=True)}
-        (weights,) = session.run(None, feeds)
-        gauge.compare(f"{graph.file_name} output weights", graph.module(*inputs), weights)
+        encoded.append((expected, actual))
+    return encoded
 
 
 def _run_padded(graph: Graph, session: Any, requests: list[RandomRequest]) -> list[Array]:

@@ -12,13 +12,22 @@ NUM_REQUESTS = 4
 
 @dataclass
 class RandomRequest:
-    """What an encoder or classifier takes, a batch of one, and the tokens so far: start or prompt, then produced."""
+    """What an encoder or classifier takes, a batch of one, and the tokens so far: start or prompt, then produced.
+
+    The source is empty for a model without an encoder, which is given a prompt instead.
+    """
 
     source: tuple[Tensor, ...]
     tokens: list[int] = field(default_factory=list)
     memory_length: int = 0
     past: int = 0
     """How many of the tokens are in the cache."""
+    num_given: int = field(init=False)
+    """How many of the tokens were given: the start, or the prompt."""
+
+    def __post_init__(self) -> None:
+        """Count what was given."""
+        self.num_given = len(self.tokens)
 
 
 def random_requests(checkpoint: Checkpoint) -> list[RandomRequest]:

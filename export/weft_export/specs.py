@@ -20,6 +20,10 @@ _TEXT_SIZES = {
         ("source_vocab_size", "vocab_size"),
         ("max_source_tokens", "max_tokens"),
     ),
+    common_pb2.TASK_TAG: (
+        ("source_vocab_size", "vocab_size"),
+        ("max_source_tokens", "max_tokens"),
+    ),
     common_pb2.TASK_GENERATE: (
         ("source_vocab_size", "vocab_size"),
         ("target_vocab_size", "vocab_size"),
@@ -27,10 +31,14 @@ _TEXT_SIZES = {
     ),
 }
 _READS_IMAGES = (common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE)
-_READS_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_GENERATE)
+_READS_TEXT = (
+    common_pb2.TASK_TRANSLATE,
+    common_pb2.TASK_CLASSIFY_TEXT,
+    common_pb2.TASK_TAG,
+    common_pb2.TASK_GENERATE,
+)
 WRITES_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE)
-CLASSIFIES = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
-EXPLAINS = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION)
+LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
 
 
 def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.TextSpec | None) -> None:
@@ -45,6 +53,9 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(
         bool(text.source_tokenizer) == (task in _READS_TEXT), "text.source_tokenizer must be set for text input only"
     )
+    prefixes = list(text.prefixes)
+    _require(not prefixes or task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate only")
+    _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
     writes = task in WRITES_TEXT
     _require(bool(text.target_tokenizer) == writes, "text.target_tokenizer must be set for text output only")
     if not writes:
@@ -64,12 +75,12 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
         return
     if image is None:
         raise ValueError("'image' is missing")
-    rows, columns = config.image_height // config.patch_size, config.image_width // config.patch_size
+    rows, columns = config.grid
     _require_equal("image.channels", image.channels, "model.channels", config.channels)
     _require_equal("image.height", image.height, "model.image_height", config.image_height)
     _require_equal("image.width", image.width, "model.image_width", config.image_width)
-    _require_equal("image.grid_rows", image.grid_rows, "the model's patches down", rows)
-    _require_equal("image.grid_columns", image.grid_columns, "the model's patches across", columns)
+    _require_equal("image.grid_rows", image.grid_rows, "the model's grid, down", rows)
+    _require_equal("image.grid_columns", image.grid_columns, "the model's grid, across", columns)
     _require(image.channels in (1, 3), "image.channels must be 1 or 3")
     _require(image.resample != bundle_pb2.RESAMPLE_UNSPECIFIED, "image.resample is missing")
     _require(
@@ -80,7 +91,7 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
 
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
     """Raise ValueError when labels do not fit the task and the sizes in config."""
-    if task in CLASSIFIES:
+    if task in LABELS:
         _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
         _require(len(set(labels)) == len(labels), "labels are not distinct")
     else:

@@ -1,7 +1,7 @@
 """A translator of Transformer-base size (Vaswani et al. 2017), random weights: what a step of a real model costs."""
 
 import torch
-from tiny import END, PAD, START, word_tokenizer
+from tiny_parts import END, PAD, START, word_tokenizer
 
 from weft_export.checkpoint import Checkpoint, save_checkpoint
 from weft_export.export import export_checkpoint
@@ -55,7 +55,7 @@ def _checkpoint():
             target_languages=["es"],
         ),
         max_new_tokens=MAX_TOKENS,
-        alignment_layer=5,
+        attention_layer=5,
         files={
             "source.json": word_tokenizer(words, ends=True),
             "target.json": word_tokenizer(words, ends=False),

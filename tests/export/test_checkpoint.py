@@ -19,7 +19,7 @@ def test_round_trip(name, tmp_path):
 
     assert not actual.model.training
     assert actual.model.config == expected.model.config
-    for field in ("family", "description", "text", "labels", "max_new_tokens", "alignment_layer", "files", "golden"):
+    for field in ("family", "description", "text", "labels", "max_new_tokens", "attention_layer", "files", "golden"):
         assert getattr(actual, field) == getattr(expected, field)
     for key, tensor in expected.model.state_dict().items():
         assert torch.equal(actual.model.state_dict()[key], tensor)
@@ -73,8 +73,8 @@ def edit_weights(directory, change):
         (lambda c: c["decoding"].update(seed=1), "max_new_tokens, and nothing else"),
         (lambda c: c.update(description=None), "description must be of type str"),
         (lambda c: c.update(labels=[1]), "a label must be of type str"),
-        (lambda c: c.update(alignment_layer="last"), "alignment_layer must be of type int"),
-        (lambda c: c.update(alignment_layer=2), "alignment_layer"),
+        (lambda c: c.update(attention_layer="last"), "attention_layer must be of type int"),
+        (lambda c: c.update(attention_layer=2), "attention_layer"),
         (lambda c: c.update(labels=["a"]), "only a classifier"),
         (lambda c: c.update(golden={"image": "x.png"}), "cannot read"),
     ],

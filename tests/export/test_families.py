@@ -4,14 +4,20 @@ import dataclasses
 
 import pytest
 import torch
-from tiny import CHECKPOINTS, SOURCE_WORDS, tiny_caption, tiny_generate, tiny_text, tiny_translate
+from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.causal_lm import CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoderConfig
 from weft_export.families.registry import FAMILIES
 from weft_export.views import candidates
+from weft_export.writer import MEMORY, RECURRENT, Run, Writer
+from weft_proto.v1 import common_pb2
 
 BATCH = 3
+WRITERS = [name for name, make in CHECKPOINTS.items() if make().labels == ()]
+GENERATORS = [name for name in WRITERS if not CHECKPOINTS[name]().text.HasField("start_id")]
+WITH_ENCODER = [name for name in WRITERS if name not in GENERATORS]
+EXPLAINING = [name for name, make in CHECKPOINTS.items() if make().model.attention_heads]
 
 
 def lengths_of(*values):
@@ -19,35 +25,51 @@ def lengths_of(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
-def empty_caches(shape, num_layers, batch=BATCH):
-    """Make caches full of rubbish: nothing beyond the valid length may be read."""
-    return [(torch.full((batch, *shape), 1e3), torch.full((batch, *shape), -1e3)) for _ in range(num_layers)]
-
-
-def a_source(name):
-    """Make a random ragged batch for a sequence-to-sequence model, and the lengths of its memory."""
-    if name == "tiny-caption":
-        return (torch.randn(BATCH, 3, 16, 24),), lengths_of(24, 24, 24)
-    ids, lengths = torch.randint(4, len(SOURCE_WORDS), (BATCH, 11)), lengths_of(4, 11, 1)
+def a_source(checkpoint):
+    """Make a random ragged batch for a model with an encoder, and the lengths of its memory."""
+    text, image = checkpoint.text, checkpoint.image
+    if image is not None:
+        positions = image.grid_rows * image.grid_columns
+        return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
+    ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
     return (ids, lengths), lengths
 
 
+def states_of(model, encoded, source_length, batch=BATCH):
+    """Make a model's states full of rubbish, which nothing may read, and put in what the encoder wrote."""
+    encoded, states = iter(encoded), []
+    for state in model.states:
+        tensor = torch.full((batch, *state.shape), 1e3)
+        if state.encoded and state.kind == MEMORY:
+            tensor.narrow(1 + state.length_axis, 0, source_length).copy_(next(encoded))
+        elif state.kind == RECURRENT:
+            tensor = next(encoded) if state.encoded else torch.zeros(batch, *state.shape)
+        states.append(tensor)
+    return states
+
+
+def put_back(model, states, presents):
+    """Return the states after a step: those it returned, and the memories that it did not."""
+    presents = iter(presents)
+    return [next(presents) if state.returned else past for state, past in zip(model.states, states, strict=True)]
+
+
 @torch.inference_mode()
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption"])
-def test_cached_sequence_to_sequence_equals_full_recomputation(name):
-    """Decoding through the caches gives, to the last position there is, the greedy tokens of a full recomputation."""
+@pytest.mark.parametrize("name", WITH_ENCODER)
+def test_cached_decoding_equals_full_recomputation(name):
+    """Decoding through the states gives, to the last position there is, the greedy tokens of a full recomputation."""
     torch.manual_seed(0)
-    model = CHECKPOINTS[name]().model
-    source, memory_lengths = a_source(name)
-    capacity = model.decoder.cache_shape[1]
-    caches, memories = empty_caches(model.decoder.cache_shape, 2), model.project(*source)
-    tokens = torch.full((BATCH, 1), 2)
+    checkpoint = CHECKPOINTS[name]()
+    model, capacity = checkpoint.model, checkpoint.text.max_total_tokens
+    source, memory_lengths = a_source(checkpoint)
+    states = states_of(model, model.encode_states(*source), int(memory_lengths.max()))
+    tokens = torch.full((BATCH, 1), checkpoint.text.start_id)
 
     for position in range(capacity):
         past, one = lengths_of(*[position] * BATCH), lengths_of(*[1] * BATCH)
-        logits, caches, memories = model.decoder.step(
-            tokens[:, -1:], past, one, lengths_of(capacity), caches, memories, memory_lengths
-        )
+        run = Run(tokens[:, -1:], past, one, lengths_of(capacity), memory_lengths)
+        logits, presents = model.step(run, states)
+        states = put_back(model, states, presents)
         full = model.decode(tokens, *source)[:, -1]
 
         torch.testing.assert_close(logits, full, atol=1e-4, rtol=1e-4)
@@ -56,28 +78,44 @@ def test_cached_sequence_to_sequence_equals_full_recomputation(name):
     assert tokens.shape[1] == capacity + 1
 
 
-@torch.inference_mode()
-@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
-def test_cached_generation_equals_full_recomputation(num_kv_heads):
-    """Ragged prefill and then decoding to the model's last position gives the tokens of a full recomputation."""
+def assert_generation_equals_recomputation(model, capacity, vocab_size):
+    """Prefill three ragged prompts at once, decode to the last position, and compare each step."""
     torch.manual_seed(0)
-    config = dataclasses.replace(tiny_generate().model.config, num_kv_heads=num_kv_heads)
-    model = FAMILIES["causal_lm"].model(config).eval()
-    capacity = config.max_tokens
-    rows = [torch.randint(300, (length,)).tolist() for length in (5, 9, 16)]
-    caches = empty_caches(model.cache_shape, config.num_layers)
+    rows = [torch.randint(vocab_size, (length,)).tolist() for length in (5, 9, 16)]
+    states = states_of(model, (), 0)
     padded = torch.tensor([row + [7] * (16 - len(row)) for row in rows])
 
-    logits, caches = model.step(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), caches)
+    logits, states = model.step(
+        Run(padded, lengths_of(0, 0, 0), lengths_of(5, 9, 16), lengths_of(capacity), None), states
+    )
     while len(rows[2]) < capacity:
         for row, row_logits in zip(rows, logits, strict=True):
-            full = model(torch.tensor([row]))[0, -1]
+            full = model.decode(torch.tensor([row]))[0, -1]
             torch.testing.assert_close(row_logits, full, atol=1e-4, rtol=1e-4)
             assert int(row_logits.argmax()) == int(full.argmax())
             row.append(int(full.argmax()))
         past = lengths_of(*[len(row) - 1 for row in rows])
         last = torch.tensor([row[-1:] for row in rows])
-        logits, caches = model.step(last, past, lengths_of(1, 1, 1), lengths_of(capacity), caches)
+        logits, states = model.step(Run(last, past, lengths_of(1, 1, 1), lengths_of(capacity), None), states)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", GENERATORS)
+def test_cached_generation_equals_full_recomputation(name):
+    """Ragged prefill and then decoding to the model's last position gives the tokens of a full recomputation."""
+    checkpoint = CHECKPOINTS[name]()
+    assert_generation_equals_recomputation(
+        checkpoint.model, checkpoint.text.max_total_tokens, checkpoint.text.source_vocab_size
+    )
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("num_kv_heads", [1, 2, 4])
+def test_grouped_key_and_value_heads(num_kv_heads):
+    """Any number of key and value heads that divides the query heads decodes like a full recomputation."""
+    torch.manual_seed(0)
+    config = dataclasses.replace(tiny_generate().model.config, num_kv_heads=num_kv_heads)
+    assert_generation_equals_recomputation(FAMILIES["causal_lm"].model(config).eval(), config.max_tokens, 300)
 
 
 @torch.inference_mode()
@@ -85,17 +123,18 @@ def test_prefill_in_chunks_equals_prefill_at_once():
     """A prompt run in padded chunks leaves the logits and the valid cache of the prompt run at once."""
     model = tiny_generate().model
     prompt = torch.randint(300, (1, 13))
-    capacity = lengths_of(64)
 
-    whole, expected = model.step(prompt, lengths_of(0), lengths_of(13), capacity, empty_caches(model.cache_shape, 2, 1))
-    _, caches = model.step(prompt[:, :8], lengths_of(0), lengths_of(8), capacity, empty_caches(model.cache_shape, 2, 1))
+    def run(ids, past, length, states):
+        return model.step(Run(ids, lengths_of(past), lengths_of(length), lengths_of(64), None), states)
+
+    whole, expected = run(prompt, 0, 13, states_of(model, (), 0, 1))
+    _, states = run(prompt[:, :8], 0, 8, states_of(model, (), 0, 1))
     rest = torch.cat((prompt[:, 8:], torch.zeros(1, 3, dtype=torch.int64)), dim=1)
-    chunked, caches = model.step(rest, lengths_of(8), lengths_of(5), capacity, caches)
+    chunked, states = run(rest, 8, 5, states)
 
     torch.testing.assert_close(chunked, whole, atol=1e-4, rtol=1e-4)
-    for (key, value), (expected_key, expected_value) in zip(caches, expected, strict=True):
-        torch.testing.assert_close(key[:, :, :13], expected_key[:, :, :13], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(value[:, :, :13], expected_value[:, :, :13], atol=1e-4, rtol=1e-4)
+    for state, expected_state in zip(states, expected, strict=True):
+        torch.testing.assert_close(state[:, :, :13], expected_state[:, :, :13], atol=1e-4, rtol=1e-4)
 
 
 @torch.inference_mode()
@@ -122,34 +161,66 @@ def test_no_position_sees_the_future():
     assert not torch.equal(model(pixels, changed)[:, 5:], model(pixels, target)[:, 5:])
 
 
-@torch.inference_mode()
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption"])
-@pytest.mark.parametrize("layer", [0, 1])
-def test_alignment_is_a_distribution_over_the_real_source(name, layer):
-    """Each row of alignment weights sums to 1 and gives padding nothing."""
-    model = CHECKPOINTS[name]().model
-    source, memory_lengths = a_source(name)
+def explained(checkpoint, layer, head, length=9):
+    """What a random request of some length attended to, and how many rows it must have."""
+    model, image, text = checkpoint.model, checkpoint.image, checkpoint.text
+    if image is not None:
+        source = (torch.randn(1, image.channels, image.height, image.width),)
+    else:
+        source = (torch.randint(4, text.source_vocab_size, (1, length)), lengths_of(length))
+    chosen = (torch.tensor([layer]), torch.tensor([head]))
+    if not isinstance(model, Writer):
+        return model.explain(*chosen, *source), length if checkpoint.task == common_pb2.TASK_TAG else 1
+    target = torch.randint(4, text.target_vocab_size, (1, 5))
+    return model.explain(*chosen, target, *source), 5 if text.HasField("start_id") else 6
 
-    weights = model.alignment(layer, torch.randint(4, 20, (BATCH, 7)), *source)
-    torch.testing.assert_close(weights.sum(-1), torch.ones(BATCH, 7))
-    for row, length in zip(weights, memory_lengths.tolist(), strict=True):
-        assert row[:, length:].abs().sum() == 0
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EXPLAINING)
+def test_explanations_are_distributions_over_the_source(name):
+    """By default, and for each layer and head, every row sums to 1 within 1e-5 and is as long as the source."""
+    checkpoint = CHECKPOINTS[name]()
+    image = checkpoint.image
+    columns = image.grid_rows * image.grid_columns if image else 9
+    heads = checkpoint.model.attention_heads
+    default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
+
+    for layer, head in [(default, -1), *((i, h) for i, count in enumerate(heads) for h in (-1, *range(count)))]:
+        (weights, mass), rows = explained(checkpoint, layer, head)
+
+        assert weights.shape == (rows, columns)
+        assert (weights.sum(-1) - 1).abs().max() < 1e-5
+        assert bool((weights >= 0).all())
+        assert bool(((mass > 0) & (mass <= 1 + 1e-5)).all())
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", EXPLAINING)
+def test_a_layer_is_the_average_of_its_heads(name):
+    """Without a head, a layer's attention before normalisation is the mean over its heads."""
+    checkpoint = CHECKPOINTS[name]()
+    for layer, num_heads in enumerate(checkpoint.model.attention_heads):
+        parts = []
+        for head in (-1, *range(num_heads)):
+            torch.manual_seed(0)
+            (weights, mass), _ = explained(checkpoint, layer, head)
+            parts.append(weights * mass[:, None])
+
+        torch.testing.assert_close(parts[0], torch.stack(parts[1:]).mean(dim=0), atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_logits_have_the_shape_of_the_task(name):
-    """A family's forward gives logits for the vocabulary at every position, or for the labels."""
+    """A family gives logits for the vocabulary at every position, for the labels, or for the labels of each token."""
     checkpoint = CHECKPOINTS[name]()
-    if name == "tiny-generate":
-        assert checkpoint.model(torch.zeros(2, 5, dtype=torch.int64)).shape == (2, 5, 300)
-    elif checkpoint.labels:
-        source = torch.zeros(2, 1, 8, 8) if checkpoint.image else torch.zeros(2, 5, dtype=torch.int64)
-        lengths = () if checkpoint.image else (torch.tensor([5, 2]),)
-        assert checkpoint.model(source, *lengths).shape == (2, len(checkpoint.labels))
+    if isinstance(checkpoint.model, Writer):
+        source = a_source(checkpoint)[0] if name in WITH_ENCODER else ()
+        logits = checkpoint.model.decode(torch.zeros(BATCH, 5, dtype=torch.int64), *source)
+        assert logits.shape == (BATCH, 5, checkpoint.text.target_vocab_size)
     else:
-        source, _ = a_source(name)
-        target = torch.zeros(BATCH, 5, dtype=torch.int64)
-        assert checkpoint.model(*source, target).shape == (BATCH, 5, checkpoint.text.target_vocab_size)
+        source, _ = a_source(checkpoint)
+        each_token = (11,) if checkpoint.task == common_pb2.TASK_TAG else ()
+        assert checkpoint.model(*source).shape == (BATCH, *each_token, len(checkpoint.labels))
 
 
 @pytest.mark.parametrize(

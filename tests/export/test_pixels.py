@@ -5,7 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import picture
+from tiny_parts import picture
 
 from weft_export.pixels import to_pixel_values
 from weft_proto.v1 import bundle_pb2

@@ -1,14 +1,20 @@
-"""Tiny random checkpoints, one for each family: real in every part, small enough to export in seconds."""
+"""Tiny random checkpoints, one for each family and more: real in every part, small enough to export in seconds."""
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import torch
-from PIL import Image
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
-from torch import nn
+from tiny_parts import (
+    END,
+    PAD,
+    SOURCE_WORDS,
+    START,
+    TARGET_WORDS,
+    byte_tokenizer,
+    image_spec,
+    picture,
+    randomised,
+    word_tokenizer,
+)
 
 from weft_export.checkpoint import Checkpoint, save_checkpoint
 from weft_export.families.captioner import Captioner, CaptionerConfig
@@ -17,46 +23,6 @@ from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderC
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
-
-PAD, UNKNOWN, START, END = range(4)
-_SOURCE = "a the small big red blue green cat dog bird house tree sees eats finds and or not we you they here"
-_TARGET = "un una el la gato perra casa pequeño grande roja azul verde ve come y o no nosotros ellos aquí árbol"
-SOURCE_WORDS, TARGET_WORDS = _SOURCE.split(), _TARGET.split()
-CORPUS = ["def f(x): return x + 1", "for the cat in the house: print(cat)", "a small café — and a naïve façade ✓"] * 4
-
-
-def word_tokenizer(words: list[str], *, ends: bool) -> bytes:
-    """Return a word-level tokenizer's JSON; with ends, every encoding closes with [END]."""
-    vocabulary = {word: i for i, word in enumerate(["[PAD]", "[UNKNOWN]", "[START]", "[END]", *words])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNKNOWN]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.add_special_tokens(["[PAD]", "[UNKNOWN]", "[START]", "[END]"])
-    if ends:
-        tokenizer.post_processor = processors.TemplateProcessing(single="$A [END]", special_tokens=[("[END]", END)])
-    return tokenizer.to_str().encode()
-
-
-def byte_tokenizer() -> bytes:
-    """Return a byte-level BPE tokenizer's JSON, 300 ids: any text encodes, and tokens may be parts of a character."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<pad>", "<end>"], initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    return tokenizer.to_str().encode()
-
-
-def picture(width: int, height: int, mode: str = "RGB") -> bytes:
-    """Return a PNG with a gradient and a square."""
-    across, down = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
-    pixels = np.stack([across, down, 255 - across], axis=-1).astype(np.uint8)
-    pixels[height // 4 : height // 2, width // 4 : width // 2] = (255, 0, 0)
-    file = io.BytesIO()
-    Image.fromarray(pixels).convert(mode).save(file, "PNG")
-    return file.getvalue()
 
 
 def tiny_translate() -> Checkpoint:
@@ -76,7 +42,7 @@ def tiny_translate() -> Checkpoint:
     return Checkpoint(
         family="encoder_decoder",
         description="A random translator for tests.",
-        model=_random(EncoderDecoder(config), 3.0),
+        model=randomised(EncoderDecoder(config), 3.0),
         golden=bundle_pb2.Golden(text="the big dog eats"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="source.json",
@@ -93,7 +59,7 @@ def tiny_translate() -> Checkpoint:
             target_languages=["es"],
         ),
         max_new_tokens=16,
-        alignment_layer=1,
+        attention_layer=1,
         files={
             "source.json": word_tokenizer(SOURCE_WORDS, ends=True),
             "target.json": word_tokenizer(TARGET_WORDS, ends=False),
@@ -120,7 +86,7 @@ def tiny_caption() -> Checkpoint:
     return Checkpoint(
         family="captioner",
         description="A random captioner for tests.",
-        model=_random(Captioner(config), 3.0),
+        model=randomised(Captioner(config), 3.0),
         golden=bundle_pb2.Golden(image_path="golden.png"),
         text=bundle_pb2.TextSpec(
             target_tokenizer="target.json",
@@ -131,9 +97,9 @@ def tiny_caption() -> Checkpoint:
             max_total_tokens=24,
             max_new_tokens=24,
         ),
-        image=_image_spec(3, 16, 24, 4),
+        image=image_spec(3, 16, 24, 4),
         max_new_tokens=16,
-        alignment_layer=1,
+        attention_layer=1,
         files={"target.json": word_tokenizer(TARGET_WORDS, ends=False), "golden.png": picture(30, 22)},
     )
 
@@ -154,9 +120,9 @@ def tiny_image() -> Checkpoint:
     return Checkpoint(
         family="vit",
         description="A random image classifier for tests.",
-        model=_random(Vit(config)),
+        model=randomised(Vit(config)),
         golden=bundle_pb2.Golden(image_path="golden.png"),
-        image=_image_spec(1, 8, 8, 2),
+        image=image_spec(1, 8, 8, 2),
         labels=tuple("0123456789"),
         files={"golden.png": picture(8, 8, "L")},
     )
@@ -171,7 +137,7 @@ def tiny_text() -> Checkpoint:
     return Checkpoint(
         family="text_classifier",
         description="A random text classifier for tests.",
-        model=_random(TextClassifier(config)),
+        model=randomised(TextClassifier(config)),
         golden=bundle_pb2.Golden(text="the cat eats and the dog finds"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="tokenizer.json", source_vocab_size=vocab_size, pad_id=PAD, max_source_tokens=32
@@ -189,7 +155,7 @@ def tiny_generate() -> Checkpoint:
     return Checkpoint(
         family="causal_lm",
         description="A random generator for tests.",
-        model=_random(CausalLm(config)),
+        model=randomised(CausalLm(config)),
         golden=bundle_pb2.Golden(text="the cat in the house"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="tokenizer.json",
@@ -202,6 +168,7 @@ def tiny_generate() -> Checkpoint:
             max_new_tokens=63,
         ),
         max_new_tokens=24,
+        attention_layer=1,
         files={"tokenizer.json": byte_tokenizer()},
     )
 
@@ -219,32 +186,3 @@ def save_tiny(name: str, directory: Path) -> Path:
     """Write one of CHECKPOINTS into a directory and return it."""
     save_checkpoint(directory, CHECKPOINTS[name]())
     return directory
-
-
-def _random(model: nn.Module, inner_gain: float = 2.0) -> nn.Module:
-    # Large inner weights: otherwise the tied embedding makes a random model repeat its last token for ever.
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
-            elif parameter.dim() > 1:
-                words = "embedding.tokens" in name
-                gain = 0.5 if words else inner_gain
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * gain * parameter.shape[-1] ** -0.5)
-                if words:
-                    parameter[:END] = 0  # so that padding and start are hardly ever produced
-    return model.eval()
-
-
-def _image_spec(channels: int, height: int, width: int, patch_size: int) -> bundle_pb2.ImageSpec:
-    return bundle_pb2.ImageSpec(
-        channels=channels,
-        height=height,
-        width=width,
-        resample=bundle_pb2.RESAMPLE_BILINEAR,
-        mean=[0.5] * channels,
-        std=[0.25] * channels,
-        grid_rows=height // patch_size,
-        grid_columns=width // patch_size,
-    )

@@ -36,6 +36,11 @@ class CaptionerConfig:
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
         require_fraction("dropout", self.dropout)
 
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Patches down and across."""
+        return self.image_height // self.patch_size, self.image_width // self.patch_size
+
 
 class Captioner(SequenceToSequence):
     """The memory is one position for each patch, in reading order, with learned positions and no class token."""
@@ -45,17 +50,18 @@ class Captioner(SequenceToSequence):
         self.config = config
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout)
         side = config.patch_size
-        self.max_memory = (config.image_height // side) * (config.image_width // side)
+        self.num_patches = config.grid[0] * config.grid[1]
         self.patches = PatchEmbedding(config.channels, side, config.d_model)
-        self.positions = nn.Parameter(torch.randn(self.max_memory, config.d_model) * 0.02)
+        self.positions = nn.Parameter(torch.randn(self.num_patches, config.d_model) * 0.02)
         self.encoder = Encoder(config.num_encoder_layers, *sizes)
-        self.decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+        decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+        self._write_with(decoder, self.num_patches)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (pixel_values [batch, channels, height, width],)."""
         (pixel_values,) = source
         x = self.patches(pixel_values) + self.positions
-        everything = torch.ones(1, 1, 1, self.max_memory, dtype=torch.bool)
+        everything = torch.ones(1, 1, 1, self.num_patches, dtype=torch.bool)
         return self.encoder(x, None), everything
 
     def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:

@@ -4,16 +4,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from weft_export.attention import SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
 from weft_export.embedding import last_position
+from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
 from weft_export.feed_forward import SwiGlu
 from weft_export.norms import RmsNorm
 from weft_export.positions import rotary_tables
+from weft_export.writer import KV_CACHE, Run, State, Writer, flat, pairs
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,10 @@ class CausalLmLayer(nn.Module):
         out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return out
 
+    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue) -> Tensor:
+        """Return the self-attention weights [batch, h, seq, seq] that forward uses."""
+        return self.attention.weights(self.attention_norm(x), mask, rotary)
+
     def step(
         self, x: Tensor, past: KeyValue, seqlens_k: Tensor, total_length: Tensor, rotary: KeyValue
     ) -> tuple[Tensor, KeyValue]:
@@ -68,9 +75,11 @@ class CausalLmLayer(nn.Module):
         return x + self.feed_forward(self.feed_forward_norm(x)), present
 
 
-class CausalLm(nn.Module):
+class CausalLm(Writer):
     """RoPE, RMSNorm, SwiGLU, grouped key and value heads; the embedding is also the output projection."""
 
+    # Sampling is the rule here and often from the best 40 or 50; reading a whole row of logits costs more.
+    max_candidates = 64
     cos: Tensor
     sin: Tensor
 
@@ -87,7 +96,10 @@ class CausalLm(nn.Module):
         cos, sin = rotary_tables(config.max_tokens, head_dim, config.rope_theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self.cache_shape = (config.num_kv_heads, config.max_tokens, head_dim)
+        cache_shape = (config.num_kv_heads, config.max_tokens, head_dim)
+        names = [f"{layer}.{part}" for layer in range(config.num_layers) for part in ("key", "value")]
+        self.states = tuple(State(KV_CACHE, name, cache_shape, 1) for name in names)
+        self.attention_heads = (config.num_heads,) * config.num_layers
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""
@@ -97,24 +109,27 @@ class CausalLm(nn.Module):
             x = layer(x, mask, (self.cos, self.sin))
         return functional.linear(self.norm(x), self.embedding.weight)
 
-    def step(
-        self,
-        input_ids: Tensor,
-        past_lengths: Tensor,
-        lengths: Tensor,
-        total_length: Tensor,
-        caches: Sequence[KeyValue],
-    ) -> tuple[Tensor, list[KeyValue]]:
-        """Return logits [batch, vocab] of each row's last real token, and the present caches.
-
-        input_ids is [batch, seq], right-padded; past_lengths and lengths are int32 [batch]; total_length is int32 [1],
-        the caches' capacity.
-        """
-        x = self.embedding(input_ids)
-        # Padding counts as written: causality hides it from real tokens, and the next run overwrites it.
-        seqlens_k = past_lengths + (input_ids.shape[1] - 1)
-        presents = []
-        for layer, past in zip(self.layers, caches, strict=True):
-            x, present = layer.step(x, past, seqlens_k, total_length, (self.cos, self.sin))
+    def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return logits [batch, vocab] of each row's last real token, and the present caches."""
+        x, presents = self.embedding(run.input_ids), []
+        for layer, past in zip(self.layers, pairs(states), strict=True):
+            x, present = layer.step(x, past, run.last_index, run.total_length, (self.cos, self.sin))
             presents.append(present)
-        return functional.linear(self.norm(last_position(x, lengths)), self.embedding.weight), presents
+        logits = functional.linear(self.norm(last_position(x, run.lengths)), self.embedding.weight)
+        return logits, list(flat(presents))
+
+    def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
+        """Return logits [batch, target, vocab]."""
+        return self.forward(target_ids)
+
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt]."""
+        prompt = source[0]
+        ids = torch.cat((prompt, target_ids), dim=1)
+        mask, last = causal_mask(ids.shape[1]), prompt.shape[1] - 1
+        x, layers = self.embedding(ids), []
+        for block in self.layers:
+            weights = block.weights(x, mask, (self.cos, self.sin))
+            layers.append(pick_head(weights[0, :, last:, : last + 1], head))
+            x = block(x, mask, (self.cos, self.sin))
+        return over_source(pick_layer(layers, layer))

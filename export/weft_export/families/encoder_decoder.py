@@ -43,8 +43,8 @@ class EncoderDecoder(SequenceToSequence):
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout)
         self.embedding = PositionedEmbedding(config.source_vocab_size, config.max_source_tokens, config.d_model)
         self.encoder = Encoder(config.num_encoder_layers, *sizes)
-        self.decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
-        self.max_memory = config.max_source_tokens
+        decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+        self._write_with(decoder, config.max_source_tokens)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
-
+from weft_export.classifier import Classifier
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
+from weft_export.writer import Writer
 from weft_proto.v1 import common_pb2
 
 
@@ -18,7 +18,7 @@ from weft_proto.v1 import common_pb2
 class Family:
     """One architecture: its module, built from its config, and what it is for."""
 
-    model: Callable[[Any], nn.Module]
+    model: Callable[[Any], Writer | Classifier]
     config: Callable[..., Any]
     task: common_pb2.Task.ValueType
 

@@ -1,25 +1,47 @@
 """What translation and captioning share: a source is encoded once, then a Transformer decoder writes the target."""
 
-from torch import Tensor, nn
+from collections.abc import Sequence
 
-from weft_export.cached_attention import KeyValue
+from torch import Tensor
+
 from weft_export.decoder import Decoder
+from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.writer import KV_CACHE, MEMORY, Run, State, Writer, flat, pairs
 
 
-class SequenceToSequence(nn.Module):
-    """An encoder of some source and a decoder over its memory; `source` is whatever the family's encoder takes."""
+class SequenceToSequence(Writer):
+    """An encoder of some source and a Transformer decoder over its memory; a family says how it encodes.
+
+    States: each layer's keys and values of the target so far, then each layer's keys and values of the source.
+    """
 
     decoder: Decoder
-    max_memory: int
-    """How many source positions there can be: the memory's capacity."""
+
+    def _write_with(self, decoder: Decoder, max_memory: int) -> None:
+        """Take the decoder; max_memory is how many source positions there can be."""
+        self.decoder = decoder
+        heads, max_tokens, head_dim = decoder.cache_shape
+        names = [f"{layer}.{part}" for layer in range(len(decoder.layers)) for part in ("key", "value")]
+        self.states = (
+            *(State(KV_CACHE, name, (heads, max_tokens, head_dim), 1) for name in names),
+            *(State(MEMORY, name, (heads, max_memory, head_dim), 1, encoded=True) for name in names),
+        )
+        self.attention_heads = (heads,) * len(decoder.layers)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Return the encoded source [batch, source, d_model] and its mask, bool [batch, 1, 1, source]."""
         raise NotImplementedError
 
-    def project(self, *source: Tensor) -> list[KeyValue]:
+    def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return each decoder layer's memory, keys and values [batch, h, source, head_dim]."""
-        return self.decoder.project(self.encode(*source)[0])
+        return flat(self.decoder.project(self.encode(*source)[0]))
+
+    def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""
+        layers = pairs(states)
+        caches, memories = layers[: len(layers) // 2], layers[len(layers) // 2 :]
+        logits, presents, kept = self.decoder.step(run, caches, memories)
+        return logits, [*flat(presents), *flat(kept)]
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
         """Return logits [batch, target, vocab] of the whole target, teacher-forced."""
@@ -27,7 +49,13 @@ class SequenceToSequence(nn.Module):
         logits: Tensor = self.decoder(target_ids, self.decoder.project(encoded), mask)
         return logits
 
-    def alignment(self, layer: int, target_ids: Tensor, *source: Tensor) -> Tensor:
-        """Return cross-attention weights [batch, target, source] of one decoder layer, averaged over its heads."""
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return the cross-attention weights [target, source] of one layer and head, or of the average of its heads."""
         encoded, mask = self.encode(*source)
-        return self.decoder.alignment(target_ids, self.decoder.project(encoded), mask, layer)
+        layers = self.decoder.attentions(target_ids, self.decoder.project(encoded), mask)
+        return over_source(pick_layer([pick_head(weights[0], head) for weights in layers], layer))
+
+    def alignment(self, layer: int, target_ids: Tensor, *source: Tensor) -> Tensor:
+        """Return cross-attention weights [batch, target, source] of one layer, averaged over heads, to train on."""
+        encoded, mask = self.encode(*source)
+        return self.decoder.attentions(target_ids, self.decoder.project(encoded), mask)[layer].mean(dim=1)

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from weft_export.attention import padding_mask
+from weft_export.classifier import Classifier
 from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
+from weft_export.explaining import Explanation, over_source, pick_flow
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
 
 
@@ -30,7 +32,7 @@ class TextClassifierConfig:
         require_fraction("dropout", self.dropout)
 
 
-class TextClassifier(nn.Module):
+class TextClassifier(Classifier):
     """Sinusoidal positions, pre-norm encoder, mean over the real tokens, one linear layer."""
 
     def __init__(self, config: TextClassifierConfig) -> None:
@@ -39,9 +41,11 @@ class TextClassifier(nn.Module):
         self.embedding = PositionedEmbedding(config.vocab_size, config.max_tokens, config.d_model)
         self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout)
         self.head = nn.Linear(config.d_model, config.num_labels)
+        self.attention_heads = (config.num_heads,) * config.num_layers
 
-    def forward(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        """Return class logits [batch, labels] for input_ids int64 [batch, seq], right-padded to lengths [batch]."""
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return class logits [batch, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        input_ids, lengths = source
         mask = padding_mask(lengths, input_ids.shape[1])
         encoded = self.encoder(self.embedding(input_ids), lengths)
         # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
@@ -49,3 +53,8 @@ class TextClassifier(nn.Module):
         mean = (weights @ encoded)[:, 0]
         logits: Tensor = self.head(mean)
         return logits
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return the row of the mean over positions, [1, seq]: rolled out, or of one layer."""
+        flow = pick_flow(self.encoder.attentions(self.embedding(source[0])), layer, head)
+        return over_source(flow.mean(dim=0, keepdim=True))

@@ -65,16 +65,16 @@ def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` sentences whose combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
     assert isinstance(checkpoint.model, EncoderDecoder)
-    assert checkpoint.alignment_layer is not None
+    assert checkpoint.attention_layer is not None
     source, target = (Tokenizer.from_str(checkpoint.files[name].decode()) for name in ("source.json", "target.json"))
     pairs = sample(count, SEED + 2, held_out=True)
     answers = translate(checkpoint.model, source, target, [pair.source for pair in pairs])
     right = sum(answer == pair.target for answer, pair in zip(answers, pairs, strict=True))
-    aligned = measure_alignment(checkpoint.model, source, target, pairs[:500], checkpoint.alignment_layer)
+    aligned = measure_alignment(checkpoint.model, source, target, pairs[:500], checkpoint.attention_layer)
     return {
         "exact match on held-out combinations": right / count,
         "held-out sentences": count,
-        f"alignment agreement (layer {checkpoint.alignment_layer})": aligned,
+        f"alignment agreement (layer {checkpoint.attention_layer})": aligned,
         f"“{EXAMPLE}”": translate(checkpoint.model, source, target, [EXAMPLE])[0],
     }
 
@@ -141,7 +141,7 @@ def _losses(model: EncoderDecoder, rows: list[_Row], generator: torch.Generator)
         memories = model.decoder.project(encoded)
         logits = model.decoder(target[:, :-1], memories, mask)
         loss = functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
-        weights = model.decoder.alignment(target[:, :-1], memories, mask, ALIGNMENT_LAYER)
+        weights = model.decoder.attentions(target[:, :-1], memories, mask)[ALIGNMENT_LAYER].mean(dim=1)
         return loss + GUIDANCE * _misalignment(weights, batch)
 
     return loss_of
@@ -181,7 +181,7 @@ def _checkpoint(model: EncoderDecoder, source: Tokenizer, target: Tokenizer) -> 
         golden=bundle_pb2.Golden(text=EXAMPLE),
         text=text,
         max_new_tokens=MAX_TARGET,
-        alignment_layer=ALIGNMENT_LAYER,
+        attention_layer=ALIGNMENT_LAYER,
         files={"source.json": source.to_str().encode(), "target.json": target.to_str().encode()},
     )
 

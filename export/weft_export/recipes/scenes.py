@@ -100,16 +100,16 @@ def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` large pictures whose combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
     assert isinstance(checkpoint.model, Captioner)
-    assert checkpoint.alignment_layer is not None
+    assert checkpoint.attention_layer is not None
     tokenizer = Tokenizer.from_str(checkpoint.files["target.json"].decode())
     scenes = sample(count, SEED + 2, held_out=True)
     answers = caption(checkpoint.model, tokenizer, [render(scene, PICTURE_SIDE) for scene in scenes])
     right = sum(answer == scene.caption for answer, scene in zip(answers, scenes, strict=True))
-    pointing = measure_pointing(checkpoint.model, tokenizer, scenes[:300], checkpoint.alignment_layer)
+    pointing = measure_pointing(checkpoint.model, tokenizer, scenes[:300], checkpoint.attention_layer)
     return {
         "exact match on held-out combinations": right / count,
         "held-out scenes": count,
-        f"pointing (layer {checkpoint.alignment_layer})": pointing,
+        f"pointing (layer {checkpoint.attention_layer})": pointing,
     }
 
 
@@ -197,7 +197,7 @@ def _checkpoint(model: Captioner, tokenizer: Tokenizer, layer: int, golden: Scen
         ),
         image=IMAGE,
         max_new_tokens=MAX_TARGET,
-        alignment_layer=layer,
+        attention_layer=layer,
         files={"target.json": tokenizer.to_str().encode(), "golden.png": _png(golden)},
     )
 

@@ -79,7 +79,7 @@ def test_en_es_translates():
     assert ["estamos comiendo pan"] * 2 == translate("we are eating bread", "We are eating bread.")
     answers = translate(*(pair.source for pair in pairs))
     assert np.mean([answer == pair.target for answer, pair in zip(answers, pairs, strict=True)]) >= 0.97
-    aligned = en_es.measure_alignment(checkpoint.model, source, target, pairs[:50], checkpoint.alignment_layer)
+    aligned = en_es.measure_alignment(checkpoint.model, source, target, pairs[:50], checkpoint.attention_layer)
     assert aligned >= 0.9
 
 

@@ -1,0 +1,46 @@
+"""The EXPLAIN graph in torch beside the same in ONNX Runtime: its default, the average over heads, and single heads."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.gauge import Gauge
+from weft_export.graphs import Graph
+from weft_export.random_requests import RandomRequest
+from weft_export.specs import WRITES_TEXT
+
+
+def check_explain(
+    gauge: Gauge, graph: Graph, session: Any, checkpoint: Checkpoint, requests: list[RandomRequest]
+) -> None:
+    """Compare weights and source_mass of each request, whose tokens hold a finished answer.
+
+    Raises:
+        ParityError: one differs by more than the gauge allows, or a row does not sum to 1.
+    """
+    heads = checkpoint.model.attention_heads
+    default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
+    chosen = {(default, -1), *((layer, num_heads - 1) for layer, num_heads in enumerate(heads))}
+    for index, request in enumerate(requests):
+        given = _inputs(checkpoint, request, shortest=index == 0)
+        for layer, head in sorted(chosen):
+            inputs = (*given, torch.tensor([layer]), torch.tensor([head]))
+            feeds = {port.name: value.numpy() for port, value in zip(graph.inputs, inputs, strict=True)}
+            expected, actual = graph.module(*inputs), session.run(None, feeds)
+            for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
+                gauge.compare(f"{graph.file_name} output {name} of layer {layer}", tensor, array)
+            gauge.compare(f"{graph.file_name} sum of weights", torch.ones(len(actual[0])), actual[0].sum(axis=1))
+
+
+def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -> tuple[Tensor, ...]:
+    if checkpoint.task not in WRITES_TEXT:
+        return request.source
+    source, first = request.source, 0
+    if not source:
+        prompt = torch.tensor([request.tokens[: request.num_given]])
+        source, first = (prompt, torch.tensor([prompt.shape[1]], dtype=torch.int32)), request.num_given
+    # The shortest answer is one token, which leaves a generator no produced token to attend from.
+    last = request.num_given if shortest else len(request.tokens) - 1
+    return (*source, torch.tensor([request.tokens[first:last]], dtype=torch.int64))
