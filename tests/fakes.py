@@ -2,6 +2,7 @@
 # ruff: noqa: D102, N802 - gRPC names the methods, and the protos document them
 
 import contextlib
+import re
 import threading
 import time
 from collections import deque
@@ -139,6 +140,10 @@ class FakeServicer(
         self._enter("Classify", request, context)
         return self._finish(context, classify(request))
 
+    def Tag(self, request, context):
+        self._enter("Tag", request, context)
+        return self._finish(context, tag(request))
+
     def Generate(self, request, context):
         self._enter("Generate", request, context)
         return self._finish(context, generate(request))
@@ -172,6 +177,9 @@ MODELS = [
         decoding=common.Decoding(max_new_tokens=48, min_new_tokens=0, greedy=common.Greedy()),
         vocab_size=1000,
         can_explain=True,
+        attention_heads=[4, 4],
+        default_attention_layer=1,
+        prefixes=["translate: "],
     ),
     model.Model(
         name="topics",
@@ -211,48 +219,73 @@ def _completion(request, words, name):
     )
 
 
+def _explain(request, answer, target, **source):
+    """Say that of the source row i looked at column -1 - i alone, with half of its attention."""
+    if not request.HasField("explain"):
+        return answer
+    rows, columns = len(target), len(source.get("source_tokens", ())) or source["grid_rows"] * source["grid_columns"]
+    alignment = common.Alignment(target_tokens=target, source_mass=[0.5] * rows, **source)
+    alignment.weights.extend(float(column == -(row + 1) % columns) for row in range(rows) for column in range(columns))
+    for name in ("layer", "head"):
+        if request.explain.HasField(name):
+            setattr(alignment, name, getattr(request.explain, name))
+    answer.alignment.CopyFrom(alignment)
+    return answer
+
+
 def translate(request):
     """The words in reverse; the alignment says so."""
     words = _words(request)
     answer = translation.TranslateResponse(completion=_completion(request, words, "en-es"))
-    if request.explain:
-        count = len(words)
-        weights = [1.0 if column == count - 1 - row else 0.0 for row in range(count) for column in range(count)]
-        answer.alignment.CopyFrom(common.Alignment(target_tokens=words[::-1], source_tokens=words, weights=weights))
-    return answer
+    return _explain(request, answer, words[::-1], source_tokens=words)
 
 
 def describe(request):
     """The size of the file in words, attended on a grid of 2 x 3 patches."""
     words = ["bytes", str(len(request.image.data)), "a", "of", "picture", "a"]
     answer = caption.CaptionResponse(completion=_completion(request, words, "scenes"))
-    if request.explain:
-        weights = [1.0 if patch == row % 6 else 0.0 for row in range(6) for patch in range(6)]
-        answer.alignment.CopyFrom(
-            common.Alignment(target_tokens=words[::-1], grid_rows=2, grid_columns=3, weights=weights)
-        )
-    return answer
+    return _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
 
 
 def generate(request):
-    """The words in reverse."""
-    return generation.GenerateResponse(completion=_completion(request, _words(request), "pydocs"))
+    """The words in reverse; the alignment says so."""
+    words = _words(request)
+    answer = generation.GenerateResponse(completion=_completion(request, words, "pydocs"))
+    return _explain(request, answer, words[::-1], source_tokens=words)
 
 
 def classify(request):
-    """Named after the kind of the input."""
+    """Named after the kind of the input; a picture is attended on a grid of 2 x 3 patches."""
     kind = request.WhichOneof("input")
     labels = [
         classification.LabelScore(label=kind, index=3, score=0.75),
         classification.LabelScore(label="other", score=0.25),
     ]
-    return classification.ClassifyResponse(
-        labels=labels[: request.top_k or 5],
-        usage=common.Usage(input_tokens=4),
-        timings=common.Timings(prefill=Duration(nanos=3_000_000)),
-        model=common.ResolvedModel(name=request.model.name or "topics", version=request.model.version or 1),
-        request_id=request.request_id or "made-by-server",
-    )
+    answer = classification.ClassifyResponse(labels=labels[: request.top_k or 5], **_facts(request, "topics"))
+    source = {"grid_rows": 2, "grid_columns": 3} if kind == "image" else {"source_tokens": _words(request)}
+    return _explain(request, answer, [kind], **source)
+
+
+def tag(request):
+    """Each word in capitals is a B-NAME; token ids have no places in the text."""
+    words, tokens, spans = _words(request), [], []
+    places = [match.span() for match in re.finditer(r"\S+", request.text)] or [(0, 0)] * len(words)
+    for word, (start, end) in zip(words, places, strict=True):
+        label, index = ("B-NAME", 1) if word.isupper() else ("O", 0)
+        tokens.append(classification.TokenLabel(token=word, start=start, end=end, label=label, index=index, score=0.75))
+        if index and end:
+            spans.append(classification.Span(label="NAME", start=start, end=end, text=word, score=0.75))
+    answer = classification.TagResponse(tokens=tokens, spans=spans, **_facts(request, "tags"))
+    return _explain(request, answer, words, source_tokens=words)
+
+
+def _facts(request, name):
+    return {
+        "usage": common.Usage(input_tokens=4),
+        "timings": common.Timings(prefill=Duration(nanos=3_000_000)),
+        "model": common.ResolvedModel(name=request.model.name or name, version=request.model.version or 1),
+        "request_id": request.request_id or "made-by-server",
+    }
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Weft's client: translate, caption, classify and generate on a Weft server.
+"""Weft's client: translate, caption, classify, tag and generate on a Weft server.
 
 with weft.Client("localhost:7070") as client:
     print(client.translate("we are eating bread").text)
@@ -8,7 +8,7 @@ from importlib.metadata import version as _version
 
 from weft._async_client import AsyncClient
 from weft._client import Client
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._streams import AsyncStream, Stream
 from weft._types import (
     Alignment,
@@ -16,6 +16,7 @@ from weft._types import (
     Classification,
     Completion,
     Decoding,
+    Explain,
     FinishReason,
     Generation,
     Greedy,
@@ -27,9 +28,12 @@ from weft._types import (
     Picture,
     ResolvedModel,
     Sampling,
+    Span,
+    Tagging,
     Task,
     Text,
     Timings,
+    TokenLabel,
     Translation,
     Usage,
 )
@@ -60,10 +64,12 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "CaptionOptions",
     "ClassifyOptions",
     "Decoding",
+    "Explain",
     "GenerateOptions",
     "Greedy",
     "Picture",
     "Sampling",
+    "TagOptions",
     "Text",
     "TranslateOptions",
     # what comes out
@@ -79,8 +85,11 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Model",
     "ModelState",
     "ResolvedModel",
+    "Span",
+    "Tagging",
     "Task",
     "Timings",
+    "TokenLabel",
     "Translation",
     "Usage",
     # what goes wrong

@@ -20,8 +20,11 @@ from weft._types import (
     ModelState,
     ResolvedModel,
     Sampling,
+    Span,
+    Tagging,
     Task,
     Timings,
+    TokenLabel,
     Translation,
     Usage,
 )
@@ -40,18 +43,6 @@ def _name(kind: type[Name], enum: Any, prefix: str, number: int) -> Name:
 
 def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
-
-
-def _usage(message: common_pb2.Usage) -> Usage:
-    return Usage(message.input_tokens, message.output_tokens)
-
-
-def _timings(message: common_pb2.Timings) -> Timings:
-    return Timings(_seconds(message.queue), _seconds(message.prefill), _seconds(message.decode))
-
-
-def _resolved(message: common_pb2.ResolvedModel) -> ResolvedModel:
-    return ResolvedModel(message.name, message.version)
 
 
 def _optional(message: Any, field: str) -> Any:
@@ -79,58 +70,77 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
         message.grid_rows,
         message.grid_columns,
         tuple(weights[row * width : (row + 1) * width] for row in range(len(message.target_tokens))),
+        tuple(message.source_mass),
+        _optional(message, "layer"),
+        _optional(message, "head"),
     )
+
+
+def _explanation(message: Any) -> Alignment | None:
+    return _alignment(message.alignment) if message.HasField("alignment") else None
 
 
 Answer = TypeVar("Answer", bound=Completion)
 
 
-def _completion(kind: type[Answer], message: common_pb2.Completion, **more: Any) -> Answer:
+def _completion(kind: type[Answer], response: Any) -> Answer:
+    message: common_pb2.Completion = response.completion
     return kind(
         text=message.text,
         token_ids=tuple(message.token_ids),
         token_log_probs=tuple(message.token_log_probs),
         finish_reason=_name(FinishReason, common_pb2.FinishReason, "FINISH_REASON_", message.finish_reason),
         decoding=_decoding(message.decoding),
-        usage=_usage(message.usage),
-        timings=_timings(message.timings),
-        model=_resolved(message.model),
-        request_id=message.request_id,
-        **more,
+        alignment=_explanation(response),
+        **_facts(message),
     )
+
+
+def _facts(message: Any) -> dict[str, Any]:
+    """Read what every answer says of itself."""
+    return {
+        "usage": Usage(message.usage.input_tokens, message.usage.output_tokens),
+        "timings": Timings(*(_seconds(getattr(message.timings, field)) for field in ("queue", "prefill", "decode"))),
+        "model": ResolvedModel(message.model.name, message.model.version),
+        "request_id": message.request_id,
+    }
 
 
 def translation(message: translation_pb2.TranslateResponse) -> Translation:
     """Read a translation."""
-    alignment = _alignment(message.alignment) if message.HasField("alignment") else None
-    return _completion(Translation, message.completion, alignment=alignment)
+    return _completion(Translation, message)
 
 
 def caption(message: caption_pb2.CaptionResponse) -> Caption:
     """Read a caption."""
-    alignment = _alignment(message.alignment) if message.HasField("alignment") else None
-    return _completion(Caption, message.completion, alignment=alignment)
+    return _completion(Caption, message)
 
 
 def generation(message: generation_pb2.GenerateResponse) -> Generation:
     """Read a continuation."""
-    return _completion(Generation, message.completion)
+    return _completion(Generation, message)
 
 
 def classification(message: classification_pb2.ClassifyResponse) -> Classification:
     """Read labels and their scores."""
-    return Classification(
-        labels=tuple(LabelScore(each.label, each.index, each.score) for each in message.labels),
-        usage=_usage(message.usage),
-        timings=_timings(message.timings),
-        model=_resolved(message.model),
-        request_id=message.request_id,
-    )
+    labels = tuple(LabelScore(**_fields(each, LabelScore)) for each in message.labels)
+    return Classification(labels, alignment=_explanation(message), **_facts(message))
+
+
+def tagging(message: classification_pb2.TagResponse) -> Tagging:
+    """Read the labels of tokens, and their spans."""
+    tokens = tuple(TokenLabel(**_fields(each, TokenLabel)) for each in message.tokens)
+    spans = tuple(Span(**_fields(each, Span)) for each in message.spans)
+    return Tagging(tokens, spans, alignment=_explanation(message), **_facts(message))
+
+
+def _fields(message: Any, kind: Any) -> dict[str, Any]:
+    """Read the fields that have the same name and type on both sides."""
+    return {field: getattr(message, field) for field in kind.__dataclass_fields__}
 
 
 def model(message: model_pb2.Model) -> Model:
     """Read what a server says of a model."""
-    limits = message.limits
     return Model(
         name=message.name,
         version=message.version,
@@ -139,11 +149,14 @@ def model(message: model_pb2.Model) -> Model:
         error=message.error,
         family=message.family,
         description=message.description,
-        limits=Limits(*(getattr(limits, field) for field in Limits.__dataclass_fields__)),
+        limits=Limits(**_fields(message.limits, Limits)),
         labels=tuple(message.labels),
         source_languages=tuple(message.source_languages),
         target_languages=tuple(message.target_languages),
         decoding=_decoding(message.decoding) if message.HasField("decoding") else None,
         vocab_size=message.vocab_size,
         can_explain=message.can_explain,
+        attention_heads=tuple(message.attention_heads),
+        default_attention_layer=_optional(message, "default_attention_layer"),
+        prefixes=tuple(message.prefixes),
     )

@@ -14,10 +14,10 @@ from google.protobuf.message import Message
 
 from weft import _answers, _requests
 from weft._channel import CallSettings, health, health_check, open_channel
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TranslateOptions
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
-from weft._types import Caption, Classification, Generation, Health, Model, Picture, Text, Translation
+from weft._types import Caption, Classification, Generation, Health, Model, Picture, Tagging, Text, Translation
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import caption_pb2_grpc as caption_grpc
 from weft_proto.v1 import classification_pb2_grpc as classification_grpc
@@ -108,6 +108,11 @@ class AsyncClient:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
         request = _requests.classify_request(text, image, **options)
         return _answers.classification(await self._call(self._classification.Classify, request, timeout))
+
+    async def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
+        """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
+        request = _requests.tag_request(text, **options)
+        return _answers.tagging(await self._call(self._classification.Tag, request, timeout))
 
     async def generate(
         self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]

@@ -7,7 +7,7 @@ from typing import Any, TypedDict, Unpack
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import StringValue
 
-from weft._types import Decoding, Greedy, Picture, Sampling, Text
+from weft._types import Decoding, Explain, Greedy, Picture, Sampling, Text
 from weft.exceptions import FieldViolation, InvalidRequest
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
 
@@ -17,11 +17,13 @@ class Options(TypedDict, total=False):
 
     `model` and `model_version` name the model: by default the server's only one for the task, and its highest version.
     `request_id` comes back in the answer and stands in the server's log; at most 64 printable ASCII characters.
+    `explain` asks for the alignment, at the cost of one more pass; an `Explain` says of which layer and head.
     """
 
     model: str
     model_version: int | None
     request_id: str
+    explain: bool | Explain
 
 
 class GenerateOptions(Options, total=False):
@@ -32,12 +34,10 @@ class GenerateOptions(Options, total=False):
 
 
 class CaptionOptions(GenerateOptions, total=False):
-    """What a caption takes besides: whether to return the alignment, at the cost of one more pass over the answer."""
-
-    explain: bool
+    """What a caption takes: all that a request for text does."""
 
 
-class TranslateOptions(CaptionOptions, total=False):
+class TranslateOptions(GenerateOptions, total=False):
     """What a translation takes besides: BCP-47 tags, by default the model's only source and target language."""
 
     source_language: str
@@ -48,6 +48,10 @@ class ClassifyOptions(Options, total=False):
     """What a classification takes besides: how many labels to return, by default all of them up to 5."""
 
     top_k: int | None
+
+
+class TagOptions(Options, total=False):
+    """What tagging takes: all that every request does."""
 
 
 def _refuse(field: str, why: str, reason: str = "INVALID_FIELD") -> InvalidRequest:
@@ -126,12 +130,24 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
     return message
 
 
+def _explain(explain: bool | Explain) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
+    if not explain:
+        return None
+    message = common_pb2.Explain()
+    if isinstance(explain, Explain):
+        if explain.layer is None and explain.head is not None:
+            raise _refuse("explain.head", "needs a layer")
+        _fill(message, layer=explain.layer, head=explain.head)
+    return message
+
+
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
     if unknown := options.keys() - message.DESCRIPTOR.fields_by_name.keys() - {"model_version"}:
         raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
     decoding = _decoding(options.pop("decoding", None))
-    _fill(message, model=model, decoding=decoding, **options)
+    explain = _explain(options.pop("explain", False))
+    _fill(message, model=model, decoding=decoding, explain=explain, **options)
 
 
 def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> translation_pb2.TranslateRequest:
@@ -168,6 +184,14 @@ def classify_request(
         message.image.CopyFrom(_image(image))
     elif text is not None:
         _fill_text(message, text)
+    _fill_options(message, {**options})
+    return message
+
+
+def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2.TagRequest:
+    """Ask for the label of each token of a text."""
+    message = classification_pb2.TagRequest()
+    _fill_text(message, text)
     _fill_options(message, {**options})
     return message
 

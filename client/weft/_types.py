@@ -21,6 +21,7 @@ class Task(StrEnum):
     CLASSIFY_TEXT = "classify_text"
     CLASSIFY_IMAGE = "classify_image"
     GENERATE = "generate"
+    TAG = "tag"
 
 
 class ModelState(StrEnum):
@@ -78,6 +79,18 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """Which attention to return: of one layer, and of one head of it; counted from 0, see `Model.attention_heads`.
+
+    Without a layer it is the model's default one or, where `Model.default_attention_layer` is None, the attention
+    rollout (Abnar and Zuidema 2020) of all layers. Without a head it is the average over them.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Token counts: of the source or prompt, and of the answer with its end-of-sequence token."""
 
@@ -104,10 +117,15 @@ class ResolvedModel:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What the model attended to: for each produced token a distribution over the source.
+    """What the model attended to: for each target token a distribution over the source.
 
     `weights[i][j]` is how much token i looked at source token j, or at patch j of an image counted row by row on a grid
     of `grid_rows` x `grid_columns`. Each row sums to 1. A text has a grid of 0 x 0, an image has no `source_tokens`.
+    The targets are the produced tokens and the source is what was given, for `generate` the prompt; for `classify` the
+    only target is the first label; for `tag` both are the text's tokens.
+
+    `source_mass[i]` is the share of token i's attention that lay on the source at all, before its row was made to sum
+    to 1. `layer` is None for attention rollout, `head` for the average over heads.
     """
 
     target_tokens: tuple[str, ...]
@@ -115,20 +133,26 @@ class Alignment:
     grid_rows: int
     grid_columns: int
     weights: tuple[tuple[float, ...], ...]
+    source_mass: tuple[float, ...] = ()
+    layer: int | None = None
+    head: int | None = None
 
     def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
-        """Yield each produced token with its weights over the source."""
+        """Yield each target token with its weights over the source."""
         return zip(self.target_tokens, self.weights, strict=True)
 
     def grid(self, index: int) -> tuple[tuple[float, ...], ...]:
-        """Return the weights of produced token `index` as [grid_rows, grid_columns]."""
+        """Return the weights of target token `index` as [grid_rows, grid_columns]."""
         row, width = self.weights[index], self.grid_columns
         return tuple(row[start : start + width] for start in range(0, self.grid_rows * width, width))
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """Produced text and how it came about; `token_log_probs` is empty unless `return_scores` was asked for."""
+    """Produced text and how it came about.
+
+    `token_log_probs` is empty unless `return_scores` was asked for, and `alignment` None unless `explain` was.
+    """
 
     text: str
     token_ids: tuple[int, ...]
@@ -139,20 +163,17 @@ class Completion:
     timings: Timings
     model: ResolvedModel
     request_id: str
+    alignment: Alignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Translation(Completion):
-    """A translation; `alignment` is None unless `explain` was asked for."""
-
-    alignment: Alignment | None = None
+    """A text in another language, or what a text-to-text model made of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caption(Completion):
-    """A picture in words; `alignment` is None unless `explain` was asked for."""
-
-    alignment: Alignment | None = None
+    """A picture in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +192,59 @@ class LabelScore:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """The most probable labels, most probable first."""
+    """The most probable labels, most probable first; `alignment` is None unless `explain` was asked for."""
 
     labels: tuple[LabelScore, ...]
     usage: Usage
     timings: Timings
     model: ResolvedModel
     request_id: str
+    alignment: Alignment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLabel:
+    """One token, `text[start:end]`, and its most probable label with its place among the labels and its probability.
+
+    A token that stands for no text has `start` equal to `end`, as every token has when token ids were given.
+    """
+
+    token: str
+    start: int
+    end: int
+    label: str
+    index: int
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A run of tokens that belong together, labelled B-X, I-X, ... by the model (Ramshaw and Marcus 1995, IOB2).
+
+    `label` is X, `text` what stands at [start, end) of the request's text, `score` the least of its tokens' scores.
+    """
+
+    label: str
+    start: int
+    end: int
+    text: str
+    score: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """A label for each token, special ones left out, and the spans they form; none when token ids were given.
+
+    `alignment` is None unless `explain` was asked for; its tokens are all tokens, special ones included.
+    """
+
+    tokens: tuple[TokenLabel, ...]
+    spans: tuple[Span, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    alignment: Alignment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +264,9 @@ class Model:
     """One version of one model: what it does, whether it answers, and what it takes.
 
     `error` says why `state` is FAILED. `decoding` is what an empty one resolves to; None for a classifier.
+    `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
+    `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
+    must begin with one of them: they tell a text-to-text model what to do.
     """
 
     name: str
@@ -213,3 +283,6 @@ class Model:
     decoding: Decoding | None
     vocab_size: int
     can_explain: bool
+    attention_heads: tuple[int, ...] = ()
+    default_attention_layer: int | None = None
+    prefixes: tuple[str, ...] = ()

@@ -76,7 +76,7 @@ def test_options_reach_the_request(weft_command, server):
     assert (5, ["x", "y"]) == (request.decoding.max_new_tokens, list(request.decoding.stop))
     assert (0.5, 3, 0.25, 7) == (sampling.temperature, sampling.top_k, sampling.top_p, sampling.seed)
     assert request.return_scores
-    assert not request.explain
+    assert not request.HasField("explain")
 
 
 def test_without_options_the_model_decides(weft_command, server):

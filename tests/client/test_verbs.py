@@ -20,12 +20,16 @@ COMMON = {"model": "m", "model_version": 3, "request_id": "r-1"}
 VERBS = [
     ("translate", ("we are here",), {"explain": True, "return_scores": True, "decoding": DECODING, **COMMON}),
     ("translate", ([5, 6],), {"source_language": "en", "target_language": "es"}),
+    ("translate", ("we are here",), {"explain": weft.Explain(layer=1, head=0)}),
     ("caption", (b"12345",), {"explain": True, **COMMON}),
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
     ("classify", ([5, 6],), {}),
-    ("classify", (), {"image": b"12"}),
+    ("classify", (), {"image": b"12", "explain": True}),
+    ("classify", ("a text",), {"explain": weft.Explain(layer=2)}),
+    ("tag", ("we are in LIMA",), {"explain": True, **COMMON}),
+    ("tag", ([5, 6],), {}),
     ("generate", ("a b c",), {"decoding": DECODING, **COMMON}),
-    ("generate", ([1, 2, 3],), {"return_scores": True}),
+    ("generate", ([1, 2, 3],), {"return_scores": True, "explain": True}),
     ("list_models", (), {}),
     ("get_model", ("en-es",), {}),
     ("get_model", ("topics", 2), {}),
@@ -98,7 +102,7 @@ def test_the_request_carries_every_option(client, server):
     request = server.servicer.seen[0].request
     assert ("m", 3, "r-1") == (request.model.name, request.model.version, request.request_id)
     assert ("hola", "es", "en") == (request.text, request.source_language, request.target_language)
-    assert request.explain
+    assert request.HasField("explain")
     assert request.return_scores
     assert (
         common.Decoding(
@@ -142,6 +146,9 @@ def test_a_translation_comes_out_typed(client):
                 grid_rows=0,
                 grid_columns=0,
                 weights=((0.0, 0.0, 1.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)),
+                source_mass=(0.5, 0.5, 0.5),
+                layer=None,
+                head=None,
             ),
         )
         == answer
@@ -164,7 +171,55 @@ def test_an_images_alignment_folds_into_its_grid(client):
     alignment = client.caption(b"12345", explain=True).alignment
 
     assert (2, 3) == (alignment.grid_rows, alignment.grid_columns)
-    assert ((0.0, 0.0, 0.0), (0.0, 1.0, 0.0)) == alignment.grid(4)
+    assert ((0.0, 1.0, 0.0), (0.0, 0.0, 0.0)) == alignment.grid(4)
+
+
+EXPLAIN = [
+    (False, None),
+    (True, common.Explain()),
+    (weft.Explain(), common.Explain()),
+    (weft.Explain(layer=0), common.Explain(layer=0)),
+    (weft.Explain(layer=1, head=0), common.Explain(layer=1, head=0)),
+]
+
+
+@pytest.mark.parametrize(("explain", "sent"), EXPLAIN)
+@pytest.mark.parametrize("verb", ["translate", "generate", "classify", "tag", "caption"])
+def test_an_explanation_is_of_what_was_asked(client, server, verb, explain, sent):
+    """True asks for the model's default, an Explain for its layer and head, 0 included; the alignment says which."""
+    answer = getattr(client, verb)(b"1" if verb == "caption" else "a b", explain=explain)
+
+    request = server.servicer.seen[0].request
+    assert sent == (request.explain if request.HasField("explain") else None)
+    if sent is None:
+        assert answer.alignment is None
+    else:
+        layer, head = (getattr(sent, field) if sent.HasField(field) else None for field in ("layer", "head"))
+        assert (layer, head) == (answer.alignment.layer, answer.alignment.head)
+
+
+def test_a_head_needs_its_layer(client, server):
+    """A head without a layer names nothing: it is refused before anything is sent."""
+    with pytest.raises(weft.InvalidRequest) as caught:
+        client.generate("a", explain=weft.Explain(head=1))
+
+    assert ("explain.head",) == tuple(each.field for each in caught.value.field_violations)
+    assert [] == server.servicer.seen
+
+
+def test_a_tagging_comes_out_typed(client):
+    """Each token's label and place, the spans, and what every answer says of itself."""
+    assert weft.Tagging(
+        tokens=(
+            weft.TokenLabel("in", start=0, end=2, label="O", index=0, score=0.75),
+            weft.TokenLabel("LIMA", start=3, end=7, label="B-NAME", index=1, score=0.75),
+        ),
+        spans=(weft.Span("NAME", start=3, end=7, text="LIMA", score=0.75),),
+        usage=weft.Usage(input_tokens=4, output_tokens=0),
+        timings=weft.Timings(queue=0.0, prefill=0.003, decode=0.0),
+        model=weft.ResolvedModel("tags", 1),
+        request_id="made-by-server",
+    ) == client.tag("in LIMA")
 
 
 @pytest.mark.parametrize(
@@ -190,6 +245,9 @@ def test_models_come_out_typed(client):
     assert weft.Decoding(max_new_tokens=48, min_new_tokens=0, strategy=weft.Greedy()) == translator.decoding
     assert ("model.onnx: digest differs", weft.ModelState.FAILED) == (classifier.error, classifier.state)
     assert (("a", "b"), None) == (classifier.labels, classifier.decoding)
+    assert ((4, 4), 1) == (translator.attention_heads, translator.default_attention_layer)
+    assert ((), None) == (classifier.attention_heads, classifier.default_attention_layer)
+    assert (("translate: ",), ()) == (translator.prefixes, classifier.prefixes)
     assert classifier == client.get_model("topics", 2)
 
 
