@@ -1,6 +1,9 @@
 """Fixtures that several test folders share."""
 
 import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -11,18 +14,16 @@ sys.path.insert(0, str(Path(__file__).parent / "export"))
 
 @pytest.fixture(scope="session")
 def tiny_repository(tmp_path_factory):
-    """Export a tiny random checkpoint of each family once: a model repository with tiny-*/1.
+    """Export the tiny random checkpoints of tiny.CHECKPOINTS once: a model repository with tiny-*/1.
 
-    The models are tiny-translate, tiny-caption, tiny-image, tiny-text and tiny-generate. Copy what you mean to change.
+    Copy what you mean to change.
     """
-    import torch
-    from tiny import CHECKPOINTS, save_tiny
+    from tiny import CHECKPOINTS, export_tiny
 
-    from weft_export.export import export_checkpoint
-
-    torch.set_num_threads(1)  # a second one gains nothing on tiny tensors
     checkpoints = tmp_path_factory.mktemp("checkpoints")
     repository = tmp_path_factory.mktemp("repository")
-    for name in CHECKPOINTS:
-        export_checkpoint(save_tiny(name, checkpoints / name), repository / name / "1")
+    # In processes of their own, since torch's tracing keeps the interpreter to itself.
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        for _ in processes.map(partial(export_tiny, checkpoints, repository), CHECKPOINTS):
+            pass
     return repository

@@ -9,7 +9,9 @@ from tiny import CHECKPOINTS
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-WRITERS = ("tiny-translate", "tiny-caption", "tiny-generate")
+LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
+WRITERS = [name for name, make in CHECKPOINTS.items() if make().task not in LABELS]
+WITH_ENCODER = [name for name in WRITERS if CHECKPOINTS[name]().task != common_pb2.TASK_GENERATE]
 
 
 def read_manifest(bundle):
@@ -66,22 +68,26 @@ def test_decoder_takes_its_states_in_order(tiny_repository, name):
     manifest = read_manifest(tiny_repository / name / "1")
     decoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
     states = manifest.states
+    presents = [state.present for state in states if state.present]
 
     assert [port.name for port in decoder.inputs][-len(states) :] == [state.past for state in states]
-    assert [port.name for port in decoder.outputs][-len(states) :] == [state.present for state in states]
+    assert [port.name for port in decoder.outputs][4:] == presents
     for port, state in zip(decoder.inputs[-len(states) :], states, strict=True):
         assert list(port.shape) == ["batch", *map(str, state.shape)]
         assert port.data_type == state.data_type
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption"])
+@pytest.mark.parametrize("name", WITH_ENCODER)
 def test_memory_comes_from_the_encoder(tiny_repository, name):
-    """Every memory state names an output of the encoder."""
+    """Every memory state, and every recurrent one that does not start at zero, names an output of the encoder."""
     manifest = read_manifest(tiny_repository / name / "1")
     encoder = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_ENCODER)
 
-    memories = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_MEMORY]
-    assert [state.encoder_output for state in memories] == [port.name for port in encoder.outputs]
+    written = [state for state in manifest.states if state.encoder_output]
+    assert [state.encoder_output for state in written] == [port.name for port in encoder.outputs]
+    for state in manifest.states:
+        assert state.encoder_output or state.kind != bundle_pb2.STATE_KIND_MEMORY
+        assert state.present or state.kind == bundle_pb2.STATE_KIND_MEMORY
 
 
 def test_parity_and_golden_are_recorded(bundle):
@@ -89,8 +95,23 @@ def test_parity_and_golden_are_recorded(bundle):
     manifest = read_manifest(bundle)
 
     assert 0 < manifest.parity.max_abs_error <= manifest.parity.tolerance == pytest.approx(1e-4)
-    classifies = manifest.task in (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
-    assert len(manifest.golden.probabilities) == len(manifest.labels)
+    classifies = manifest.task in LABELS
+    if manifest.task == common_pb2.TASK_TAG:
+        assert len(manifest.golden.probabilities) % len(manifest.labels) == 0
+    else:
+        assert len(manifest.golden.probabilities) == len(manifest.labels)
     assert (len(manifest.golden.token_ids) > 0) is not classifies
     assert (manifest.parity.num_steps > 0) is not classifies
     assert manifest.provenance.num_parameters > 0
+
+
+def test_attention_is_described_where_it_can_be_read(bundle):
+    """A bundle with an EXPLAIN graph lists the heads of its layers; its model is asked for one of them or a summary."""
+    manifest = read_manifest(bundle)
+    roles = [graph.role for graph in manifest.graphs]
+    checkpoint = CHECKPOINTS[bundle.parent.name]()
+
+    assert (bundle_pb2.GRAPH_ROLE_EXPLAIN in roles) is bool(checkpoint.model.attention_heads)
+    assert tuple(manifest.attention.heads) == checkpoint.model.attention_heads
+    default = manifest.attention.default_layer if manifest.attention.HasField("default_layer") else None
+    assert default == checkpoint.attention_layer

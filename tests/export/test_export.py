@@ -51,6 +51,8 @@ def test_existing_bundle_is_kept(tmp_path):
         "bundle.json",
         "classifier.onnx",
         "classifier.onnx.data",
+        "explain.onnx",
+        "explain.onnx.data",
         "golden.png",
     }
     assert [path.name for path in bundle.parent.iterdir()] == ["1"]

@@ -4,10 +4,13 @@ import numpy as np
 import onnxruntime
 import pytest
 from google.protobuf import json_format
+from tiny import CHECKPOINTS
 
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 ROWS = 7
+WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
+READERS = [name for name, make in CHECKPOINTS.items() if make().task != common_pb2.TASK_GENERATE]
 RNG = np.random.default_rng(0)
 
 
@@ -31,17 +34,11 @@ def assert_rows_are_alone(session, feeds, shared=()):
             assert np.array_equal(whole[rows], part), f"{name.name} of rows {rows}"
 
 
-@pytest.mark.parametrize(
-    ("name", "file_name"),
-    [
-        ("tiny-translate", "encoder.onnx"),
-        ("tiny-caption", "encoder.onnx"),
-        ("tiny-text", "classifier.onnx"),
-        ("tiny-image", "classifier.onnx"),
-    ],
-)
-def test_encoders_and_classifiers(name, file_name, tiny_repository):
-    """An encoder's or classifier's rows do not influence each other, whatever stands in the padding."""
+@pytest.mark.parametrize("name", READERS)
+def test_encoders_classifiers_and_taggers(name, tiny_repository):
+    """The rows of an encoder, classifier or tagger do not influence each other, whatever stands in the padding."""
+    names = ("encoder.onnx", "classifier.onnx", "tagger.onnx")
+    (file_name,) = (name_ for name_ in names if (tiny_repository / name / "1" / name_).exists())
     session, manifest = open_graph(tiny_repository / name / "1", file_name)
     if manifest.HasField("image"):
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
@@ -54,7 +51,7 @@ def test_encoders_and_classifiers(name, file_name, tiny_repository):
     assert_rows_are_alone(session, feeds)
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate"])
+@pytest.mark.parametrize("name", WRITERS)
 def test_decoders(name, tiny_repository):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
     session, manifest = open_graph(tiny_repository / name / "1", "decoder.onnx")
@@ -68,5 +65,6 @@ def test_decoders(name, tiny_repository):
     for state in manifest.states:
         feeds[state.past] = RNG.standard_normal((ROWS, *state.shape)).astype(np.float32)
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
-            feeds["memory_lengths"] = RNG.integers(1, state.shape[1] + 1, ROWS).astype(np.int32)
+            longest = state.shape[state.length_axis]
+            feeds["memory_lengths"] = RNG.integers(1, longest + 1, ROWS).astype(np.int32)
     assert_rows_are_alone(session, feeds, shared=("total_length",))

@@ -24,7 +24,7 @@ def test_untouched_model_passes(name, tiny_repository):
 
     assert report.max_abs_error < report.tolerance
     assert report.num_requests == 4
-    assert report.num_steps >= (0 if "classif" in CHECKPOINTS[name]().family or name == "tiny-image" else 20)
+    assert report.num_steps >= (0 if CHECKPOINTS[name]().labels else 20)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +37,7 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-translate", "decoder.norm.bias", "logits"),
         ("tiny-generate", "layers.0.attention_norm.gain", "decoder.onnx|present.0"),
         ("tiny-translate", "decoder.layers.1.cross_attention.query.bias", "logits"),
+        ("tiny-generate", "layers.1.attention.qkv.weight", "decoder.onnx|present.1|weights"),
     ],
 )
 def test_changed_weight_is_found(name, weight, complaint, tiny_repository):

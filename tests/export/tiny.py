@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+from tiny_bert import tiny_bert, tiny_tags
+from tiny_gpt import tiny_gpt, tiny_window
 from tiny_parts import (
     END,
     PAD,
@@ -17,6 +20,7 @@ from tiny_parts import (
 )
 
 from weft_export.checkpoint import Checkpoint, save_checkpoint
+from weft_export.export import export_checkpoint
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -179,6 +183,10 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-image": tiny_image,
     "tiny-text": tiny_text,
     "tiny-generate": tiny_generate,
+    "tiny-gpt": tiny_gpt,
+    "tiny-window": tiny_window,
+    "tiny-bert": tiny_bert,
+    "tiny-tags": tiny_tags,
 }
 
 
@@ -186,3 +194,9 @@ def save_tiny(name: str, directory: Path) -> Path:
     """Write one of CHECKPOINTS into a directory and return it."""
     save_checkpoint(directory, CHECKPOINTS[name]())
     return directory
+
+
+def export_tiny(checkpoints: Path, repository: Path, name: str) -> None:
+    """Export one of CHECKPOINTS to <repository>/<name>/1."""
+    torch.set_num_threads(1)  # a second one gains nothing on tiny tensors
+    export_checkpoint(save_tiny(name, checkpoints / name), repository / name / "1")
