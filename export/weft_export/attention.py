@@ -14,10 +14,13 @@ def padding_mask(lengths: Tensor, seq: int) -> Tensor:
     return torch.arange(seq, device=lengths.device) < lengths[:, None, None, None]
 
 
-def causal_mask(seq: int) -> Tensor:
-    """Return bool [1, 1, seq, seq], True where key index <= query index."""
+def causal_mask(seq: int, window: int | None = None) -> Tensor:
+    """Return bool [1, 1, seq, seq], True where key index <= query index, and within the last `window` of those."""
     index = torch.arange(seq)
-    return (index <= index[:, None])[None, None]
+    seen = index <= index[:, None]
+    if window is not None:
+        seen = seen & (index > index[:, None] - window)
+    return seen[None, None]
 
 
 def attention_weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
@@ -30,10 +33,22 @@ def attention_weights(query: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
 
 
 class SelfAttention(nn.Module):
-    """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads."""
+    """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads.
 
-    def __init__(self, d_model: int, num_heads: int, num_kv_heads: int | None = None, *, bias: bool = True) -> None:
+    window is how many positions a token sees in a step, its own included; None for all. In forward, the mask says it.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int | None = None,
+        *,
+        bias: bool = True,
+        window: int | None = None,
+    ) -> None:
         super().__init__()
+        self.window = window
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads or num_heads
         head_dim = d_model // num_heads
@@ -94,6 +109,7 @@ class SelfAttention(nn.Module):
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             rotary=rotary,
+            window=self.window,
         )
         return self.output(out), present
 

@@ -52,16 +52,20 @@ def append_and_attend(
     num_heads: int,
     num_kv_heads: int,
     rotary: KeyValue | None,
+    window: int | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
 
     qkv is [batch, seq, (heads + 2 kv_heads) * head_dim]; past is [batch, kv_heads, capacity, head_dim] each;
     seqlens_k is int32 [batch], the cache index of each row's last token of this run; total_length is int32 [1], the
-    capacity; rotary is the tables cos and sin [capacity, head_dim / 2].
+    capacity; rotary is the tables cos and sin [capacity, head_dim / 2]; window is how many of the last positions a
+    token attends to, its own included, None for all.
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
     if torch.onnx.is_in_onnx_export():
         attributes = {"num_heads": num_heads, "kv_num_heads": num_kv_heads, "do_rotary": int(rotary is not None)}
+        if window is not None:
+            attributes["local_window_size"] = window
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
         inputs = (qkv, None, None, *past, seqlens_k, total_length, *(rotary or ()))
         return _emit(inputs, attributes, past, (*qkv.shape[:2], out_width))
@@ -75,7 +79,10 @@ def append_and_attend(
     rows = torch.arange(qkv.shape[0])[:, None]
     present_keys[rows, :, positions] = key.transpose(1, 2)
     present_values[rows, :, positions] = value.transpose(1, 2)
-    mask = torch.arange(past_keys.shape[2]) <= positions[:, None, :, None]
+    index = torch.arange(past_keys.shape[2])
+    mask = index <= positions[:, None, :, None]
+    if window is not None:
+        mask = mask & (index > positions[:, None, :, None] - window)
     return attend(query, present_keys, present_values, mask), (present_keys, present_values)
 
 

@@ -1,33 +1,58 @@
 """The position-wise layers between attentions."""
 
+from functools import partial
+
 from torch import Tensor, nn
 from torch.nn import functional
 
+ACTIVATIONS = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    # GPT's and T5's form ("Gaussian Error Linear Units", Hendrycks and Gimpel 2016, section 2).
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+}
+
 
 class FeedForward(nn.Module):
-    """FFN(x) = GELU(x W1 + b1) W2 + b2 ("Attention Is All You Need", section 3.3, with the GELU of BERT and ViT)."""
+    """FFN(x) = f(x W1 + b1) W2 + b2, f being ReLU in "Attention Is All You Need", section 3.3, and GELU in BERT and ViT.
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    activation is a key of ACTIVATIONS.
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu") -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.inner = nn.Linear(d_model, d_ff)
         self.outer = nn.Linear(d_ff, d_model)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(functional.gelu(self.inner(x)))
+        out: Tensor = self.outer(self.activation(self.inner(x)))
         return out
 
 
-class SwiGlu(nn.Module):
-    """FFN(x) = (SiLU(x W) * x V) W2, without biases ("GLU Variants Improve Transformer", Shazeer 2020, eq. 6)."""
+class GatedFeedForward(nn.Module):
+    """FFN(x) = (f(x W) * x V) W2, without biases ("GLU Variants Improve Transformer", Shazeer 2020, eq. 6).
 
-    def __init__(self, d_model: int, d_ff: int) -> None:
+    activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU with "silu".
+    """
+
+    def __init__(self, d_model: int, d_ff: int, *, activation: str) -> None:
         super().__init__()
+        self.activation = ACTIVATIONS[activation]
         self.gate = nn.Linear(d_model, d_ff, bias=False)
         self.inner = nn.Linear(d_model, d_ff, bias=False)
         self.outer = nn.Linear(d_ff, d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
-        out: Tensor = self.outer(functional.silu(self.gate(x)) * self.inner(x))
+        out: Tensor = self.outer(self.activation(self.gate(x)) * self.inner(x))
         return out
+
+
+class SwiGlu(GatedFeedForward):
+    """The gated network of Llama."""
+
+    def __init__(self, d_model: int, d_ff: int) -> None:
+        super().__init__(d_model, d_ff, activation="silu")

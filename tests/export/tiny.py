@@ -18,6 +18,7 @@ from tiny_parts import (
     randomised,
     word_tokenizer,
 )
+from tiny_recurrent import RECURRENT
 
 from weft_export.checkpoint import Checkpoint, save_checkpoint
 from weft_export.export import export_checkpoint
@@ -187,6 +188,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-window": tiny_window,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
+    **RECURRENT,
 }
 
 

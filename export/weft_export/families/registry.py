@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft_export.classifier import Classifier
+from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
+from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
+from weft_export.families.bert import Bert
+from weft_export.families.bert_encoder import BertConfig
+from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from weft_export.families.gpt import Gpt, GptConfig
+from weft_export.families.rnn import Rnn, RnnConfig
+from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
+from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_export.writer import Writer
@@ -24,9 +33,17 @@ class Family:
 
 
 FAMILIES = {
+    "rnn": Family(Rnn, RnnConfig, common_pb2.TASK_TRANSLATE),
+    "attention_rnn": Family(AttentionRnn, AttentionRnnConfig, common_pb2.TASK_TRANSLATE),
+    "show_attend_tell": Family(ShowAttendTell, ShowAttendTellConfig, common_pb2.TASK_CAPTION),
     "encoder_decoder": Family(EncoderDecoder, EncoderDecoderConfig, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "swin": Family(Swin, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "attention_resnet": Family(AttentionResnet, AttentionResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "causal_lm": Family(CausalLm, CausalLmConfig, common_pb2.TASK_GENERATE),
+    "gpt": Family(Gpt, GptConfig, common_pb2.TASK_GENERATE),
+    "bert": Family(Bert, BertConfig, common_pb2.TASK_CLASSIFY_TEXT),
+    "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }

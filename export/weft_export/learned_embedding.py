@@ -1,0 +1,31 @@
+"""Token embeddings with learned positions, as in BERT and GPT."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class LearnedEmbedding(nn.Module):
+    """E[token] + P[position] ("Convolutional Sequence to Sequence Learning", Gehring et al. 2017, section 3.1)."""
+
+    def __init__(self, vocab_size: int, max_tokens: int, d_model: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocab_size, d_model)
+        self.positions = nn.Embedding(max_tokens, d_model)
+        nn.init.normal_(self.tokens.weight, std=0.02)
+        nn.init.normal_(self.positions.weight, std=0.02)
+
+    def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
+        """Embed ids [batch, seq]; row b begins at position past_lengths[b], or at 0. Returns [batch, seq, d_model].
+
+        Padding may stand beyond the last position, whose vector it then gets.
+        """
+        places = torch.arange(ids.shape[1])
+        if past_lengths is not None:
+            places = past_lengths.long()[:, None] + places
+        embedded: Tensor = self.tokens(ids) + self.positions(places.clamp(max=self.positions.num_embeddings - 1))
+        return embedded
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Project x [..., d_model] to logits [..., vocab] with the tokens' embedding itself."""
+        return functional.linear(x, self.tokens.weight)
