@@ -1,58 +1,150 @@
-"""The options that the subcommands share, each with its help."""
+"""The options that subcommands share, in groups, and what a group makes of them for the SDK."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-_SERVER = "Server"
-_DECODING = "Decoding"
-_OUTPUT = "Output"
+from weft import _show as show
+from weft._client import Client
+from weft._types import Alignment, Decoding, Explain, Sampling
+from weft.exceptions import InvalidRequest
+
+if TYPE_CHECKING:
+    from weft._requests import GenerateOptions, Options
+
+PICTURES = (".png", ".pdf", ".svg")
 
 SourceText = Annotated[str, typer.Argument(help="The text, or - to read it from stdin.")]
 PicturePath = Annotated[Path, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
+Language = Annotated[str, typer.Option(help="BCP-47 tag; by default the model's only one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.", rich_help_panel="Output")]
 
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target", "-t", envvar="WEFT_TARGET", help="Where the server is, host:port.", rich_help_panel=_SERVER
-    ),
-]
-Model = Annotated[
-    str,
-    typer.Option("--model", help="The model's name; by default the only one for the task.", rich_help_panel=_SERVER),
-]
-ModelVersion = Annotated[
-    int | None, typer.Option("--model-version", help="Its version; by default the highest.", rich_help_panel=_SERVER)
-]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for the answer.", rich_help_panel=_SERVER)]
 
-MaxNewTokens = Annotated[
-    int | None, typer.Option("--max-new-tokens", help="Stop after so many tokens.", rich_help_panel=_DECODING)
-]
-Stop = Annotated[
-    list[str] | None, typer.Option("--stop", help="Stop before this text; up to four times.", rich_help_panel=_DECODING)
-]
-Temperature = Annotated[
-    float | None, typer.Option("--temperature", help="Draw tokens at random, at (0, 10].", rich_help_panel=_DECODING)
-]
-TopK = Annotated[
-    int | None, typer.Option("--top-k", help="Draw from so many tokens; 0 for all.", rich_help_panel=_DECODING)
-]
-TopP = Annotated[
-    float | None, typer.Option("--top-p", help="Draw from the nucleus of this mass, (0, 1].", rich_help_panel=_DECODING)
-]
-Seed = Annotated[
-    int | None, typer.Option("--seed", help="Draw the same text again with the same seed.", rich_help_panel=_DECODING)
-]
+def _server(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Server", **more)
 
-Explain = Annotated[
-    Path | None,
-    typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at.", rich_help_panel=_OUTPUT),
-]
-Streamed = Annotated[bool, typer.Option("--stream", help="Print the text as it comes.", rich_help_panel=_OUTPUT)]
-Scores = Annotated[bool, typer.Option("--scores", help="Print probabilities too.", rich_help_panel=_OUTPUT)]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.", rich_help_panel=_OUTPUT)]
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.", rich_help_panel=_OUTPUT)
-]
+
+def _decoding(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Decoding", **more)
+
+
+def _explaining(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Explaining", **more)
+
+
+def _output(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Output", **more)
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the server is, and how long to wait for it."""
+
+    target: Annotated[str, _server("--target", "-t", envvar="WEFT_TARGET", help="Where the server is, host:port.")] = (
+        "localhost:7070"
+    )
+    timeout: Annotated[float, _server("--timeout", help="Seconds to wait for the answer.")] = 60.0
+
+    def client(self) -> Client:
+        """Return a client of that server."""
+        return Client(self.target, timeout=self.timeout)
+
+
+@dataclass(frozen=True)
+class Request(Server):
+    """What every request to a model takes."""
+
+    model: Annotated[str, _server("--model", help="The model's name; by default the only one for the task.")] = ""
+    model_version: Annotated[int | None, _server("--model-version", help="Its version; by default the highest.")] = None
+    explain: Annotated[
+        Path | None, _explaining("--explain", metavar="OUT.png", help="Draw what the model looked at.")
+    ] = None
+    layer: Annotated[
+        int | None, _explaining("--layer", help="Of this attention layer, from 0; `weft models` counts them.")
+    ] = None
+    head: Annotated[int | None, _explaining("--head", help="Of this head of the layer; by default the average.")] = None
+    scores: Annotated[bool, _output("--scores", help="Print probabilities too.")] = False
+    as_json: AsJson = False
+    verbose: Annotated[bool, _output("--verbose", "-v", help="Print model, tokens and timings on stderr.")] = False
+
+    def options(self) -> "Options":
+        """Return what the SDK takes; raises what makes it useless to ask at all."""
+        return {"model": self.model, "model_version": self.model_version, "explain": self._explain()}
+
+    def _explain(self) -> bool | Explain:
+        for name, needs in (("layer", "explain"), ("head", "layer")):
+            if getattr(self, name) is not None and getattr(self, needs) is None:
+                raise InvalidRequest(f"--{name} needs --{needs}")
+        path = self.explain
+        if path is None:
+            return False
+        from weft.plot import require_matplotlib  # noqa: PLC0415 - `weft translate` stays light
+
+        require_matplotlib()
+        if path.suffix not in PICTURES or path.is_dir():
+            raise InvalidRequest(f"--explain: {str(path)!r} is no picture's name: it must end in {', '.join(PICTURES)}")
+        if not path.parent.is_dir():
+            raise InvalidRequest(f"--explain: there is no folder {str(path.parent)!r}")
+        return Explain(self.layer, self.head)
+
+    def draw(self, alignment: Alignment | None, *, title: str, image: Path | None = None) -> None:
+        """Draw what the model looked at, if that was asked for."""
+        if alignment is not None and self.explain is not None:
+            from weft.plot import plot_alignment  # noqa: PLC0415 - same
+
+            with show.patience("drawing"):
+                plot_alignment(alignment, self.explain, title=title, image=image)
+
+
+@dataclass(frozen=True)
+class TextRequest(Request):
+    """What every request for new text takes."""
+
+    max_new_tokens: Annotated[int | None, _decoding("--max-new-tokens", help="Stop after so many tokens.")] = None
+    stop: Annotated[list[str] | None, _decoding("--stop", help="Stop before this text; up to four times.")] = None
+    temperature: Annotated[float | None, _decoding("--temperature", help="Draw tokens at random, at (0, 10].")] = None
+    top_k: Annotated[int | None, _decoding("--top-k", help="Draw from so many tokens; 0 for all.")] = None
+    top_p: Annotated[float | None, _decoding("--top-p", help="Draw from the nucleus of this mass, (0, 1].")] = None
+    seed: Annotated[int | None, _decoding("--seed", help="Draw the same text again with the same seed.")] = None
+    stream: Annotated[bool, _output("--stream", help="Print the text as it comes.")] = False
+
+    def options(self) -> "GenerateOptions":
+        """Return what the SDK takes. As soon as one option of sampling is given it samples; else the model decides."""
+        sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
+        decoding = Decoding(
+            max_new_tokens=self.max_new_tokens,
+            stop=tuple(self.stop or ()),
+            strategy=None if sampling == Sampling() else sampling,
+        )
+        return {**super().options(), "decoding": decoding, "return_scores": self.scores}
+
+
+def flat(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give typer, which reads signatures, each option of the groups that `verb` takes; `verb` gets the groups."""
+    hints = get_type_hints(verb, include_extras=True)
+    groups: dict[str, Any] = {name: kind for name, kind in hints.items() if is_dataclass(kind)}
+    parameters: list[Parameter] = []
+    for parameter in signature(verb).parameters.values():
+        if (group := groups.get(parameter.name)) is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name]))
+            continue
+        types = get_type_hints(group, include_extras=True)
+        parameters += (
+            Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name])
+            for each in fields(group)
+        )
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
+        verb(**given)
+
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # inspect looks here first
+    return run

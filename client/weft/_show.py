@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._streams import Stream
-from weft._types import Classification, Completion, Limits, Model, Sampling
+from weft._types import Classification, Completion, Model, Sampling, Tagging
 
 Answer = TypeVar("Answer", bound=Completion)
 
@@ -82,7 +82,18 @@ def whole(answer: Completion | Classification, text: str, *, as_json: bool) -> N
         emit(text)
 
 
-def more(answer: Completion | Classification, *, verbose: bool, scores: bool = False) -> None:
+def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
+    """Print a line for each span or token: label, start, end and text, between tabs."""
+    if as_json:
+        emit_json(answer)
+        return
+    found = [(each, each.token) for each in answer.tokens] if tokens else [(each, each.text) for each in answer.spans]
+    for each, text in found:
+        score = [f"{each.score:.4f}"] if scores else []
+        emit("\t".join((*score, each.label, str(each.start), str(each.end), " ".join(text.split()))))
+
+
+def more(answer: Completion | Classification | Tagging, *, verbose: bool, scores: bool = False) -> None:
     """Print on stderr what was asked for besides the answer."""
     if scores and isinstance(answer, Completion):
         _token_scores(answer)
@@ -90,7 +101,7 @@ def more(answer: Completion | Classification, *, verbose: bool, scores: bool = F
         _about(answer)
 
 
-def _about(answer: Completion | Classification) -> None:
+def _about(answer: Completion | Classification | Tagging) -> None:
     timings = answer.timings
     facts = {
         "model": f"{answer.model.name} version {answer.model.version}",
@@ -116,24 +127,36 @@ def _token_scores(answer: Completion) -> None:
 
 
 def model_table(models: Sequence[Model]) -> None:
-    """Print the models of a server, one a row."""
+    """Print the models of a server, one a row; narrow enough for a window of 60 columns."""
     table = Table(box=SIMPLE_HEAD)
-    for column in ("model", "version", "task", "state", "limits", "description"):
-        table.add_column(column, overflow="fold", justify="right" if column == "version" else "left")
+    for column in ("model", "task", "state", "about"):
+        table.add_column(column, overflow="fold")
     for model in models:
-        row = (model.name, str(model.version), model.task, model.state, _limits(model.limits))
-        table.add_row(*map(Text, row), Text(model.error or model.description))
+        about = Text(model.error or model.description)
+        for fact in _facts(model):
+            about.append(f"\n{fact}", style="dim")
+        row = (f"{model.name} {model.version}", model.task, model.state)
+        table.add_row(*map(Text, row), about)
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
-def _limits(limits: Limits) -> str:
-    words = {
-        "source": limits.max_source_tokens,
-        "prompt": limits.max_prompt_tokens,
-        "new": limits.max_new_tokens,
-        "total": limits.max_total_tokens,
+def _facts(model: Model) -> Iterator[str]:
+    """Yield what there is to know before asking: limits, what explains, how a text must begin."""
+    limits = {
+        "source": model.limits.max_source_tokens,
+        "prompt": model.limits.max_prompt_tokens,
+        "new": model.limits.max_new_tokens,
+        "total": model.limits.max_total_tokens,
     }
-    return ", ".join(f"{name} {count}" for name, count in words.items() if count)
+    if words := [f"{name} {count}" for name, count in limits.items() if count]:
+        yield f"tokens: {', '.join(words)}"
+    if heads := model.attention_heads:
+        layer = model.default_attention_layer
+        default = "rollout" if layer is None else f"layer {layer}"
+        counts = ", ".join(map(str, heads[:1] if len(set(heads)) == 1 else heads))
+        yield f"explains: {len(heads)} layers of {counts} heads, by default {default}"
+    if model.prefixes:
+        yield f"begins with: {', '.join(map(repr, model.prefixes))}"
 
 
 def _ms(seconds: float) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from weft import __version__, _commands
+from weft._options import flat
 from weft.exceptions import Error, InvalidRequest
 
 # What to say of a subcommand without importing it, and the extra that it needs.
@@ -29,11 +30,12 @@ for _verb in (
     _commands.translate,
     _commands.caption,
     _commands.classify,
+    _commands.tag,
     _commands.generate,
     _commands.models,
     _commands.health,
 ):
-    app.command()(_verb)
+    app.command()(flat(_verb))
 
 
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
@@ -66,7 +68,7 @@ for _entry in entry_points(group="weft.commands"):
 
 @app.callback()
 def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Say which.")] = False) -> None:
-    """Translate, caption, classify and generate on a Weft server."""
+    """Translate, caption, classify, tag and generate on a Weft server."""
     if version:
         print(f"weft {__version__}")  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

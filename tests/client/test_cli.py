@@ -49,6 +49,8 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "a picture of a 5 bytes\n", "") == weft_command("caption", picture)
     assert (0, "image\n", "") == weft_command("classify", picture)
     assert (0, "text\n", "") == weft_command("classify", "--text", "some words")
+    assert (0, "NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA")
+    assert (0, "", "") == weft_command("tag", "no name")
     assert (0, "b a\n", "") == weft_command("generate", "a b")
 
 
@@ -104,9 +106,15 @@ def test_scores_show_what_was_likely(weft_command, picture):
     """--scores lists labels with their probabilities, or the tokens' on stderr, so that stdout stays the text."""
     assert (0, "0.7500  image\n0.2500  other\n", "") == weft_command("classify", picture, "--scores")
     assert (0, "0.7500  image\n", "") == weft_command("classify", picture, "--scores", "--top", "1")
+    assert (0, "0.7500\tNAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--scores")
     code, out, error = weft_command("generate", "a b", "--scores")
     assert (0, "b a\n") == (code, out)
     assert 2 == error.count("0.6065")
+
+
+def test_tokens_are_lines_of_their_own(weft_command):
+    """`tag --tokens` prints each token, in a span or not: label, start, end and text."""
+    assert (0, "O\t0\t2\tin\nB-NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--tokens")
 
 
 def test_json_is_the_whole_answer(weft_command, picture):
@@ -116,6 +124,7 @@ def test_json_is_the_whole_answer(weft_command, picture):
     assert ("b a", "stop", "") == (answer["text"], answer["finish_reason"], error)
     assert 3 == answer["decoding"]["strategy"]["sampling"]["seed"]
     assert "image" == json.loads(weft_command("classify", picture, "--json")[1])["labels"][0]["label"]
+    assert "LIMA" == json.loads(weft_command("tag", "in LIMA", "--json")[1])["spans"][0]["text"]
     lines = [json.loads(line) for line in weft_command("generate", "a b", "--stream", "--json")[1].splitlines()]
     assert [{"delta": "b"}, {"delta": " a"}] == lines[:-1]
     assert "b a" == lines[-1]["final"]["text"]
@@ -133,12 +142,23 @@ def test_verbose_tells_how_it_came_about(weft_command):
 
 
 def test_models_are_a_table(weft_command):
-    """Name, version, task, state and limits, and why a model failed."""
+    """Name, version, task, state, what to know before asking, and why a model failed."""
     code, out, _ = weft_command("models")
 
     assert 0 == code
-    for word in ("en-es", "translate", "ready", "source 64, new 48", "English to Spanish.", "digest differs"):
-        assert word in out
+    facts = (
+        "en-es 1",
+        "translate",
+        "ready",
+        "English to Spanish.",
+        "tokens: source 64, new 48",
+        "explains: 2 layers of 4 heads, by default layer 1",
+        "begins with: 'translate: '",
+        "topics 2",
+        "digest differs",
+    )
+    assert [] == [fact for fact in facts if fact not in out]
+    assert 1 == out.count("explains")
 
 
 def test_health_is_an_exit_code(weft_command, server):
@@ -159,7 +179,26 @@ def test_explain_draws_a_picture(weft_command, tmp_path):
     scene = tmp_path / "scene.png"
     assert 0 == weft_command("caption", out, "--explain", scene, "--stream")[0]
     assert scene.read_bytes().startswith(b"\x89PNG")
+    for verb in (["classify", out], ["classify", "--text", "a b"], ["tag", "a b"], ["generate", "a b"]):
+        scene.unlink()
+        assert 0 == weft_command(*verb, "--explain", scene)[0]
+        assert scene.read_bytes().startswith(b"\x89PNG")
     assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
+
+
+@pytest.mark.parametrize("verb", [["translate"], ["generate"], ["tag"], ["classify", "--text"], ["caption"]])
+def test_a_layer_and_a_head_reach_the_request(weft_command, server, picture, tmp_path, verb):
+    """--layer and --head say which attention is drawn; without what they are of, nothing is sent."""
+    source, out = picture if verb == ["caption"] else "a b", tmp_path / "out.png"
+    weft_command(*verb, source, "--explain", out, "--layer", 1, "--head", 0)
+    assert (1, 0) == (server.servicer.seen[0].request.explain.layer, server.servicer.seen[0].request.explain.head)
+    for wrong, complaint in (
+        (["--layer", 1], "weft: --layer needs --explain\n"),
+        (["--explain", out, "--head", 0], "weft: --head needs --layer\n"),
+        (["--head", 0], "weft: --head needs --layer\n"),
+    ):
+        assert (2, "", complaint) == weft_command(*verb, source, *wrong)
+    assert 1 == len(server.servicer.seen)
 
 
 def test_without_the_plot_extra_nothing_is_sent(weft_command, server, monkeypatch):
@@ -230,7 +269,18 @@ def test_help_lists_every_command(weft_command):
     for argv in ([], ["--help"]):
         code, out, _ = weft_command(*argv)
         assert 0 == code
-        for name in ("translate", "caption", "classify", "generate", "models", "health", "serve", "export", "train"):
+        for name in (
+            "translate",
+            "caption",
+            "classify",
+            "tag",
+            "generate",
+            "models",
+            "health",
+            "serve",
+            "export",
+            "train",
+        ):
             assert name in out
 
 
