@@ -13,8 +13,13 @@ from weft_server.errors import CannotExplain
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy as np
+
     from weft_server.call import Call
     from weft_server.completion import Completed
+    from weft_server.explainer import Reading
     from weft_server.model import Model
     from weft_server.sequence import Sequence
 
@@ -52,26 +57,45 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
     )
 
 
-def check_can_explain(model: Model, *, explain: bool) -> None:
-    """Refuse `explain` at the door of a model that cannot."""
-    if explain and not model.can_explain:
+def reading_of(model: Model, request: Any) -> Reading | None:
+    """Which attention a request asks for, None when it doesn't; raises RequestError when the model cannot show it."""
+    if not request.HasField("explain"):
+        return None
+    if model.explainer is None:
         raise CannotExplain(model.name)
+    return model.explainer.resolve(request.explain)
 
 
-async def alignment_proto(model: Model, done: Completed) -> common_pb2.Alignment:
-    """What the model attended to, computed in a worker thread from the finished answer."""
+async def text_alignment(model: Model, done: Completed, reading: Reading) -> common_pb2.Alignment:
+    """What each token of a finished text attended to."""
     assert model.target_tokenizer is not None
-    inputs = done.sequence.inputs
-    weights = await model.work(lambda: model.explain(inputs, done.token_ids))
-    alignment = common_pb2.Alignment(
-        target_tokens=model.target_tokenizer.pieces(done.token_ids), weights=weights.ravel().tolist()
-    )
-    if inputs.ndim == 1:
-        assert model.source_tokenizer is not None
-        alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))
-    else:
-        alignment.grid_rows, alignment.grid_columns = model.reader.grid
-    return alignment
+    rows = model.target_tokenizer.pieces(done.token_ids)
+    return await alignment_proto(model, reading, done.sequence.inputs, rows, done.token_ids)
+
+
+async def alignment_proto(
+    model: Model, reading: Reading, inputs: np.ndarray, rows: list[str], token_ids: list[int]
+) -> common_pb2.Alignment:
+    """What each row of a finished answer attended to, computed in a worker thread; `token_ids` were produced."""
+
+    def build() -> common_pb2.Alignment:
+        assert model.explainer is not None, "this model has no explain graph. This is a bug."
+        explanation = model.explainer.explain(inputs, token_ids, reading)
+        alignment = common_pb2.Alignment(
+            target_tokens=rows,
+            weights=explanation.weights.ravel().tolist(),
+            source_mass=explanation.source_mass.tolist(),
+            layer=reading.layer,
+            head=reading.head,
+        )
+        if inputs.ndim == 1:
+            assert model.source_tokenizer is not None
+            alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))
+        else:
+            alignment.grid_rows, alignment.grid_columns = model.reader.grid
+        return alignment
+
+    return await model.work(build)
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

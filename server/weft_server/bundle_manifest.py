@@ -13,8 +13,8 @@ _ROLES = {
     common_pb2.TASK_GENERATE: {bundle_pb2.GRAPH_ROLE_DECODER},
     common_pb2.TASK_CLASSIFY_TEXT: {bundle_pb2.GRAPH_ROLE_CLASSIFIER},
     common_pb2.TASK_CLASSIFY_IMAGE: {bundle_pb2.GRAPH_ROLE_CLASSIFIER},
+    common_pb2.TASK_TAG: {bundle_pb2.GRAPH_ROLE_TAGGER},
 }
-CAN_EXPLAIN = {common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION}
 TAKES_IMAGE = {common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE}
 PRODUCES_TEXT = {common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE}
 
@@ -35,6 +35,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     require(manifest.task in _ROLES, f"task {manifest.task} is unknown")
     require(manifest.precision in STATE_DATA_TYPE, f"precision {manifest.precision} is unknown")
     _verify_roles(manifest)
+    _verify_attention(manifest)
     task, files = manifest.task, {file.path for file in manifest.files}
     require(task == common_pb2.TASK_CLASSIFY_IMAGE or manifest.HasField("text"), "text is missing")
     require((task in TAKES_IMAGE) == manifest.HasField("image"), "image is for tasks that take one, and needed there")
@@ -42,6 +43,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
         _verify_image(manifest.image)
     else:
         _verify_source(manifest.text, files, needs_limit=task != common_pb2.TASK_GENERATE)
+    _verify_prefixes(manifest)
     if task in PRODUCES_TEXT:
         _verify_target(manifest, files)
         _verify_states(manifest)
@@ -56,16 +58,33 @@ def _verify_roles(manifest: bundle_pb2.BundleManifest) -> None:
     roles = [graph.role for graph in manifest.graphs]
     require(len(set(roles)) == len(roles), "a graph role is there twice")
     needed = _ROLES[manifest.task]
-    optional = {bundle_pb2.GRAPH_ROLE_EXPLAIN} if manifest.task in CAN_EXPLAIN else set()
     for role in needed - set(roles):
         raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} needs a {_role_name(role)} graph")
-    for role in set(roles) - needed - optional:
+    for role in set(roles) - needed - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
         raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} has no {_role_name(role)} graph")
 
 
 def _role_name(role: int) -> str:
     names = dict(bundle_pb2.GraphRole.items())
     return next((name.removeprefix("GRAPH_ROLE_") for name, value in names.items() if value == role), str(role))
+
+
+def _verify_attention(manifest: bundle_pb2.BundleManifest) -> None:
+    explains = any(graph.role == bundle_pb2.GRAPH_ROLE_EXPLAIN for graph in manifest.graphs)
+    stated = manifest.HasField("attention")
+    require(explains == stated, "attention is for bundles with an EXPLAIN graph, and needed there")
+    heads, default = manifest.attention.heads, manifest.attention.default_layer
+    require(not explains or heads, "attention.heads is empty")
+    require(all(heads), "attention.heads has a layer without heads")
+    in_range = not manifest.attention.HasField("default_layer") or default < len(heads)
+    require(in_range, f"attention.default_layer {default} is not one of {len(heads)} layers")
+
+
+def _verify_prefixes(manifest: bundle_pb2.BundleManifest) -> None:
+    prefixes = manifest.text.prefixes
+    require(not prefixes or manifest.task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate")
+    require(all(prefixes), "text.prefixes has an empty one")
+    require(len(set(prefixes)) == len(prefixes), "text.prefixes are not distinct")
 
 
 def _verify_source(text: bundle_pb2.TextSpec, files: set[str], *, needs_limit: bool) -> None:
@@ -107,7 +126,7 @@ def _verify_image(image: bundle_pb2.ImageSpec) -> None:
 
 def _verify_states(manifest: bundle_pb2.BundleManifest) -> None:
     require(manifest.states, "states are missing")
-    ports = [name for state in manifest.states for name in (state.past, state.present)]
+    ports = [name for state in manifest.states for name in (state.past, state.present) if name]
     require(len(set(ports)) == len(ports), "two states share a port")
     for state in manifest.states:
         _verify_state(state, manifest)
@@ -119,6 +138,9 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
     require(state.kind in kinds, f"{name} is of unknown kind {state.kind}")
     expected = STATE_DATA_TYPE[manifest.precision]
     require(state.data_type == expected, f"{name} is not of the bundle's precision")
+    require(state.past, "a state has no past")
+    returned = state.present or state.kind == bundle_pb2.STATE_KIND_MEMORY
+    require(returned, f"{name} has no present, and is no memory")
     require(state.shape and all(state.shape), f"{name} has a zero or no sizes in its shape")
     has_encoder = manifest.task != common_pb2.TASK_GENERATE
     require(has_encoder or not state.encoder_output, f"{name} waits for an encoder that is not there")
@@ -151,7 +173,19 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
         in_vocab = all(token < manifest.text.target_vocab_size for token in golden.token_ids)
         require(in_vocab, "golden.token_ids has an id outside the target vocabulary")
     else:
-        parallel = len(golden.probabilities) == len(manifest.labels)
-        require(parallel, f"golden has {len(golden.probabilities)} probabilities for {len(manifest.labels)} labels")
-        sums = math.isclose(math.fsum(golden.probabilities), 1, abs_tol=1e-2)
-        require(sums and min(golden.probabilities) >= 0, "golden.probabilities are no distribution")
+        _verify_distributions(manifest)
+
+
+def _verify_distributions(manifest: bundle_pb2.BundleManifest) -> None:
+    values, width = list(manifest.golden.probabilities), len(manifest.labels)
+    if manifest.task == common_pb2.TASK_TAG:
+        whole = values and len(values) % width == 0
+        require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")
+        fits = len(values) // width <= manifest.text.max_source_tokens
+        require(fits, "golden has probabilities of more tokens than text.max_source_tokens")
+    else:
+        require(len(values) == width, f"golden has {len(values)} probabilities for {width} labels")
+    for start in range(0, len(values), width):
+        row = values[start : start + width]
+        sums = math.isclose(math.fsum(row), 1, abs_tol=1e-2)
+        require(sums and min(row) >= 0, "golden.probabilities are no distribution")

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft_proto.v1 import bundle_pb2
-from weft_server.bundle_manifest import TAKES_IMAGE, require
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE, require
 
 
 class Demand(NamedTuple):
@@ -44,24 +44,39 @@ def _size_fits(size: str, demanded: int | None) -> bool:
 
 
 def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    if role == bundle_pb2.GRAPH_ROLE_EXPLAIN:
+        return _explain(manifest)
     source = _source(manifest)
+    if role == bundle_pb2.GRAPH_ROLE_TAGGER:
+        return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, len(manifest.labels)))}
     if role == bundle_pb2.GRAPH_ROLE_CLASSIFIER:
         return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, len(manifest.labels)))}
     if role == bundle_pb2.GRAPH_ROLE_ENCODER:
         return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
-    if role == bundle_pb2.GRAPH_ROLE_EXPLAIN:
-        target = {"target_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))}
-        return source | target, {"weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None))}
     return _decoder(manifest)
 
 
-def _source(manifest: bundle_pb2.BundleManifest) -> dict[str, Demand]:
+def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
     if manifest.task in TAKES_IMAGE:
-        image = manifest.image
-        return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, image.channels, image.height, image.width))}
+        shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
+        return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
     return {
-        "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),
-        "lengths": Demand(bundle_pb2.DATA_TYPE_INT32, (None,)),
+        "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None)),
+        "lengths": Demand(bundle_pb2.DATA_TYPE_INT32, (batch,)),
+    }
+
+
+def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    inputs = _source(manifest, batch=1)
+    if manifest.task in PRODUCES_TEXT:
+        inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
+    inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
+    classifies = manifest.task in {common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE}
+    rows = 1 if classifies else None
+    source = manifest.image.grid_rows * manifest.image.grid_columns if manifest.task in TAKES_IMAGE else None
+    return inputs, {
+        "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
+        "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),
     }
 
 
@@ -84,7 +99,7 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     }
     return (
         inputs | {state.past: _stacked(state) for state in manifest.states},
-        outputs | {state.present: _stacked(state) for state in manifest.states},
+        outputs | {state.present: _stacked(state) for state in manifest.states if state.present},
     )
 
 

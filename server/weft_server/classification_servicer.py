@@ -1,4 +1,4 @@
-"""The service that puts a text or a picture into a model's labels."""
+"""The service that puts a text or a picture into a model's labels, or each token of a text."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
-from weft_server.answers import timings_proto
-from weft_server.call import CALL
+from weft_server.answers import alignment_proto, reading_of, timings_proto
+from weft_server.call import CALL, Call
 from weft_server.completion import submitted
 from weft_server.errors import InvalidRequest
+from weft_server.spans import spans_of
+from weft_server.tags import TagInput
 
 if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
+    from weft_server.sequence import Sequence
 
 DEFAULT_TOP_K = 5
 _TASKS = {
@@ -40,23 +43,54 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
         call.model = model = self._models.resolve(request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
-        async with submitted(call, model, _reader(model, request, kind), lambda _: None) as sequence:
-            reason = await sequence.reply.done()
-            model.metrics.finished(reason.value)
-            probabilities = sequence.reply.probabilities
-        assert probabilities is not None, "a classification ended without its answer. This is a bug."
-        return classification_pb2.ClassifyResponse(
-            labels=[
-                classification_pb2.LabelScore(
-                    label=model.manifest.labels[index], index=index, score=float(probabilities[index])
-                )
-                for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-            ],
-            usage=common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-            timings=timings_proto(sequence),
-            model=common_pb2.ResolvedModel(name=model.name, version=model.version),
-            request_id=call.request_id,
+        reading = reading_of(model, request)
+        sequence, probabilities = await _answered(call, model, _reader(model, request, kind))
+        labels = [
+            classification_pb2.LabelScore(
+                label=model.manifest.labels[index], index=index, score=float(probabilities[index])
+            )
+            for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+        ]
+        alignment = await alignment_proto(model, reading, sequence.inputs, [labels[0].label], []) if reading else None
+        return classification_pb2.ClassifyResponse(labels=labels, alignment=alignment, **_about(call, model, sequence))
+
+    async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the most probable label of each token, and the spans they form."""
+        call = CALL.get()
+        call.name(request.request_id)
+        kind = request.WhichOneof("input")
+        if kind is None:
+            raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
+        call.model = model = self._models.resolve(request.model, common_pb2.TASK_TAG)
+        reading = reading_of(model, request)
+        source = TagInput(model)
+        read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
+        sequence, probabilities = await _answered(call, model, read)
+        tokens = source.tokens(probabilities)
+        alignment = await alignment_proto(model, reading, sequence.inputs, source.pieces(), []) if reading else None
+        return classification_pb2.TagResponse(
+            tokens=tokens, spans=spans_of(tokens, request.text), alignment=alignment, **_about(call, model, sequence)
         )
+
+
+async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, np.ndarray]:
+    """A sequence that has ended, and the probabilities it got."""
+    async with submitted(call, model, read, lambda _: None) as sequence:
+        reason = await sequence.reply.done()
+        model.metrics.finished(reason.value)
+        probabilities = sequence.reply.probabilities
+    assert probabilities is not None, "a classification ended without its answer. This is a bug."
+    return sequence, probabilities
+
+
+def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
+    """What both answers say besides."""
+    return {
+        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
+        "timings": timings_proto(sequence),
+        "model": common_pb2.ResolvedModel(name=model.name, version=model.version),
+        "request_id": call.request_id,
+    }
 
 
 def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:

@@ -1,4 +1,4 @@
-"""A lane that classifies: whole requests in batches of one padded length, no state between steps."""
+"""A lane that classifies or tags: whole requests in batches of one padded length, no state between steps."""
 
 from __future__ import annotations
 
@@ -73,6 +73,10 @@ class ClassifyLane:
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
         for row, sequence in enumerate(batch):
+            own = probabilities[row]
+            if own.ndim == 2:  # a tagger's, with a row for each token, padding included
+                own = own[: sequence.num_input_tokens]
+            # A copy, so that no answer keeps those of the whole batch alive.
             # Nobody reads it before the delivery below has crossed to the event loop.
-            sequence.reply.probabilities = probabilities[row]
+            sequence.reply.probabilities = own.copy()
             sequence.times.first_token = now

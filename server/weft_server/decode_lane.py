@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from weft_server.errors import DeadlineExpired
-from weft_server.runner import PREFILL_CHUNK
 from weft_server.sampler import sample
 from weft_server.sequence import Delivery, FinishReason, Usage
 
@@ -139,7 +138,7 @@ class DecodeLane:
         prompt, slot = self._prompt, self.slots.num_running
         assert prompt is not None
         done = int(self.slots.past_lengths[slot])
-        chunk = prompt.inputs[done : done + PREFILL_CHUNK]
+        chunk = prompt.inputs[done : done + self._runner.chunk]
         padded, candidates = self._runner.prefill(slot, chunk)
         self._count_computed(padded, len(chunk))
         if done + len(chunk) == len(prompt.inputs):

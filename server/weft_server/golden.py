@@ -38,19 +38,33 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     assert isinstance(answer, Completed)
     if answer.token_ids != expected:
         raise BundleError(f"the golden answer differs: {answer.token_ids} instead of {expected}")
-    if model.can_explain:
-        await model.work(lambda: model.explain(answer.sequence.inputs, answer.token_ids))
+    await _verify_explanation(model, answer.sequence.inputs, answer.token_ids, len(answer.token_ids))
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
-    expected = np.array(golden.probabilities, np.float32)
     async with submitted(_call(), model, _reader(model, golden), lambda _: None) as sequence:
         await sequence.reply.done()
         actual = sequence.reply.probabilities
     assert actual is not None
+    # A tagger's are [tokens, labels].
+    expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = _TOLERANCE[model.manifest.precision]
-    if actual.shape != expected.shape or np.abs(actual - expected).max() > tolerance:
+    rows = actual.reshape(-1, len(model.manifest.labels))
+    if rows.shape != expected.shape or np.abs(rows - expected).max() > tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
+    await _verify_explanation(model, sequence.inputs, [], len(rows))
+
+
+async def _verify_explanation(model: Model, inputs: np.ndarray, token_ids: list[int], num_rows: int) -> None:
+    if model.explainer is None:
+        return
+    explainer, source = model.explainer, model.reader.num_tokens(inputs)
+    reading = explainer.resolve(common_pb2.Explain())
+    weights, source_mass = await model.work(lambda: explainer.explain(inputs, token_ids, reading))
+    if weights.shape != (num_rows, source) or source_mass.shape != (num_rows,):
+        raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {(num_rows, source)}")
+    if not np.abs(weights.sum(axis=1) - 1).max() <= _TOLERANCE[model.manifest.precision]:
+        raise BundleError("the golden answer is explained by rows that do not sum to 1")
 
 
 def _call() -> Call:

@@ -15,7 +15,7 @@ from weft_server.images import load_pixels
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
-    from weft_server.tokenizer import Tokenizer
+    from weft_server.tokenizer import Piece, Tokenizer
 
 # No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
 MAX_CHARS_PER_TOKEN = 32
@@ -41,18 +41,20 @@ class InputReader:
         self.grid = (self._image.grid_rows, self._image.grid_columns)
 
     def read_text(self, text: str, field: str) -> np.ndarray:
-        """Token ids int64 [length] of a text; raises InvalidRequest when it is empty or too long."""
-        assert self._tokenizer is not None, "this model takes no text. This is a bug."
-        if not text.strip():
-            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
-        if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
-            raise self._too_long(field, f"{len(text)} characters")
-        ids = np.array(self._tokenizer.encode(text), np.int64)
-        if len(ids) == 0:
-            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
-        if len(ids) > self.max_tokens:
-            raise self._too_long(field, f"{len(ids)} tokens")
-        return ids
+        """Token ids int64 [length] of a text; raises InvalidRequest when it is not one that the model takes."""
+        self._check_text(text, field)
+        assert self._tokenizer is not None
+        ids = self._tokenizer.encode(text)
+        self._check_length(len(ids), field)
+        return np.array(ids, np.int64)
+
+    def split_text(self, text: str, field: str) -> list[Piece]:
+        """Tokens of a text, each with its place in it; raises as `read_text` does."""
+        self._check_text(text, field)
+        assert self._tokenizer is not None
+        pieces = self._tokenizer.split(text)
+        self._check_length(len(pieces), field)
+        return pieces
 
     def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> np.ndarray:
         """Token ids int64 [length] as the caller gave them; raises InvalidRequest when one is out of range."""
@@ -78,6 +80,22 @@ class InputReader:
     def num_tokens(self, inputs: np.ndarray) -> int:
         """Tokens of a text, patches of a picture."""
         return len(inputs) if inputs.ndim == 1 else self.grid[0] * self.grid[1]
+
+    def _check_text(self, text: str, field: str) -> None:
+        assert self._tokenizer is not None, "this model takes no text. This is a bug."
+        if not text.strip():
+            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
+        if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
+            raise self._too_long(field, f"{len(text)} characters")
+        prefixes = tuple(self._text.prefixes)
+        if prefixes and not text.startswith(prefixes):
+            raise InvalidRequest(field, f"must begin with one of {', '.join(map(repr, prefixes))}")
+
+    def _check_length(self, num_tokens: int, field: str) -> None:
+        if num_tokens == 0:
+            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+        if num_tokens > self.max_tokens:
+            raise self._too_long(field, f"{num_tokens} tokens")
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")

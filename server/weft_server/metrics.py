@@ -62,6 +62,7 @@ class ModelMetrics:
         self.inter_token_latency = self.histograms["inter_token_latency_seconds"]
         self.decode_step = self.histograms["decode_step_seconds"]
         self.session_run = self.histograms["session_run_seconds"]
+        self.explain = self.histograms["explain_seconds"]
         self.batch_size = self.histograms["batch_size"]
         self.decode_batch_size = self.histograms["decode_batch_size"]
         self.request_prompt_tokens = self.histograms["request_prompt_tokens"]

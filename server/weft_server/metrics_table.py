@@ -37,7 +37,9 @@ TABLE = (
     Spec("counter", "prompt_tokens_total", "Tokens of admitted inputs; patches of images."),
     Spec("counter", "generated_tokens_total", "Tokens produced."),
     Spec("counter", "wasted_tokens_total", "Tokens produced for answers that were cancelled, expired or failed."),
-    Spec("counter", "computed_tokens_total", "Input positions that encoders, prefill and classifiers ran over."),
+    Spec(
+        "counter", "computed_tokens_total", "Input positions that encoders, prefill, classifiers and taggers ran over."
+    ),
     Spec("counter", "padding_tokens_total", "Those of computed_tokens_total that were padding."),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
@@ -69,8 +71,14 @@ TABLE = (
     Spec("histogram", "time_to_first_token_seconds", "From arrival to the first token.", buckets=SECONDS),
     Spec("histogram", "inter_token_latency_seconds", "Between two tokens of one sequence.", buckets=SECONDS),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
-    Spec("histogram", "session_run_seconds", "One model run of a classification batch.", buckets=SECONDS),
-    Spec("histogram", "batch_size", "Requests of a classification batch.", buckets=ROWS),
+    Spec("histogram", "session_run_seconds", "One model run of a batch that classifies or tags.", buckets=SECONDS),
+    Spec(
+        "histogram",
+        "explain_seconds",
+        "One model run of an explanation; its count is of explanations.",
+        buckets=SECONDS,
+    ),
+    Spec("histogram", "batch_size", "Requests of a batch that classifies or tags.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows of a decode step.", buckets=ROWS),
     # Not prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one name.
     Spec("histogram", "request_prompt_tokens", "Input tokens of an admitted request.", buckets=TOKENS),

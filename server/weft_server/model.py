@@ -8,16 +8,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
-
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
 from weft_server.engine import Engine, Lane
 from weft_server.errors import BundleError
+from weft_server.explainer import Explainer
 from weft_server.inputs import InputReader
-from weft_server.runner import DecodeRunner, encoder_feeds
+from weft_server.runner import DecodeRunner
 from weft_server.scheduler import Scheduler
 from weft_server.session import Session
 from weft_server.slots import Slots
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 NUM_WORKERS = 2
-CLASSIFY_TASKS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE)
 
 
 class Model:
@@ -56,22 +55,18 @@ class Model:
             max_image_pixels=config.max_image_pixels,
         )
         num_lanes, self._threads = share_cpus(config.lanes, config.threads, cpu_quota())
-        self._explain = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+        explain = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+        self.explainer = Explainer(manifest, explain, metrics) if explain else None
         scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
-        if manifest.task in CLASSIFY_TASKS:
-            lanes = self._classify_lanes(num_lanes, config)
-            self.engine = Engine(scheduler, lanes, Scheduler.take_batch, metrics, loop)
-        else:
+        if manifest.task in PRODUCES_TEXT:
             lanes = self._decode_lanes(num_lanes, config)
             self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, metrics, loop)
+        else:
+            lanes = self._classify_lanes(num_lanes, config)
+            self.engine = Engine(scheduler, lanes, Scheduler.take_batch, metrics, loop)
         # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
         self._worker_name = f"{self.name}/{self.version}-worker"
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=self._worker_name)
-
-    @property
-    def can_explain(self) -> bool:
-        """Whether `explain` gives an answer."""
-        return self._explain is not None
 
     async def work(self, job: Callable[[], Result]) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes."""
@@ -87,14 +82,6 @@ class Model:
                 return False
             time.sleep(0.01)
         return stopped
-
-    def explain(self, inputs: np.ndarray, token_ids: list[int]) -> np.ndarray:
-        """Cross-attention weights float32 [target, source] of a finished answer, apart from the decode loop."""
-        assert self._explain is not None, "this model has no explain graph. This is a bug."
-        feeds = encoder_feeds([inputs], self.manifest.text.pad_id)
-        target_ids = [self.manifest.text.start_id, *token_ids[:-1]]
-        weights = self._explain.run({**feeds, "target_ids": np.array([target_ids], np.int64)})["weights"]
-        return weights[:, : self.reader.num_tokens(inputs)]
 
     def _decode_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
@@ -120,8 +107,8 @@ class Model:
         return lanes
 
     def _classify_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
-        session = self._open(bundle_pb2.GRAPH_ROLE_CLASSIFIER)
-        assert session is not None, "a bundle without its classifier was accepted. This is a bug."
+        session = self._open(bundle_pb2.GRAPH_ROLE_CLASSIFIER) or self._open(bundle_pb2.GRAPH_ROLE_TAGGER)
+        assert session is not None, "a bundle without its classifier or tagger was accepted. This is a bug."
         return [
             ClassifyLane(
                 session,

@@ -37,7 +37,11 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         proto.labels.extend(manifest.labels)
         proto.source_languages.extend(text.source_languages)
         proto.target_languages.extend(text.target_languages)
-        proto.can_explain = entry.model.can_explain
+        proto.can_explain = entry.model.explainer is not None
+        proto.attention_heads.extend(manifest.attention.heads)
+        if manifest.attention.HasField("default_layer"):
+            proto.default_attention_layer = manifest.attention.default_layer
+        proto.prefixes.extend(text.prefixes)
         proto.vocab_size = text.source_vocab_size or text.target_vocab_size
         if text.max_new_tokens:
             proto.decoding.CopyFrom(manifest.decoding)

@@ -20,6 +20,7 @@ TASK_NAMES = {
     common_pb2.TASK_CLASSIFY_TEXT: "classify_text",
     common_pb2.TASK_CLASSIFY_IMAGE: "classify_image",
     common_pb2.TASK_GENERATE: "generate",
+    common_pb2.TASK_TAG: "tag",
 }
 
 

@@ -1,7 +1,8 @@
 """Runs a decoder's graphs over slot-major state tensors: encode, prefill, decode, move. Arrays without policy.
 
 Nothing here knows a family. The manifest's state tensors say what a slot holds, and each kind has one rule:
-a kv_cache is appended in place, a memory is written at admission, a recurrent state flips between two buffers.
+a kv_cache is appended in place, a memory is written at admission, a recurrent state flips between two buffers, and
+with one of those each run reads one token.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ class DecodeRunner:
         self._encoder, self._decoder, self._slots = encoder, decoder, slots
         self._states = [State(spec, slots.num_slots) for spec in manifest.states]
         self._has_memory = any(state.memory for state in self._states)
+        self._has_cache = any(spec.kind == bundle_pb2.STATE_KIND_KV_CACHE for spec in manifest.states)
         self._flips = any(state.recurrent for state in self._states)
         self._flip = 0
         self._max_total = manifest.text.max_total_tokens
@@ -103,7 +105,12 @@ class DecodeRunner:
     @property
     def kv_capacity(self) -> int:
         """Cache entries (tokens) that all slots together can hold."""
-        return self._slots.num_slots * self._max_total
+        return self._slots.num_slots * self._max_total if self._has_cache else 0
+
+    @property
+    def chunk(self) -> int:
+        """Prompt tokens that one prefill run reads at most."""
+        return 1 if self._flips else PREFILL_CHUNK
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
@@ -112,7 +119,7 @@ class DecodeRunner:
                 state.past(self._flip)[slot] = 0
 
     def encode(self, inputs: Many[np.ndarray], slots: Many[int]) -> None:
-        """Run the encoder on inputs of one padded length and write each one's memory into its slot."""
+        """Run the encoder on inputs of one padded length and write what it fills into each one's slot."""
         assert self._encoder is not None, "this model has no encoder. This is a bug."
         outputs = self._encoder.run(encoder_feeds(inputs, self._pad_id))
         for row, slot in enumerate(slots):
@@ -122,7 +129,7 @@ class DecodeRunner:
                     state.write(slot, self._flip, outputs[state.spec.encoder_output][row], length)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
-        """Append up to PREFILL_CHUNK prompt tokens to the slot's cache.
+        """Append up to `chunk` prompt tokens to the slot's state.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
@@ -161,13 +168,15 @@ class DecodeRunner:
             self.decode(num_rows)
             self._slots.past_lengths[:] = 0
         if self._encoder is None:
-            for bucket in PREFILL_BUCKETS:
-                self.prefill(0, np.full(min(bucket, self._max_total), self._pad_id))
+            for length in [1] if self._flips else PREFILL_BUCKETS:
+                self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
                 self._slots.past_lengths[:] = 0
 
     def _bucket(self, length: int, past: int) -> int:
         """Padded length of a chunk: it depends on the prompt alone, and never runs over the end of the cache."""
-        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
+        assert length <= self.chunk, "a chunk is longer than the largest bucket. This is a bug."
+        if self._flips:
+            return 1
         return min(next(bucket for bucket in PREFILL_BUCKETS if bucket >= length), self._max_total - past)
 
     def _chunk(self, slot: int, bucket: int) -> Chunk:
@@ -191,18 +200,21 @@ class DecodeRunner:
         outputs = {name: array[start:stop] for name, array in self._outputs.items()}
         for state in self._states:
             inputs[state.spec.past] = state.past(self._flip)[start:stop]
-            outputs[state.spec.present] = state.present(self._flip)[start:stop]
+            # A memory without a present is read where it lies, and nothing is written.
+            if state.spec.present:
+                outputs[state.spec.present] = state.present(self._flip)[start:stop]
         return self._decoder.bind(inputs, outputs)
 
     def _turn(self, start: int, stop: int) -> None:
-        """Change the roles of the recurrent buffers; rows outside the run keep theirs by a copy."""
+        """Change the roles of the recurrent buffers; held rows outside the run keep theirs by a copy."""
         if not self._flips:
             return
+        held = self._slots.num_running + 1  # with the one in prefill
         for state in self._states:
             if state.recurrent:
                 past, present = state.past(self._flip), state.present(self._flip)
                 present[:start] = past[:start]
-                present[stop:] = past[stop:]
+                present[stop:held] = past[stop:held]
         self._flip = 1 - self._flip
 
     def _candidates(self, start: int, stop: int) -> Candidates:
@@ -210,7 +222,7 @@ class DecodeRunner:
 
 
 def encoder_feeds(inputs: Many[np.ndarray], pad_id: int) -> dict[str, np.ndarray]:
-    """Feeds of an encoder, classifier or explain graph: pixels stacked, or ids padded to their common bucket."""
+    """Feeds of an encoder, classifier or tagger: pixels stacked, or ids padded to their common bucket."""
     if inputs[0].ndim == 3:
         return {"pixel_values": np.stack(inputs)}
     lengths = np.array([len(ids) for ids in inputs], np.int32)

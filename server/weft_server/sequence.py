@@ -63,6 +63,7 @@ class Reply:
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
+        # float32 [labels], or [tokens, labels] of a tagger.
         self.probabilities: np.ndarray | None = None
         self.outcome: Outcome | None = None
         self._changed = asyncio.Event()
@@ -99,7 +100,7 @@ class Sequence:
     inputs: np.ndarray
     # Tokens or patches of the input: what queue and prefill budgets count.
     num_input_tokens: int
-    # None for classification.
+    # None for classification and tagging.
     decoding: Decoding | None
     # A stream, or a request with stop strings, wants each step's tokens; others get theirs at the end.
     wants_tokens: bool = False

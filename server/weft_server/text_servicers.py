@@ -14,7 +14,7 @@ from weft_proto.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from weft_server.answers import alignment_proto, check_can_explain, completion_proto
+from weft_server.answers import completion_proto, reading_of, text_alignment
 from weft_server.call import CALL
 from weft_server.completion import Completed, complete
 from weft_server.errors import InvalidRequest
@@ -49,15 +49,14 @@ class TextService:
         call = CALL.get()
         call.name(request.request_id)
         call.model = model = self._models.resolve(request.model, self.task)
-        explain = getattr(request, "explain", False)
-        check_can_explain(model, explain=explain)
+        reading = reading_of(model, request)
         read = self._reader(model, request)
         async with aclosing(complete(call, model, read, request.decoding, streams=streams)) as events:
             async for event in events:
                 if not isinstance(event, Completed):
                     yield common_pb2.TextDelta(text=event)
                     continue
-                alignment = await alignment_proto(model, event) if explain else None
+                alignment = await text_alignment(model, event, reading) if reading else None
                 completion = completion_proto(call, model, event, return_scores=request.return_scores)
                 yield self._final(completion, alignment)
 
@@ -133,8 +132,7 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
     def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
-        assert alignment is None
-        return generation_pb2.GenerateResponse(completion=completion)
+        return generation_pb2.GenerateResponse(completion=completion, alignment=alignment)
 
     def _reader(self, model: Model, request: Any) -> Read:
         return _text_reader(model, request, "prompt")
@@ -150,6 +148,8 @@ def _text_reader(model: Model, request: Any, oneof: str) -> Read:
 
 
 def _check_language(field: str, asked: str, known: Many[str]) -> None:
+    if asked and not known:
+        raise InvalidRequest(field, "must be empty: this model takes no language")
     if not asked and len(known) > 1:
         raise InvalidRequest(field, f"is required: one of {', '.join(known)}")
     if asked and asked not in known:

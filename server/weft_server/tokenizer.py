@@ -2,12 +2,26 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 import tokenizers
 
 from weft_server.detokenizer import Detokenizer
 from weft_server.errors import BundleError, first_line
 from weft_server.vocabulary import Vocabulary
+
+
+class Piece(NamedTuple):
+    """One token of a text: its id, and the code points [start, end) that it stands for.
+
+    White space around it is left out, unless it stands for nothing else. `added` tokens are the special ones that the
+    post-processor puts around a text, and stand for none of it.
+    """
+
+    id: int
+    start: int
+    end: int
+    added: bool
 
 
 class Tokenizer:
@@ -26,6 +40,7 @@ class Tokenizer:
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._frame = frozenset(self.encode(""))
 
     @property
     def num_ids(self) -> int:
@@ -38,6 +53,18 @@ class Tokenizer:
         ids: list[int] = self._tokenizer.encode_batch_fast([text])[0].ids
         return ids
 
+    def split(self, text: str) -> list[Piece]:
+        """Return what `encode` does, with each token's place in the text."""
+        encoding = self._tokenizer.encode_batch([text])[0]
+        return [
+            Piece(id_, *_trimmed(text, *offsets), bool(added))
+            for id_, offsets, added in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
+        ]
+
+    def is_added(self, id_: int) -> bool:
+        """Whether an id is one of those that the post-processor puts around every text."""
+        return id_ in self._frame
+
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids without special tokens: by definition what a stream of them gives."""
         stream = TextStream(self)
@@ -46,6 +73,13 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
         return [self.vocabulary.piece(id_) for id_ in ids]
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    piece = text[start:end]
+    if not piece.strip():
+        return start, end
+    return end - len(piece.lstrip()), start + len(piece.rstrip())
 
 
 class TextStream:

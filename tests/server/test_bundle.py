@@ -56,6 +56,22 @@ MEMORY_STATE = pb.StateTensor(
     encoder_output="memory_out.0.key",
 )
 
+RECURRENT_STATE = pb.StateTensor(
+    kind=pb.STATE_KIND_RECURRENT,
+    past="past_recurrent.0",
+    present="present_recurrent.0",
+    data_type=pb.DATA_TYPE_FLOAT32,
+    shape=[6],
+    encoder_output="recurrent_out.0",
+)
+READ_ONLY_STATE = pb.StateTensor(
+    kind=pb.STATE_KIND_MEMORY,
+    past="memory.0",
+    data_type=pb.DATA_TYPE_FLOAT32,
+    shape=[12, 4],
+    encoder_output="memory_out.0",
+)
+
 
 def _model(inputs: dict, outputs: dict) -> onnx.ModelProto:
     """A graph with the given ports and one externally stored weight. It is verified, never run."""
@@ -129,12 +145,22 @@ def _with_decoder(draft: _Draft, *states: pb.StateTensor) -> _Draft:
     draft.manifest.decoding.max_new_tokens = 8
     draft.manifest.golden.token_ids.extend([3, 4, 2])
     inputs = {state.past: ("f", ["batch", *state.shape]) for state in states}
-    outputs = {state.present: ("f", ["batch", *state.shape]) for state in states}
-    lengths = {"memory_lengths": ("i", ["batch"])} if MEMORY_STATE in states else {}
+    outputs = {state.present: ("f", ["batch", *state.shape]) for state in states if state.present}
+    remembers = any(state.kind == pb.STATE_KIND_MEMORY for state in states)
+    lengths = {"memory_lengths": ("i", ["batch"])} if remembers else {}
     draft.graph(pb.GRAPH_ROLE_DECODER, "decoder.onnx", DECODER_IN | lengths | inputs, DECODER_OUT | outputs)
     return draft
 
 
+def _with_explain(draft: _Draft, source: dict, rows: object, columns: object, *, default_layer: int | None) -> _Draft:
+    inputs = source | {"layer": ("l", [1]), "head": ("l", [1])}
+    outputs = {"weights": ("f", [rows, columns]), "source_mass": ("f", [rows])}
+    draft.graph(pb.GRAPH_ROLE_EXPLAIN, "explain.onnx", inputs, outputs)
+    draft.manifest.attention.CopyFrom(pb.Attention(heads=[2, 4], default_layer=default_layer))
+    return draft
+
+
+TARGET_IN = {"target_ids": ("l", [1, "target"])}
 TARGET = {
     "target_tokenizer": "tokenizer.json",
     "target_vocab_size": 20,
@@ -148,9 +174,18 @@ def _translate(directory: Path) -> _Draft:
     draft = _with_text(_Draft(directory, common_pb2.TASK_TRANSLATE), start_id=1, max_source_tokens=12, **TARGET)
     memory_out = {"memory_out.0.key": ("f", ["batch", 2, "seq", 4])}
     draft.graph(pb.GRAPH_ROLE_ENCODER, "encoder.onnx", TEXT_IN, memory_out)
-    explain_in = TEXT_IN | {"target_ids": ("l", [1, "target"])}
-    draft.graph(pb.GRAPH_ROLE_EXPLAIN, "explain.onnx", explain_in, {"weights": ("f", ["target", "seq"])})
+    _with_explain(draft, TEXT_IN | TARGET_IN, "target", "seq", default_layer=1)
     return _with_decoder(draft, CACHE_STATE, MEMORY_STATE)
+
+
+def _translate_with_rnn(directory: Path) -> _Draft:
+    """A state that the encoder starts, and a memory that steps only read."""
+    draft = _with_text(_Draft(directory, common_pb2.TASK_TRANSLATE), start_id=1, max_source_tokens=12, **TARGET)
+    encoded = {"memory_out.0": ("f", ["batch", "seq", 4]), "recurrent_out.0": ("f", ["batch", 6])}
+    draft.graph(pb.GRAPH_ROLE_ENCODER, "encoder.onnx", TEXT_IN, encoded)
+    _with_explain(draft, TEXT_IN | TARGET_IN, "target", "seq", default_layer=0)
+    draft.manifest.text.prefixes.extend(["translate: ", "summarise: "])
+    return _with_decoder(draft, RECURRENT_STATE, READ_ONLY_STATE)
 
 
 def _caption(directory: Path) -> _Draft:
@@ -159,11 +194,14 @@ def _caption(directory: Path) -> _Draft:
     draft.manifest.text.CopyFrom(pb.TextSpec(start_id=1, **TARGET))
     memory_out = {"memory_out.0.key": ("f", ["batch", 2, 12, 4])}
     draft.graph(pb.GRAPH_ROLE_ENCODER, "encoder.onnx", IMAGE_IN, memory_out)
+    _with_explain(draft, IMAGE_IN | TARGET_IN, "target", 12, default_layer=0)
     return _with_decoder(draft, CACHE_STATE, MEMORY_STATE)
 
 
 def _generate(directory: Path) -> _Draft:
-    return _with_decoder(_with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET), CACHE_STATE)
+    draft = _with_decoder(_with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET), CACHE_STATE)
+    one = {"input_ids": ("l", [1, "seq"]), "lengths": ("i", [1])}
+    return _with_explain(draft, one | TARGET_IN, "rows", "seq", default_layer=1)
 
 
 def _classify_text(directory: Path) -> _Draft:
@@ -172,13 +210,20 @@ def _classify_text(directory: Path) -> _Draft:
     return draft
 
 
+def _tag(directory: Path) -> _Draft:
+    draft = _with_labels(_with_text(_Draft(directory, common_pb2.TASK_TAG), max_source_tokens=12))
+    draft.manifest.golden.probabilities.extend([0.0, 1.0, 0.0])
+    draft.graph(pb.GRAPH_ROLE_TAGGER, "model.onnx", TEXT_IN, {"probabilities": ("f", ["batch", "seq", 3])})
+    return _with_explain(draft, TEXT_IN, "seq", "seq", default_layer=None)
+
+
 def _classify_image(directory: Path) -> _Draft:
     draft = _with_labels(_with_image(_Draft(directory, common_pb2.TASK_CLASSIFY_IMAGE)))
     draft.graph(pb.GRAPH_ROLE_CLASSIFIER, "model.onnx", IMAGE_IN, {"probabilities": ("f", ["batch", 3])})
-    return draft
+    return _with_explain(draft, IMAGE_IN, 1, 12, default_layer=None)
 
 
-MAKERS = [_translate, _caption, _generate, _classify_text, _classify_image]
+MAKERS = [_translate, _translate_with_rnn, _caption, _generate, _classify_text, _classify_image, _tag]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -188,7 +233,6 @@ def test_a_sound_bundle_of_each_task_loads(tmp_path, make):
     bundle = load_bundle(draft.write())
     assert ("tiny", 3) == (bundle.name, bundle.version)
     assert draft.manifest == bundle.manifest
-    assert bundle.can_explain == (make is _translate)
     for graph in bundle.manifest.graphs:
         assert bundle.path(graph.path).is_file()
         assert bundle.graph(graph.role) == graph
@@ -410,7 +454,18 @@ MANIFESTS = [
     (_translate, "m.precision = 0", "precision 0 is unknown"),
     (_translate, "del m.graphs[0]", "needs a ENCODER graph"),
     (_translate, "m.graphs.append(m.graphs[0])", "a graph role is there twice"),
-    (_generate, "m.graphs.add(role=4)", "has no EXPLAIN graph"),
+    (_generate, "m.graphs.add(role=1)", "has no ENCODER graph"),
+    (_tag, "m.graphs[0].role = 3", "needs a TAGGER graph"),
+    (_classify_text, "m.graphs.add(role=4)", "attention is for bundles with an EXPLAIN graph"),
+    (_classify_text, "m.attention.heads.append(2)", "attention is for bundles with an EXPLAIN graph"),
+    (_tag, "m.ClearField('attention')", "attention is for bundles with an EXPLAIN graph"),
+    (_tag, "del m.attention.heads[:]", "attention.heads is empty"),
+    (_tag, "m.attention.heads.append(0)", "attention.heads has a layer without heads"),
+    (_tag, "m.attention.default_layer = 2", "attention.default_layer 2 is not one of 2 layers"),
+    (_generate, "m.text.prefixes.append('x')", "text.prefixes are for translate"),
+    (_tag, "m.text.prefixes.append('x')", "text.prefixes are for translate"),
+    (_translate, "m.text.prefixes.append('')", "text.prefixes has an empty one"),
+    (_translate, "m.text.prefixes.extend(['x', 'x'])", "text.prefixes are not distinct"),
     (_translate, "m.ClearField('text')", "text is missing"),
     (_translate, "m.image.height = 3", "image is for tasks that take one"),
     (_caption, "m.ClearField('image')", "image is for tasks that take one"),
@@ -438,6 +493,12 @@ MANIFESTS = [
     (_generate, "m.text.max_total_tokens = 15", "holds 16 tokens; text.max_total_tokens is 15"),
     (_generate, "del m.states[:]", "states are missing"),
     (_classify_text, "m.states.add()", "states are for tasks that produce text"),
+    (_tag, "m.states.add()", "states are for tasks that produce text"),
+    (_generate, "m.states[0].past = ''", "a state has no past"),
+    (_generate, "m.states[0].present = ''", "has no present, and is no memory"),
+    (_translate_with_rnn, "m.states[0].present = ''", "has no present, and is no memory"),
+    (_translate_with_rnn, "m.states[1].present = 'other'", "decoder.onnx has no output 'other'"),
+    (_translate_with_rnn, "m.states[0].encoder_output = ''", "encoder.onnx has an output 'recurrent_out.0'"),
     (_translate, "m.states[1].past = m.states[0].past", "share a port"),
     (_generate, "m.states[0].kind = 0", "unknown kind 0"),
     (_generate, "m.states[0].shape[0] = 0", "zero or no sizes"),
@@ -456,6 +517,11 @@ MANIFESTS = [
     (_generate, "m.golden.token_ids.extend(range(10))", "more than text.max_new_tokens"),
     (_classify_text, "m.golden.probabilities.append(0)", "4 probabilities for 3 labels"),
     (_classify_text, "m.golden.probabilities[0] = 2", "no distribution"),
+    (_tag, "m.golden.probabilities.append(0)", "7 probabilities, which are no rows of 3 labels"),
+    (_tag, "del m.golden.probabilities[:]", "0 probabilities, which are no rows of 3 labels"),
+    (_tag, "m.golden.probabilities.extend([1, 0, 0] * 11)", "more tokens than text.max_source_tokens"),
+    (_tag, "m.golden.probabilities[5] = 1", "no distribution"),
+    (_tag, "del m.labels[:]", "labels are missing"),
     (_classify_text, "m.golden.probabilities[0] = float('nan')", "no distribution"),
     (_translate, "del m.graphs[2].inputs[0]", "decoder.onnx has no input 'input_ids'"),
     (_translate, "m.graphs[2].inputs.add(name='more')", "decoder.onnx has an input 'more'"),
@@ -466,6 +532,15 @@ MANIFESTS = [
     (_translate, "m.graphs[2].outputs[0].shape[1] = m.graphs[2].outputs[1].shape[1] = 'k'", "not of one fixed width"),
     (_translate, "m.graphs[0].outputs[0].shape.append('x')", "'memory_out.0.key' has shape"),
     (_translate, "m.states[1].encoder_output = 'other'", "encoder.onnx has no output 'other'"),
+    (_translate, "del m.graphs[1].inputs[2]", "explain.onnx has no input 'target_ids'"),
+    (_classify_image, "m.graphs[1].inputs.add(name='target_ids')", "has an input 'target_ids' that its role does not"),
+    (_tag, "del m.graphs[1].inputs[3]", "explain.onnx has no input 'head'"),
+    (_tag, "m.graphs[1].inputs[2].data_type = 3", "'layer' has the wrong data_type"),
+    (_tag, "m.graphs[1].inputs[0].shape[0] = '2'", "'input_ids' has shape ['2', 'seq']"),
+    (_tag, "del m.graphs[1].outputs[1]", "explain.onnx has no output 'source_mass'"),
+    (_caption, "m.graphs[1].outputs[0].shape[1] = '11'", "'weights' has shape ['target', '11']"),
+    (_classify_image, "m.graphs[1].outputs[1].shape[0] = '2'", "'source_mass' has shape ['2']"),
+    (_tag, "m.graphs[0].outputs[0].shape[2] = '4'", "'probabilities' has shape ['batch', 'seq', '4']"),
 ]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weft_proto.v1 import common_pb2
-from weft_server import decode_lane, runner
+from weft_server import runner
 from weft_server.bundle import load_bundle
 from weft_server.call import Call
 from weft_server.completion import Completed, complete
@@ -93,7 +93,6 @@ def test_a_text_cut_by_a_stop_string_says_so(tiny_repository):
 @pytest.mark.parametrize(("lanes", "slots", "budget"), [(1, 4, 8), (2, 5, 8), (3, 7, 16)])
 def test_prompts_in_many_chunks_survive_moves_and_cancels(tiny_repository, monkeypatch, lanes, slots, budget):
     """Prompts spread over steps while rows beside them end, move and are cancelled: answers stay bit-identical."""
-    monkeypatch.setattr(decode_lane, "PREFILL_CHUNK", 8)
     monkeypatch.setattr(runner, "PREFILL_CHUNK", 8)
     monkeypatch.setattr(runner, "PREFILL_BUCKETS", (4, 8))
 

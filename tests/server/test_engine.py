@@ -20,10 +20,10 @@ from weft_server.session import Session
 from weft_server.slots import Slots
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
+@pytest.fixture(scope="module", params=[False, True], ids=["recurrent", "recurrent and memory"])
+def toy(tmp_path_factory, request):
     """The toy and its two sessions."""
-    toy = Toy(tmp_path_factory.mktemp("toy"))
+    toy = Toy(tmp_path_factory.mktemp("toy"), attends=request.param)
     toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
     return toy
 
@@ -228,23 +228,78 @@ def test_a_failed_encoder_loses_nobody_it_was_to_read(toy):
     asyncio.run(run())
 
 
-def test_a_recurrent_state_without_an_encoder_starts_at_zero(toy, tmp_path):
-    """A prompt's answer is the definition's, whoever had the slot before."""
+def test_rows_that_move_take_their_state_with_them(toy):
+    """Rows end at every step and holes are filled from behind: each answer is still the definition's."""
+
+    async def run():
+        rng = random.Random(8)
+        async with Running(toy, num_slots=9, num_lanes=2) as running:
+            asked = []
+            for index in range(120):
+                source = [rng.randrange(3, 50) for _ in range(1 + index % 16)]
+                asked.append((source, running.submit(source, Decoding(1 + index % 7))))
+                if index % 3 == 0:
+                    gone = running.submit([5] * 16, Decoding(24, 24))
+                    running.engine.cancel(gone)
+            for source, sequence in asked:
+                await sequence.reply.done()
+                assert toy.greedy(source, sequence.decoding.max_new_tokens) == sequence.reply.token_ids
+
+    asyncio.run(run())
+
+
+def test_a_step_copies_no_memory(tmp_path):
+    """A step binds a memory that it only reads where it lies, and writes to none of it."""
+    toy = Toy(tmp_path, attends=True)
+    slots = Slots(3, 24)
+    runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), slots)
+    (memory,) = (state for state in runner._states if state.memory)
+    slots.memory_lengths[:] = 5
+    runner.encode([np.arange(5), np.arange(5, 10)], [0, 1])
+    before, where = memory.buffers.copy(), memory.buffers.ctypes.data
+    for _ in range(3):
+        runner.decode(2)
+    np.testing.assert_array_equal(toy.embedding[[range(5), range(5, 10)]], before[0, :2, :5])
+    np.testing.assert_array_equal(before, memory.buffers)
+    bound = [array for array in runner._decodes[2, 0]._keep if isinstance(array, np.ndarray)]
+    assert where in [array.ctypes.data for array in bound]
+    assert 1 == sum(array.shape[1:] == (16, 8) for array in bound)  # as an input, and as no output
+
+
+def test_a_recurrent_model_has_no_cache_entries(toy):
+    """A state that does not grow fills no cache, so none is counted."""
+
+    async def run():
+        async with Running(toy) as running:
+            sequence = running.submit([5], Decoding(24, 24))
+            await sequence.reply.done()
+            assert running.engine.stats().kv_total == 0
+
+    asyncio.run(run())
+
+
+def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
+    """Prompts of any length, read token by token while others run: each answer is the definition's."""
+    toy = Toy(tmp_path)
     manifest = type(toy.manifest)()
     manifest.CopyFrom(toy.manifest)
     manifest.text.ClearField("start_id")
     manifest.states[0].encoder_output = ""
-    slots = Slots(2, 24)
-    runner = DecodeRunner(manifest, None, toy.decoder, slots)
-    runner._bucket = lambda length, _past: length  # the toy's graph reads exactly one token
+    slots = Slots(3, 24)
+    runner = DecodeRunner(manifest, None, Session(toy.path, 1), slots)
+    runner.warm()
     metrics = Metrics().for_model("toy", 1, "generate")
-    lane = DecodeLane(slots, runner, start_id=None, end_ids=(2,), prefill_budget=64, metrics=metrics)
+    lane = DecodeLane(slots, runner, start_id=None, end_ids=(2,), prefill_budget=3, metrics=metrics)
+    rng = random.Random(9)
+    prompts = [[rng.randrange(3, 50) for _ in range(rng.randrange(1, 12))] for _ in range(40)]
 
-    async def answer(token_id):
-        waiting = [Sequence("r", np.array([token_id]), 1, Decoding(8))]
-        while True:
+    async def answers():
+        waiting = [Sequence(str(n), np.array(prompt), len(prompt), Decoding(8)) for n, prompt in enumerate(prompts)]
+        found = {}
+        while len(found) < len(prompts):
             for delivery in lane.step(lambda *_: [waiting.pop()] if waiting else []):
-                return delivery.token_ids
+                found[int(delivery.sequence.request_id)] = delivery.token_ids
+        return found
 
-    for token_id in (5, 7, 5, 9, 5):
-        assert toy.continued(token_id, 8) == asyncio.run(answer(token_id))
+    found = asyncio.run(answers())
+    assert [toy.continued(prompt, 8) for prompt in prompts] == [found[index] for index in range(len(prompts))]

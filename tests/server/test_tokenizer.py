@@ -144,6 +144,54 @@ def test_chunks_change_nothing(words, ids, chunk):
     assert _stream(tokenizer, ids)[0].text == _stream(tokenizer, ids, chunk=chunk)[0].text
 
 
+@settings(max_examples=300, deadline=None)
+@given(text=TEXTS)
+def test_tokens_know_their_place_in_the_text(byte_level, words, word_piece, text):
+    """The ids are `encode`'s; places are code points inside the text, in order, and without white space around them."""
+    for tokenizer, _ in (byte_level, words, word_piece):
+        pieces = tokenizer.split(text)
+        assert tokenizer.encode(text) == [piece.id for piece in pieces]
+        places = [(piece.start, piece.end) for piece in pieces if not piece.added]
+        assert all(0 <= start <= end <= len(text) for start, end in places)
+        assert places == sorted(places)
+        covered = [text[start:end] for start, end in places]
+        assert all(part == part.strip() for part in covered if part.strip())
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("byte_level", [" ", " ", "hello", "ñandú", "😀", "👩\u200d", "👧", "world", "\n"]),
+        ("word_piece", ["hello", "ñandú", "😀", "👩\u200d👧", "wor", "ld"]),
+    ],
+)
+def test_places_count_code_points(request, kind, expected):
+    """Characters of several bytes or beyond 16 bits count one each, and leading spaces count too."""
+    tokenizer, _ = request.getfixturevalue(kind)
+    text = "  hello ñandú 😀 👩\u200d👧 world\n"
+    assert expected == [text[start:end] for _, start, end, added in tokenizer.split(text) if not added]
+
+
+def test_every_part_of_a_character_stands_where_the_character_does(byte_level):
+    """Tokens that are bytes of one character share its place."""
+    tokenizer, _ = byte_level
+    text = "a \U0001f9e0b"
+    places = [(start, end) for _, start, end, added in tokenizer.split(text) if not added]
+    assert (0, 1) == places[0]
+    assert (3, 4) == places[-1]
+    assert {(2, 3)} == set(places[1:-1])
+    assert len(places) > 3
+
+
+def test_added_tokens_are_those_of_the_post_processor(byte_level):
+    """A special token that the text itself spells is text; the one that closes every text is not."""
+    tokenizer, reference = byte_level
+    pieces = tokenizer.split("a <end>")
+    assert [(2, 7, False), (0, 0, True)] == [tuple(piece[1:]) for piece in pieces if piece.id == 1]
+    assert tokenizer.is_added(1)
+    assert not tokenizer.is_added(reference.token_to_id("<s>"))
+
+
 STOPS = st.lists(st.text("ab ñ😀\n", min_size=1, max_size=4), min_size=1, max_size=4).map(tuple)
 
 
