@@ -12,8 +12,11 @@ SERVICES  = $(shell grep -l '^service ' $(PROTOS))
 # protoc finds the mypy plugins by PATH.
 PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
 
-NAMES   := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
-BUNDLES := $(NAMES:%=build/models/%/1/bundle.json)
+# The demo has one model for each kind of request, so that nobody needs to name one. The others show the families.
+DEMO     := digits en-es pydocs scenes tags topics
+NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
+BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
+FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
 EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
@@ -26,10 +29,11 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles demo serve test test-fast check lint fmt proto bench-smoke clean
+.PHONY: help install venv models bundles families family-bundles demo serve serve-families test test-fast check lint fmt
+.PHONY: proto bench-smoke bench-families clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(READY) ## make .venv with every extra, at the versions of constraints.txt
 venv: install
@@ -45,13 +49,21 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done.
+TWO := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+
 models: $(READY) ## export the demo checkpoints to build/models (only what changed)
-	@$(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget) bundles
+	@$(TWO) bundles
 
 bundles: $(BUNDLES)
 	@:
 
-build/models/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
+families: $(READY) ## export the checkpoints of the other families to build/families (only what changed)
+	@$(TWO) family-bundles
+
+family-bundles: $(FAMILIES)
+	@:
+
+build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D)
 
 demo: models ## one request of each kind against a server of its own, under a minute
@@ -60,7 +72,10 @@ demo: models ## one request of each kind against a server of its own, under a mi
 serve: models ## keep the demo models served on localhost:7070 (Ctrl-C drains and stops)
 	@exec $(BIN)/weft serve --repository build/models
 
-test: lint models ## everything that CI runs
+serve-families: families ## the same for the models of the other families, whom a request has to name
+	@exec $(BIN)/weft serve --repository build/families
+
+test: lint models families ## everything that CI runs
 	@$(BIN)/python -m pytest
 
 test-fast: $(READY) ## the unit tests alone
@@ -88,6 +103,9 @@ proto: $(READY) ## regenerate the committed stubs from proto/weft_proto/v1/*.pro
 
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(BIN)/python tests/bench/smoke.py
+
+bench-families: models families ## measure each family's parameters, step times and state, under ten minutes
+	@$(BIN)/python tests/bench/families.py
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

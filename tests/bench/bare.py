@@ -32,10 +32,14 @@ class Bare:
         graph = self.bundle.graph(role)
         return Session(self.bundle.path(graph.path), self.num_threads) if graph else None
 
+    def opened(self, num_rows):
+        """(slots, runner) with nothing in them."""
+        slots = Slots(num_rows, self.manifest.text.max_new_tokens)
+        return slots, DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+
     def filled(self, num_rows, source):
         """(slots, runner) with every row past the same source or prompt, its next input being that source's last id."""
-        slots = Slots(num_rows, self.manifest.text.max_new_tokens)
-        runner = DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+        slots, runner = self.opened(num_rows)
         slots.memory_lengths[:] = len(source)
         slots.input_ids[:] = self.manifest.text.start_id if self.encoder else source[-1]
         self.read(slots, runner, source)
@@ -81,8 +85,7 @@ class Bare:
 
     def host_us_per_step(self, num_rows, source, num_new, rounds):
         """Microseconds of a lane's step beside the model's run: sampling, bookkeeping, hand-over. Median of steps."""
-        slots = Slots(num_rows, self.manifest.text.max_new_tokens)
-        runner = DecodeRunner(self.manifest, self.encoder, self.decoder, slots)
+        slots, runner = self.opened(num_rows)
         lane = DecodeLane(
             slots,
             runner,

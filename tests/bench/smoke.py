@@ -4,10 +4,8 @@ Served and bare runs alternate and medians are compared, because a machine's spe
 """
 
 import asyncio
-import datetime as dt
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -20,9 +18,9 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "bench"), str(TESTS), str(TESTS / "export")]
 
 import grpc.aio
-import onnxruntime
 from bare import Bare, shares
 from base import base_bundle
+from machine import machine
 from tiny import save_tiny
 
 import weft
@@ -162,21 +160,6 @@ def trivial_repository():
         checkpoint = save_tiny("tiny-text", ROOT / "build" / "bench" / "checkpoint")
         export_checkpoint(checkpoint, repository / "trivial" / "1")
     return repository
-
-
-def machine():
-    """Where the figures come from."""
-    names = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
-    return {
-        "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "cpu": names[0].split(":")[1].strip() if names else platform.machine(),
-        "cpus": len(os.sched_getaffinity(0)),
-        "python": platform.python_version(),
-        "onnxruntime": onnxruntime.__version__,
-        "grpcio": grpc.__version__,
-        "weft": weft.__version__,
-        "load": os.getloadavg()[0],
-    }
 
 
 def main():
