@@ -19,6 +19,8 @@ from tiny_parts import (
     word_tokenizer,
 )
 from tiny_recurrent import RECURRENT
+from tiny_t5 import tiny_post_norm, tiny_t5
+from tiny_vision import VISION
 
 from weft_export.checkpoint import Checkpoint, save_checkpoint
 from weft_export.export import export_checkpoint
@@ -188,7 +190,10 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-window": tiny_window,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
+    "tiny-t5": tiny_t5,
+    "tiny-post-norm": tiny_post_norm,
     **RECURRENT,
+    **VISION,
 }
 
 

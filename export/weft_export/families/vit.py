@@ -1,4 +1,8 @@
-"""Vision Transformer for image classification ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021)."""
+"""Vision Transformer for image classification ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021).
+
+With distillation it is DeiT ("Training data-efficient image transformers & distillation through attention", Touvron et
+al. 2021): a second token whose head learns from a teacher.
+"""
 
 from dataclasses import dataclass
 
@@ -26,13 +30,16 @@ class VitConfig:
     d_ff: int
     num_layers: int  # L
     dropout: float = 0.0  # in training only
+    distillation: bool = False  # DeiT's second token and head
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name != "dropout"})
+        require_positive(**{name: size for name, size in vars(self).items() if name not in {"dropout", "distillation"}})
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
         require_fraction("dropout", self.dropout)
+        if not isinstance(self.distillation, bool):
+            raise ValueError(f"distillation must be true or false, not {self.distillation!r}")  # noqa: TRY004
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -41,30 +48,55 @@ class VitConfig:
 
 
 class Vit(Classifier):
-    """z_0 = [x_class; x_p E] + E_pos (eq. 1), a pre-norm encoder (eqs. 2-4), and a linear head on x_class."""
+    """z_0 = [x_class; x_p E] + E_pos (eq. 1), a pre-norm encoder (eqs. 2-4), and a linear head on x_class.
+
+    DeiT puts a distillation token behind the class token, with a head of its own (section 4).
+    """
 
     def __init__(self, config: VitConfig) -> None:
         super().__init__()
         self.config = config
-        side = config.patch_size
-        num_positions = config.grid[0] * config.grid[1] + 1
-        self.patches = PatchEmbedding(config.channels, side, config.d_model)
+        self.num_tokens = 2 if config.distillation else 1  # before the patches
+        num_positions = config.grid[0] * config.grid[1] + self.num_tokens
+        self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
         self.positions = nn.Parameter(torch.randn(num_positions, config.d_model) * 0.02)
         self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout)
         self.head = nn.Linear(config.d_model, config.num_labels)
+        if config.distillation:
+            self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
+            self.distillation_head = nn.Linear(config.d_model, config.num_labels)
         self.attention_heads = (config.num_heads,) * config.num_layers
 
     def forward(self, *source: Tensor) -> Tensor:
-        """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
-        logits: Tensor = self.head(self.encoder(self._embed(*source), None)[:, 0])
-        return logits
+        """Return class logits [batch, labels] for pixel_values [batch, channels, height, width].
+
+        With distillation, the logarithm of the mean of both heads' softmax: the late fusion of the paper's section 4,
+        which adds probabilities. (The authors' code takes the mean of the logits instead.)
+        """
+        logits = self.head_logits(*source)
+        if len(logits) == 1:
+            return logits[0]
+        classified, distilled = (each.float().softmax(dim=-1) for each in logits)
+        return ((classified + distilled) / 2).log()
+
+    def head_logits(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
+        """Return the logits [batch, labels] of the class head, and of the distillation head if there is one.
+
+        This is what is trained: the first against the true labels, the second against the teacher's.
+        """
+        encoded = self.encoder(self._embed(pixel_values), None)
+        if not self.config.distillation:
+            return (self.head(encoded[:, 0]),)
+        return self.head(encoded[:, 0]), self.distillation_head(encoded[:, 1])
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the class token's row over the patches, [1, patches]: rolled out, or of one layer."""
         flow = pick_flow(self.encoder.attentions(self._embed(*source)), layer, head)
-        return over_source(flow[:1, 1:])
+        return over_source(flow[:1, self.num_tokens :])
 
     def _embed(self, pixel_values: Tensor) -> Tensor:
         patches = self.patches(pixel_values)
-        return torch.cat((self.class_token.expand(patches.shape[0], -1, -1), patches), dim=1) + self.positions
+        tokens = [self.class_token, self.distillation_token] if self.config.distillation else [self.class_token]
+        rows = [token.expand(patches.shape[0], -1, -1) for token in tokens]
+        return torch.cat((*rows, patches), dim=1) + self.positions

@@ -1,0 +1,171 @@
+"""Swin Transformer for image classification: shifted windows in stages that merge patches (Liu et al. 2021)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.classifier import Classifier
+from weft_export.explaining import Explanation, over_source, pick_layer
+from weft_export.families.sizes import require_divisible, require_positive
+from weft_export.feed_forward import FeedForward
+from weft_export.vision import PatchEmbedding, mean_over_positions
+from weft_export.window_attention import WindowAttention
+from weft_export.windows import Grid, pick_windows, spread, window_positions
+
+
+@dataclass(frozen=True)
+class SwinConfig:
+    """Sizes; the paper's symbols stand beside them. Image sizes are in pixels, the window's side in patches."""
+
+    num_labels: int
+    channels: int
+    image_height: int  # H
+    image_width: int  # W
+    patch_size: int
+    d_model: int  # C, the width of the first stage; each later one is twice as wide
+    depths: tuple[int, ...]  # layers of each stage
+    num_heads: tuple[int, ...]  # of each stage
+    window_size: int  # M
+    expansion: int = 4  # alpha, the feed-forward layer's width over the stage's
+
+    def __post_init__(self) -> None:
+        # A config file has lists.
+        object.__setattr__(self, "depths", tuple(self.depths))
+        object.__setattr__(self, "num_heads", tuple(self.num_heads))
+        require_positive(**{name: size for name, size in vars(self).items() if name not in {"depths", "num_heads"}})
+        if not self.depths or len(self.depths) != len(self.num_heads):
+            raise ValueError("depths and num_heads must have one entry for each stage")
+        require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
+        require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
+        for stage, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
+            require_positive(**{f"depths[{stage}]": depth, f"num_heads[{stage}]": num_heads})
+            require_divisible(f"the width of stage {stage}", self.width(stage), f"num_heads[{stage}]", num_heads)
+            self._check_grid(stage)
+
+    @property
+    def grid(self) -> Grid:
+        """Patches down and across."""
+        return self.image_height // self.patch_size, self.image_width // self.patch_size
+
+    def width(self, stage: int) -> int:
+        """Return the width of a stage's vectors, 2^stage C."""
+        return self.d_model << stage
+
+    def grid_of(self, stage: int) -> Grid:
+        """Return a stage's rows and columns; each merging halves both."""
+        return self.grid[0] // 2**stage, self.grid[1] // 2**stage
+
+    def window_of(self, stage: int) -> Grid:
+        """Return the height and width of a stage's windows: M, or the whole grid where that is smaller."""
+        rows, columns = self.grid_of(stage)
+        return min(self.window_size, rows), min(self.window_size, columns)
+
+    def shift_of(self, stage: int, layer: int) -> Grid:
+        """Return how far a layer's windows are shifted: every second layer's by half a window, where there are two."""
+        if layer % 2 == 0:
+            return 0, 0
+        sides = zip(self.grid_of(stage), self.window_of(stage), strict=True)
+        down, across = (0 if side == window else window // 2 for side, window in sides)
+        return down, across
+
+    def _check_grid(self, stage: int) -> None:
+        for name, side, patches in zip(("height", "width"), self.grid_of(stage), self.grid, strict=True):
+            require_divisible(f"image_{name} / patch_size", patches, f"2 ** stage {stage}", 2**stage)
+            window = max(1, min(self.window_size, side))
+            require_divisible(f"the grid's {name} in stage {stage}", side, "window_size", window)
+
+
+class SwinLayer(nn.Module):
+    """z + (S)W-MSA(LN(z)), then z + MLP(LN(z)) (eq. 3)."""
+
+    def __init__(self, config: SwinConfig, stage: int, layer: int) -> None:
+        super().__init__()
+        width, sides = config.width(stage), (config.grid_of(stage), config.window_of(stage))
+        self.attention_norm = nn.LayerNorm(width)
+        self.attention = WindowAttention(*sides, config.shift_of(stage, layer), width, config.num_heads[stage])
+        self.feed_forward_norm = nn.LayerNorm(width)
+        self.feed_forward = FeedForward(width, config.expansion * width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, positions, width] to the same shape."""
+        x = x + self.attention(self.attention_norm(x))
+        out: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
+        return out
+
+    def weights(self, x: Tensor) -> Tensor:
+        """Return the attention weights [batch, windows, h, w, w] that forward uses."""
+        return self.attention.weights(self.attention_norm(x))
+
+
+class PatchMerging(nn.Module):
+    """Concatenate each 2 x 2 neighbours and project them from 4 C to 2 C (section 3.1)."""
+
+    positions: Tensor
+
+    def __init__(self, grid: Grid, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(4 * width)
+        self.reduction = nn.Linear(4 * width, 2 * width, bias=False)
+        self.register_buffer("positions", window_positions(grid, (2, 2)), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, positions, C] to [batch, positions / 4, 2 C]."""
+        out: Tensor = self.reduction(self.norm(pick_windows(x, self.positions).flatten(2)))
+        return out
+
+
+class Swin(Classifier):
+    """Patches, stages of layers with merging between them, and a linear head on the mean over the last stage."""
+
+    def __init__(self, config: SwinConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
+        self.patch_norm = nn.LayerNorm(config.d_model)
+        # Any: torch does not type the items of a ModuleList.
+        self.blocks: Any = nn.ModuleList()
+        for stage, depth in enumerate(config.depths):
+            if stage > 0:
+                self.blocks.append(PatchMerging(config.grid_of(stage - 1), config.width(stage - 1)))
+            self.blocks.extend(SwinLayer(config, stage, layer) for layer in range(depth))
+        width = config.width(len(config.depths) - 1)
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, config.num_labels)
+        self.attention_heads = tuple(
+            num_heads for depth, num_heads in zip(config.depths, config.num_heads, strict=True) for _ in range(depth)
+        )
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
+        x = self._embed(*source)
+        for block in self.blocks:
+            x = block(x)
+        logits: Tensor = self.head(mean_over_positions(self.norm(x)))
+        return logits
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return one row over the first stage's grid, [1, patches].
+
+        The summary is attention rollout (see explaining.rollout) of the mean over the last stage's positions. A row r
+        over a layer's positions becomes r (A + I) / 2, where A is 0 between windows, and what a merged position has is
+        shared equally by the four that it came from. One layer's row is the mean over its queries, shared likewise.
+        """
+        x, seen = self._embed(*source), []
+        for block in self.blocks:
+            seen.append(block.weights(x)[0] if isinstance(block, SwinLayer) else None)
+            x = block(x)
+        rows: list[Tensor] = []
+        summary = torch.full((1, x.shape[1]), 1 / x.shape[1])
+        for block, weights in zip(reversed(self.blocks), reversed(seen), strict=True):
+            if weights is None:
+                summary, *rows = (spread(row, block.positions) for row in (summary, *rows))
+            else:
+                summary = (summary + block.attention.flow(summary, weights)) / 2
+                rows.insert(0, block.attention.mean_row(weights, head))
+        return over_source(pick_layer(rows, layer, summary))
+
+    def _embed(self, pixel_values: Tensor) -> Tensor:
+        embedded: Tensor = self.patch_norm(self.patches(pixel_values))
+        return embedded
