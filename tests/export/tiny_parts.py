@@ -57,7 +57,7 @@ def randomised(model: Any, inner_gain: float = 2.0) -> Any:
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if name.endswith("bias"):
+            if "bias" in name.rpartition(".")[2]:
                 parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.1)
             elif parameter.dim() > 1:
                 words = "embedding.tokens" in name
