@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import warnings
 from importlib.util import find_spec
 from io import BytesIO
 from os import PathLike
@@ -11,8 +12,13 @@ from typing import Any
 from weft._types import Alignment, Picture
 from weft.exceptions import Error, InvalidRequest
 
-CELL = 0.32  # inches of a token's row or column
-PANEL_COLUMNS = 5
+DPI = 120
+WIDTH = 9.0  # inches that a picture of panels or of a text's heat may be wide
+LABEL = 16  # characters of a token that are shown
+CHARACTER, LINE = 0.084, 0.27  # inches of a character of the fixed-width font at 10 points, and from line to line
+PANEL = 1.7  # inches of a panel's side, were it square
+TICK = 0.2  # inches from one token's label to the next, and at most so many labels:
+MAX_TICKS = 120
 
 
 def require_matplotlib() -> None:
@@ -28,14 +34,19 @@ def plot_alignment(
     title: str | None = None,
     image: Picture | None = None,
 ) -> Any:
-    """Draw an alignment: produced against source tokens, or for an image its patch grid once per produced token.
+    """Draw an alignment, one of three ways.
+
+    Over an image: its grid once for each target token, at the picture's aspect and wrapped into rows. Grid cells stay
+    the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw.
+    Over a text: a matrix, target tokens down, source tokens across; for a single target, the text itself in the colours
+    of its weights. Where not all attention lay on the source, the shares that did stand beside the rows.
 
     Args:
         alignment: What `explain=True` brought.
         path_or_ax: Where to write the picture, its format by the suffix; or the matplotlib Axes to draw a text's
-            alignment into; None for neither, as in a notebook.
-        title: Stands above the picture.
-        image: The picture that was described; its patches are drawn over it.
+            matrix into; None for neither, as in a notebook.
+        title: Stands above the picture, and under it which attention it shows.
+        image: The picture that was asked about; the heat is drawn over it.
 
     Returns:
         The matplotlib Figure.
@@ -52,65 +63,146 @@ def plot_alignment(
         if alignment.grid_rows:
             raise InvalidRequest("an image's alignment needs a figure of its own: give a path, or nothing")
         _draw_matrix(path_or_ax, alignment)
-        path_or_ax.set_title(title or "")
+        path_or_ax.set_title(title or _reading(alignment), parse_math=False)
         return path_or_ax.figure
     figure = Figure(layout="constrained")
     if alignment.grid_rows:
-        _draw_panels(figure, alignment, None if image is None else _pixels(image))
+        _draw_panels(figure, alignment, None if image is None else _read(image))
+    elif len(alignment.target_tokens) == 1:
+        _draw_text(figure, alignment)
     else:
-        width, height = (max(2.0, CELL * len(t)) for t in (alignment.source_tokens, alignment.target_tokens))
-        figure.set_size_inches(width + 2.3, height + 1.2)
-        _draw_matrix(figure.add_subplot(), alignment)
+        _draw_matrix(figure.add_subplot(), alignment, resize=True)
+    figure.supxlabel(_reading(alignment), fontsize="small", color="dimgray", parse_math=False)
     if title:
-        figure.suptitle(textwrap.fill(title, round(9 * figure.get_figwidth())), parse_math=False)
+        figure.suptitle(
+            "\n".join(textwrap.wrap(title, round(9 * figure.get_figwidth()), max_lines=3)), parse_math=False
+        )
     if path_or_ax is not None:
         _save(figure, path_or_ax)
     return figure
 
 
-def _draw_matrix(ax: Any, alignment: Alignment) -> None:
+def _reading(alignment: Alignment) -> str:
+    """Say which attention it is, and for a single row how much of it there was."""
+    layer, head = alignment.layer, alignment.head
+    which = "attention rollout over all layers" if layer is None else f"attention of layer {layer}"
+    if layer is not None:
+        which += ", average over heads" if head is None else f", head {head}"
+    if len(alignment.source_mass) == 1 and _is_partial(alignment):
+        which += f"; {alignment.source_mass[0]:.0%} of it lay on what is shown"
+    return which
+
+
+def _is_partial(alignment: Alignment) -> bool:
+    return any(mass < 0.9995 for mass in alignment.source_mass)
+
+
+def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None:
+    """Draw the weights as a matrix; with `resize` its figure becomes as large as the labels need."""
+    source, target = ([_label(t) for t in tokens] for tokens in (alignment.source_tokens, alignment.target_tokens))
+    if resize:
+        width, height = (_inches(len(tokens)) for tokens in (source, target))
+        beside, below = (CHARACTER * max(map(len, tokens)) for tokens in (target, source))
+        ax.figure.set_size_inches(max(4.0, width + beside + 1.3), height + below + 1.7)
     heat = ax.imshow(alignment.weights, cmap="Blues", vmin=0.0, aspect="auto")
-    ax.figure.colorbar(heat, ax=ax, label="weight")
-    ax.set_xticks(
-        range(len(alignment.source_tokens)), map(_label, alignment.source_tokens), rotation=90, parse_math=False
-    )
-    ax.set_yticks(range(len(alignment.target_tokens)), map(_label, alignment.target_tokens), parse_math=False)
-    ax.set_xlabel("source")
-    ax.set_ylabel("target")
+    across, down = _ticks(len(source)), _ticks(len(target))
+    ax.set_xticks(across, [source[i] for i in across], rotation=90, fontsize="small", parse_math=False)
+    ax.set_yticks(down, [target[i] for i in down], fontsize="small", parse_math=False)
+    ax.set_xlabel("looks at")
+    ax.set_ylabel("token")
+    if _is_partial(alignment):
+        shares = ax.secondary_yaxis("right")
+        shares.set_yticks(down, [f"{alignment.source_mass[i]:.0%}" for i in down], fontsize="small")
+        shares.set_ylabel("share of its attention")
+    _draw_scale(ax.figure, heat, ax)
 
 
-def _draw_panels(figure: Any, alignment: Alignment, pixels: Any | None) -> None:
-    """Draw one panel per produced token: the grid in colour, or the image with what was not looked at in the dark."""
-    rows, columns = alignment.grid_rows, alignment.grid_columns
-    across = min(PANEL_COLUMNS, len(alignment.target_tokens))
-    down = math.ceil(len(alignment.target_tokens) / across)
-    figure.set_size_inches(1.8 * across, 1.8 * down * max(0.5, rows / columns) + 0.25 * down + 0.4)
-    brightest = max(map(max, alignment.weights)) or 1.0
+def _inches(count: int) -> float:
+    """Return the length of an axis of so many tokens: room for each label, as far as a picture should grow."""
+    return min(MAX_TICKS * TICK, count * max(TICK, min(2 * TICK, 8.0 / count)))
+
+
+def _ticks(count: int) -> range:
+    """Return which tokens have a label: all, or where they are too many each second, third, ..."""
+    return range(0, count, math.ceil(count / MAX_TICKS))
+
+
+def _draw_text(figure: Any, alignment: Alignment) -> None:
+    """Draw the source as a text, each token on the colour of its weight."""
+    from matplotlib import colormaps  # noqa: PLC0415 - only who draws loads it
+    from matplotlib.cm import ScalarMappable  # noqa: PLC0415 - same
+    from matplotlib.colors import Normalize  # noqa: PLC0415 - same
+
+    weights = alignment.weights[0]
+    norm = Normalize(0.0, max(weights))
+    ax = figure.add_subplot()
+    columns, x, y = WIDTH / CHARACTER, 0.0, 0
+    for token, weight in zip(map(_label, alignment.source_tokens), weights, strict=True):
+        width = len(token) + 1
+        if x + width > columns:
+            x, y = 0.0, y + 1
+        ax.broken_barh([(x, width)], (y, 0.9), facecolor=colormaps["Blues"](norm(weight)))
+        look = {"color": "white" if norm(weight) > 0.6 else "black", "family": "monospace"}
+        ax.text(x + width / 2, y + 0.45, token, ha="center", va="center", parse_math=False, **look)
+        x += width
+    figure.set_size_inches(WIDTH + 0.1, LINE * (y + 1) + 1.3)
+    ax.set(xlim=(0, columns), ylim=(y + 1, 0))
+    ax.set_axis_off()
+    _draw_scale(figure, ScalarMappable(norm, "Blues"), ax)
+
+
+def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None:
+    """Draw the picture, then for each target token its grid of weights, over the picture in grey."""
+    from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - only who draws loads it
+
+    width, height = (alignment.grid_columns, alignment.grid_rows) if picture is None else picture.size
+    extent = (0, width, height, 0)
+    aspect = min(3.0, max(1 / 3, height / width))
+    across, down = PANEL / math.sqrt(aspect), PANEL * math.sqrt(aspect)
+    count = len(alignment.target_tokens) + (picture is not None)
+    columns = min(count, int(WIDTH / across))
+    rows = math.ceil(count / columns)
+    figure.set_size_inches(max(4.0, columns * across + 0.2), rows * (down + 0.3) + 1.2)
+    panels = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
+    for ax in panels:
+        ax.set(xticks=[], yticks=[])
+    if picture is not None:
+        panels[0].imshow(picture, extent=extent)
+        panels[0].set_title("picture", fontsize="medium", style="italic")
+    heat = LinearSegmentedColormap.from_list("heat", ["#ffdd0000", "#ff7700aa", "#cc0000dd"])
+    brightest = max(map(max, alignment.weights))
     for index, token in enumerate(alignment.target_tokens):
-        ax = figure.add_subplot(down, across, index + 1)
+        ax = panels[index - len(alignment.target_tokens)]
         ax.set_title(_label(token), fontsize="medium", parse_math=False)
-        ax.set_axis_off()
-        grid = alignment.grid(index)
-        extent = (0, columns, rows, 0)
-        if pixels is None:
-            ax.imshow(grid, cmap="Blues", vmin=0.0, vmax=brightest, extent=extent)
-        else:
-            ax.imshow(pixels, extent=extent)
-            shade = [[0.7 * (1.0 - weight / brightest) for weight in row] for row in grid]
-            ax.imshow([[0.0] * columns] * rows, cmap="gray", vmin=0.0, vmax=1.0, alpha=shade, extent=extent)
+        if picture is not None:
+            ax.imshow(picture.convert("L"), cmap="gray", vmin=0, vmax=255, extent=extent)
+        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=brightest, extent=extent)
+    _draw_scale(figure, shown, panels)
+
+
+def _draw_scale(figure: Any, heat: Any, axes: Any) -> None:
+    """Draw which colour is which weight, in a strip about three inches wide."""
+    width, height = figure.get_size_inches()
+    shrink, thick, pad = min(1.0, 3.0 / width), 0.2 / height, 0.1 / height
+    scale = figure.colorbar(heat, ax=axes, location="bottom", shrink=shrink, aspect=25, fraction=thick, pad=pad)
+    scale.set_label("weight")
+    scale.ax.locator_params(nbins=5)
 
 
 def _label(token: str) -> str:
-    """Show a token's text so that white space can be seen."""
-    return token.strip() or token.replace("\n", "\u21b5").replace("\t", "\u21e5").replace(" ", "\u2423") or "\u2205"
+    """Show a token's text so that white space can be seen, and cut it where it is long."""
+    shown = token.strip() or token.replace("\n", "\u21b5").replace("\t", "\u21e5").replace(" ", "\u2423") or "\u2205"
+    return shown if len(shown) <= LABEL else shown[: LABEL - 1] + "\u2026"
 
 
-def _pixels(image: Picture) -> Any:
-    from matplotlib.image import imread  # noqa: PLC0415 - only who draws loads it
+def _read(image: Picture) -> Any:
+    """Return the picture as the server sees it, upright and on white."""
+    from PIL import Image, ImageOps  # noqa: PLC0415 - only who draws loads it
 
     try:
         data = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else Path(image).read_bytes()
-        return imread(BytesIO(data), format="png" if data.startswith(b"\x89PNG") else "any")
+        opened = ImageOps.exif_transpose(Image.open(BytesIO(data))).convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", opened.size, "white"), opened)
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidRequest(f"image: {error}", reason="BAD_IMAGE") from None
 
@@ -118,6 +210,8 @@ def _pixels(image: Picture) -> Any:
 def _save(figure: Any, path: str | PathLike[str]) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=120)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph .* missing")  # a box in the picture says it too
+            figure.savefig(path, dpi=DPI)
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"cannot write {path}: {error}") from None

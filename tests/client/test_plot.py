@@ -1,13 +1,17 @@
 """Alignments become pictures whose labels can be read."""
 
+import io
 import struct
 import sys
 import zlib
+from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from PIL import Image
 
 import weft
 from weft.plot import plot_alignment
@@ -47,11 +51,25 @@ def size_of(path):
     return struct.unpack(">II", data[16:24])
 
 
+def axes_of(figure):
+    """All axes but the scale's, those beside others too."""
+    axes = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
+    return [*axes, *(child for ax in axes for child in ax.child_axes)]
+
+
 def texts(figure):
     """What can be read in a figure."""
-    axes = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
+    axes = axes_of(figure)
     ticks = [label for ax in axes if ax.axison for label in (*ax.get_xticklabels(), *ax.get_yticklabels())]
-    return [label for label in (*ticks, *(ax.title for ax in axes)) if label.get_text()]
+    words = [label for ax in axes for label in (ax.title, *ax.texts)]
+    return [label for label in (*ticks, *words) if label.get_text()]
+
+
+def boxes_of(figure, labels):
+    """Where labels stand in a figure that was saved, in pixels."""
+    figure.set_dpi(120)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    return [label.get_window_extent(renderer) for label in labels]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +77,16 @@ def texts(figure):
     [
         (text_alignment(WORDS, ("estamos", "comiendo", "pan")), None),
         (text_alignment([f"a-rather-long-token-{i}" for i in range(50)], [f"t{i}" for i in range(40)]), None),
+        (replace(text_alignment(WORDS, [f"t{i}" for i in range(20)]), source_mass=(0.5,) * 20, layer=1), None),
+        (text_alignment(("x",), ("y", "z")), None),
         (text_alignment(("x",), ("y",)), None),
+        (text_alignment([f"word-{i}" for i in range(90)], ("y",)), None),
+        (image_alignment(["7"], 4, 4), png(8, 8)),
+        (image_alignment([f"word-{i}" for i in range(30)], 3, 3), png(20, 90)),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), None),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), png(30, 20)),
     ],
-    ids=["sentence", "long", "single", "grid", "image"],
+    ids=["sentence", "long", "shares", "column", "token", "text", "digit", "tall", "grid", "image"],
 )
 def test_no_label_is_clipped(tmp_path, alignment, image):
     """The file is a PNG of the figure's size, and every label and the title lie within it."""
@@ -76,9 +99,7 @@ def test_no_label_is_clipped(tmp_path, alignment, image):
     assert (round(figure.get_figwidth() * 120), round(figure.get_figheight() * 120)) == pytest.approx(
         (width, height), abs=1
     )
-    figure.set_dpi(120)
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    boxes = [label.get_window_extent(renderer) for label in (*texts(figure), figure._suptitle)]
+    boxes = boxes_of(figure, (*texts(figure), figure._suptitle, figure._supxlabel))
     assert min(box.x0 for box in boxes) >= 0
     assert min(box.y0 for box in boxes) >= 0
     assert max(box.x1 for box in boxes) <= width
@@ -86,29 +107,91 @@ def test_no_label_is_clipped(tmp_path, alignment, image):
 
 
 def test_a_longer_text_gets_a_larger_picture(tmp_path):
-    """Each token has room of its own, so the labels never lie on each other."""
-    plot_alignment(text_alignment(WORDS, WORDS), tmp_path / "small.png")
-    plot_alignment(text_alignment(WORDS * 5, WORDS * 5), tmp_path / "large.png")
+    """Each token has room of its own, so the labels never lie on each other; a very long text skips some labels."""
+    for columns, rows in ((6, 6), (60, 60), (300, 2), (2, 300)):
+        path = tmp_path / "out.png"
+        figure = plot_alignment(
+            text_alignment([f"word-{i}" for i in range(columns)], [f"w{i}" for i in range(rows)]), path
+        )
+        (ax,) = axes_of(figure)
+        across, down = (boxes_of(figure, labels) for labels in (ax.get_xticklabels(), ax.get_yticklabels()))
 
-    assert all(
-        large > 2 * small
-        for small, large in zip(size_of(tmp_path / "small.png"), size_of(tmp_path / "large.png"), strict=True)
-    )
+        assert max(size_of(path)) < 30 * 120
+        assert (min(columns, 100), min(rows, 100)) == (len(across), len(down))
+        assert all(left.x1 <= right.x0 for left, right in pairwise(across))
+        assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(down))
+
+
+def test_a_text_is_wrapped_and_its_tokens_stand_apart(tmp_path):
+    """A classified text is written out in lines, and no token lies on another or outside the axes."""
+    words = [f"w{'o' * (index % 20)}rd" for index in range(150)]
+    figure = plot_alignment(text_alignment(words, ["label"]), tmp_path / "out.png")
+    (ax,) = axes_of(figure)
+    boxes = boxes_of(figure, ax.texts)
+    lines = {}
+    for label, box in zip(ax.texts, boxes, strict=True):
+        lines.setdefault(label.get_position()[1], []).append(box)
+
+    assert 10 < len(lines) < 40
+    assert all(left.x1 < right.x0 for line in lines.values() for left, right in pairwise(line))
+    assert max(box.x1 for box in boxes) <= ax.get_window_extent().x1
 
 
 def test_labels_are_the_tokens():
-    """Tokens stand as they are, dollar signs included; white space becomes visible."""
-    figure = plot_alignment(text_alignment(WORDS, ("estamos", " pan", " ")))
+    """Tokens stand as they are, dollar signs included; white space becomes visible, what is long is cut."""
+    figure = plot_alignment(text_alignment(WORDS, ("estamos", " pan", " ", "a" * 17)))
     labels = [label.get_text() for label in texts(figure)]
 
-    assert ["we", "are", "eating", "$bread$", "↵", "</s>", "estamos", "pan", "␣"] == labels
+    assert ["we", "are", "eating", "$bread$", "↵", "</s>", "estamos", "pan", "␣", "a" * 15 + "…"] == labels
+
+
+def test_a_script_that_the_font_lacks_is_no_warning(tmp_path):
+    """Tokens in any script are drawn without a word on stderr."""
+    plot_alignment(text_alignment(("漢字", "x"), ("字", "y")), tmp_path / "out.png", title="漢字")
 
 
 def test_an_image_has_a_panel_per_word():
-    """One panel for each produced token, titled with it."""
+    """One panel for each target token, titled with it, and the picture first."""
     words = ["a", "red", "circle", "above", "a", "blue", "square"]
+    alignment = image_alignment(words, 3, 3)
 
-    assert words == [ax.get_title() for ax in plot_alignment(image_alignment(words, 3, 3)).axes]
+    assert words == [ax.get_title() for ax in axes_of(plot_alignment(alignment))]
+    assert ["picture", *words] == [ax.get_title() for ax in axes_of(plot_alignment(alignment, image=png(9, 9)))]
+
+
+@pytest.mark.parametrize(("size", "orientation"), [((40, 20), 1), ((20, 40), 6)])
+def test_panels_have_the_aspect_of_the_upright_picture(size, orientation):
+    """Heat and picture fill the same 2 : 1, whatever the grid is; a photograph is turned as the server turns it."""
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", size).save(file, "JPEG", exif=exif)
+    for ax in axes_of(plot_alignment(image_alignment(["a", "b"], 3, 3), image=file.getvalue())):
+        assert {(0, 40, 20, 0)} == {tuple(image.get_extent()) for image in ax.images}
+        assert ((0, 40), (20, 0), 1.0) == (ax.get_xlim(), ax.get_ylim(), ax.get_aspect())
+
+
+READINGS = [
+    ({}, "attention rollout over all layers"),
+    ({"layer": 0}, "attention of layer 0, average over heads"),
+    ({"layer": 1, "head": 0}, "attention of layer 1, head 0"),
+    ({"layer": 1, "source_mass": (0.736,)}, "attention of layer 1, average over heads; 74% of it lay on what is shown"),
+]
+
+
+@pytest.mark.parametrize(("read", "said"), READINGS)
+def test_a_picture_says_which_attention_it_shows(read, said):
+    """Layer and head, or rollout, stand under the picture."""
+    for alignment in (text_alignment(WORDS, ("label",)), image_alignment(["label"], 2, 2)):
+        assert said == plot_alignment(replace(alignment, **read)).get_supxlabel()
+
+
+def test_shares_stand_beside_the_rows():
+    """Where some attention lay elsewhere, each row says how much lay on what is shown; else nothing is said."""
+    whole = replace(text_alignment(WORDS, ("a", "b")), source_mass=(1.0, 0.9999))
+    partly = replace(whole, source_mass=(0.25, 1.0))
+
+    assert 1 == len(axes_of(plot_alignment(whole)))
+    assert ["25%", "100%"] == [label.get_text() for label in axes_of(plot_alignment(partly))[1].get_yticklabels()]
 
 
 def test_a_text_can_be_drawn_into_given_axes():
