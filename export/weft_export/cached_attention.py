@@ -4,6 +4,7 @@ ONNX Runtime's kernel works in place when past and present are bound to the same
 valid length, not the capacity. The torch branch is the specification that parity holds the kernel to.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -30,16 +31,27 @@ def split_qkv(qkv: Tensor, num_heads: int, num_kv_heads: int) -> tuple[Tensor, T
     return heads[:, :num_heads], heads[:, num_heads:first_value], heads[:, first_value:]
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Return softmax(Q K^T / sqrt(d_k)) V, heads concatenated: [batch, seq, heads * head_dim].
+def attend(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    mask: Tensor,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """Return softmax(scale Q K^T + bias) V, heads concatenated: [batch, seq, heads * head_dim].
 
     query is [batch, heads, seq, head_dim]; keys and values have kv_heads, each shared by heads / kv_heads query heads
     ("GQA", Ainslie et al. 2023). mask is bool, broadcast to [batch, heads, seq, length]: True may be attended to.
+    scale is 1 / sqrt(d_k) unless given; bias, if there is one, broadcasts as mask does.
     """
     group = query.shape[1] // keys.shape[1]
     if group > 1:
         keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
-    out = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask)
+    if bias is not None:
+        mask = bias.masked_fill(~mask, -math.inf)
+    out = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     return out.transpose(1, 2).flatten(2)
 
 
@@ -53,6 +65,8 @@ def append_and_attend(
     num_kv_heads: int,
     rotary: KeyValue | None,
     window: int | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
 
@@ -60,6 +74,7 @@ def append_and_attend(
     seqlens_k is int32 [batch], the cache index of each row's last token of this run; total_length is int32 [1], the
     capacity; rotary is the tables cos and sin [capacity, head_dim / 2]; window is how many of the last positions a
     token attends to, its own included, None for all.
+    scale is as in attend; bias is [batch, heads, seq, capacity], of each token towards every place of the cache.
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
     if torch.onnx.is_in_onnx_export():
@@ -67,8 +82,10 @@ def append_and_attend(
         if window is not None:
             attributes["local_window_size"] = window
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
-        inputs = (qkv, None, None, *past, seqlens_k, total_length, *(rotary or ()))
-        return _emit(inputs, attributes, past, (*qkv.shape[:2], out_width))
+        # In the operator's order: cos, sin, position_ids, attention_bias.
+        places = rotary or () if bias is None else (*(rotary or (None, None)), None, bias)
+        inputs = (qkv, None, None, *past, seqlens_k, total_length, *places)
+        return _emit(inputs, attributes, scale, past, (*qkv.shape[:2], out_width))
     seq, (past_keys, past_values) = qkv.shape[1], past
     positions = seqlens_k.long()[:, None] + torch.arange(1 - seq, 1)
     query, key, value = split_qkv(qkv, num_heads, num_kv_heads)
@@ -83,16 +100,17 @@ def append_and_attend(
     mask = index <= positions[:, None, :, None]
     if window is not None:
         mask = mask & (index > positions[:, None, :, None] - window)
-    return attend(query, present_keys, present_values, mask), (present_keys, present_values)
+    out = attend(query, present_keys, present_values, mask, scale=scale, bias=bias)
+    return out, (present_keys, present_values)
 
 
 def attend_memory(
-    query: Tensor, memory: KeyValue, memory_lengths: Tensor, *, num_heads: int
+    query: Tensor, memory: KeyValue, memory_lengths: Tensor, *, num_heads: int, scale: float | None = None
 ) -> tuple[Tensor, KeyValue]:
     """Attend to the first memory_lengths positions of each row's memory, which stays as it is.
 
     query is [batch, seq, heads * head_dim]; memory is [batch, heads, capacity, head_dim] each; memory_lengths is int32
-    [batch]. Returns [batch, seq, heads * head_dim] and the memory.
+    [batch]; scale is as in attend. Returns [batch, seq, heads * head_dim] and the memory.
     """
     if torch.onnx.is_in_onnx_export():
         # Keys and values of length zero put the operator in its shared mode: it reads past and appends nothing.
@@ -100,18 +118,22 @@ def attend_memory(
         capacity = torch.tensor([memory[0].shape[2]], dtype=torch.int32)
         attributes = {"num_heads": num_heads, "kv_num_heads": num_heads, "causal": 0}
         inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity)
-        return _emit(inputs, attributes, memory, query.shape)
+        return _emit(inputs, attributes, scale, memory, query.shape)
     mask = torch.arange(memory[0].shape[2]) < memory_lengths[:, None, None, None]
-    return attend(split_heads(query, num_heads), *memory, mask), memory
+    return attend(split_heads(query, num_heads), *memory, mask, scale=scale), memory
 
 
 def _emit(
-    inputs: tuple[Tensor | None, ...], attributes: Mapping[str, int], past: KeyValue, shape: Sequence[int]
+    inputs: tuple[Tensor | None, ...],
+    attributes: Mapping[str, int],
+    scale: float | None,
+    past: KeyValue,
+    shape: Sequence[int],
 ) -> tuple[Tensor, KeyValue]:
     out, keys, values = torch.onnx.ops.symbolic_multi_out(
         _OPERATOR,
         inputs,
-        {**attributes},
+        {**attributes} if scale is None else {**attributes, "scale": scale},
         dtypes=(past[0].dtype,) * 3,
         shapes=(shape, past[0].shape, past[1].shape),
         version=1,

@@ -1,4 +1,4 @@
-"""The Transformer encoder, pre-norm: used for source text, texts to classify, and patches of images."""
+"""The Transformer encoder: used for source text, texts to classify, and patches of images."""
 
 from typing import Any
 
@@ -6,53 +6,75 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.attention import SelfAttention
-from weft_export.feed_forward import FeedForward
+from weft_export.relative_bias import RelativeBias
+from weft_export.style import DEFAULT_STYLE, Style, StyledLayer
 
 
-class EncoderLayer(nn.Module):
-    """x + SelfAttention(LN(x)), then x + FFN(LN(x)): pre-norm (Xiong et al. 2020, "On Layer Normalization ...")."""
+class EncoderLayer(StyledLayer):
+    """Self-attention and feed-forward, pre-norm (Xiong et al. 2020, "On Layer Normalization ...") or post-norm."""
 
-    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(d_model)
-        self.attention = SelfAttention(d_model, num_heads)
-        self.feed_forward_norm = nn.LayerNorm(d_model)
-        self.feed_forward = FeedForward(d_model, d_ff)
-        self.dropout = nn.Dropout(dropout)
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
+        super().__init__(style, dropout)
+        self.attention_norm = style.norm(d_model)
+        self.attention = SelfAttention(d_model, num_heads, **style.attention)
+        self.feed_forward_norm = style.norm(d_model)
+        self.feed_forward = style.feed_forward(d_model, d_ff)
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all."""
-        x = x + self.dropout(self.attention.encode(self.attention_norm(x), lengths))
-        out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        return out
+    def forward(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None) -> Tensor:
+        """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all.
 
-    def weights(self, x: Tensor, mask: Tensor) -> Tensor:
+        bias [1, h, seq, seq] is added to the scores.
+        """
+        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias)
+        x = self.after(self.attention_norm, x, out)
+        out = self.feed_forward(self.before(self.feed_forward_norm, x))
+        return self.after(self.feed_forward_norm, x, out)
+
+    def weights(self, x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses where mask is True."""
-        return self.attention.weights(self.attention_norm(x), mask)
+        return self.attention.weights(self.before(self.attention_norm, x), mask, bias=bias)
 
 
 class Encoder(nn.Module):
-    """N encoder layers and the final LayerNorm that pre-norm needs."""
+    """N encoder layers and, after pre-norm ones, a last norm."""
 
-    def __init__(self, num_layers: int, d_model: int, num_heads: int, d_ff: int, dropout: float) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float,
+        style: Style = DEFAULT_STYLE,
+        relative_bias: RelativeBias | None = None,
+    ) -> None:
         super().__init__()
+        sizes = (d_model, num_heads, d_ff, dropout)
         # Any: torch does not type the items of a ModuleList.
-        self.layers: Any = nn.ModuleList(EncoderLayer(d_model, num_heads, d_ff, dropout) for _ in range(num_layers))
-        self.norm = nn.LayerNorm(d_model)
+        self.layers: Any = nn.ModuleList(EncoderLayer(*sizes, style) for _ in range(num_layers))
+        self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
+        self.relative_bias = relative_bias
 
     def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
         """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all."""
+        bias = self._bias(x)
         x = self.dropout(x)
         for layer in self.layers:
-            x = layer(x, lengths)
+            x = layer(x, lengths, bias)
         out: Tensor = self.norm(x)
         return out
 
     def attentions(self, x: Tensor) -> list[Tensor]:
-        """Return each layer's weights [batch, h, seq, seq] over x [batch, seq, d_model], which has no padding."""
-        everything, weights = torch.ones(1, 1, 1, 1, dtype=torch.bool), []
+        """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model], all real."""
+        everything, weights, bias = torch.ones(1, 1, 1, 1, dtype=torch.bool), [], self._bias(x)
         for layer in self.layers:
-            weights.append(layer.weights(x, everything))
-            x = layer(x, None)
+            weights.append(layer.weights(x, everything, bias))
+            x = layer(x, None, bias)
         return weights
+
+    def _bias(self, x: Tensor) -> Tensor | None:
+        if self.relative_bias is None:
+            return None
+        bias: Tensor = self.relative_bias(x.shape[1])
+        return bias

@@ -1,11 +1,12 @@
 """The position-wise layers between attentions."""
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": functional.relu,
     "gelu": functional.gelu,
     # GPT's and T5's form ("Gaussian Error Linear Units", Hendrycks and Gimpel 2016, section 2).
@@ -15,7 +16,7 @@ ACTIVATIONS = {
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = f(x W1 + b1) W2 + b2, f being ReLU in "Attention Is All You Need", section 3.3, and GELU in BERT and ViT.
+    """FFN(x) = f(x W1 + b1) W2 + b2: ReLU in "Attention Is All You Need", section 3.3, GELU in BERT and ViT.
 
     activation is a key of ACTIVATIONS.
     """

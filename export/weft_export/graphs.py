@@ -53,7 +53,8 @@ def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> li
 
 def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> list[Graph]:
     """Return the graphs of a checkpoint, over a copy of its weights in the given precision."""
-    model = copy.deepcopy(checkpoint.model).eval().to(_DTYPES[precision])
+    # Attention under a bias that might need a gradient is traced in a form that does not convert.
+    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_DTYPES[precision])
     graphs = []
     if not isinstance(model, Writer):
         is_tagger = checkpoint.task == common_pb2.TASK_TAG

@@ -1,4 +1,4 @@
-"""How a Transformer knows where a token stands: fixed sinusoids, or rotations of queries and keys."""
+"""How a Transformer knows where a token stands: fixed sinusoids, rotations of queries and keys, buckets of offsets."""
 
 import torch
 from torch import Tensor
@@ -30,3 +30,26 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, *, bidirectional: bool) -> Tensor:
+    """Return T5's bucket of each offset (key's position - query's), int64 of the same shape (Raffel et al. 2020, 2.1).
+
+    Bidirectional, keys ahead have the upper half of the buckets for themselves; otherwise they all share bucket 0.
+    """
+    if not bidirectional:
+        return _distance_buckets((-offsets).clamp(min=0), num_buckets, max_distance)
+    half = num_buckets // 2
+    return (offsets > 0) * half + _distance_buckets(offsets.abs(), half, max_distance)
+
+
+def _distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> Tensor:
+    """Return e = num_buckets / 2 buckets of one distance each, then wider ones, the last for max_distance and beyond.
+
+    Bucket e + i begins where e (max_distance / e)^(i / (num_buckets - e)) lies.
+    """
+    num_exact = num_buckets // 2
+    num_wide = num_buckets - num_exact
+    share = torch.arange(1, num_wide, dtype=torch.float64) / num_wide
+    edges = num_exact * (max_distance / num_exact) ** share
+    return torch.where(distances < num_exact, distances, num_exact + torch.bucketize(distances, edges, right=True))

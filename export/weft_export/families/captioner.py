@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.decoder import Decoder
+from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
@@ -54,7 +55,8 @@ class Captioner(SequenceToSequence):
         self.patches = PatchEmbedding(config.channels, side, config.d_model)
         self.positions = nn.Parameter(torch.randn(self.num_patches, config.d_model) * 0.02)
         self.encoder = Encoder(config.num_encoder_layers, *sizes)
-        decoder = Decoder(config.target_vocab_size, config.max_target_tokens, config.num_decoder_layers, *sizes)
+        words = PositionedEmbedding(config.target_vocab_size, config.max_target_tokens, config.d_model)
+        decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *sizes)
         self._write_with(decoder, self.num_patches)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft_export.classifier import Classifier
-from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
+from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bert import Bert
 from weft_export.families.bert_encoder import BertConfig
 from weft_export.families.bert_tagger import BertTagger
@@ -17,6 +17,7 @@ from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
 from weft_export.families.swin import Swin, SwinConfig
+from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_export.writer import Writer
@@ -37,6 +38,7 @@ FAMILIES = {
     "attention_rnn": Family(AttentionRnn, AttentionRnnConfig, common_pb2.TASK_TRANSLATE),
     "show_attend_tell": Family(ShowAttendTell, ShowAttendTellConfig, common_pb2.TASK_CAPTION),
     "encoder_decoder": Family(EncoderDecoder, EncoderDecoderConfig, common_pb2.TASK_TRANSLATE),
+    "t5": Family(T5, T5Config, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),

@@ -18,3 +18,9 @@ def require_fraction(name: str, value: float) -> None:
     """Raise ValueError unless 0 <= value < 1."""
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), not {value!r}")
+
+
+def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:
+    """Raise ValueError unless value is one of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")

@@ -1,0 +1,119 @@
+"""Text-to-text Transformer: one model for many tasks, told by how the text begins which one is wanted.
+
+"Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (Raffel et al. 2020), with the gated
+GELU of its version 1.1.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from weft_export.attention import padding_mask
+from weft_export.decoder import Decoder
+from weft_export.embedding import TokenEmbedding
+from weft_export.encoder import Encoder
+from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.relative_bias import RelativeBias
+from weft_export.style import Style
+
+
+@dataclass(frozen=True)
+class T5Config:
+    """Sizes; the paper's symbols stand beside them. Lengths are in tokens; source and target share one vocabulary."""
+
+    vocab_size: int
+    max_source_tokens: int
+    max_target_tokens: int
+    d_model: int
+    num_heads: int
+    head_dim: int  # d_kv; num_heads of them need not make d_model
+    d_ff: int
+    num_encoder_layers: int
+    num_decoder_layers: int
+    num_buckets: int = 32  # of the relative bias
+    max_distance: int = 128  # from where on all offsets share a bucket
+    tied_projection: bool = False  # the output projection is the embedding (version 1.0)
+    norm_eps: float = 1e-6
+    dropout: float = 0.0  # in training only
+
+    def __post_init__(self) -> None:
+        others = ("tied_projection", "norm_eps", "dropout")
+        require_positive(**{name: size for name, size in vars(self).items() if name not in others})
+        # The cached attention kernel works on heads whose size is a multiple of 8.
+        require_divisible("head_dim", self.head_dim, "the kernel's step", 8)
+        require_divisible("num_buckets", self.num_buckets, "2 (behind and ahead) * 2 (exact and wide)", 4)
+        require_fraction("dropout", self.dropout)
+        if self.max_distance <= self.num_buckets // 2:
+            raise ValueError("max_distance must be above num_buckets / 2, which have a distance each")
+        if self.norm_eps <= 0:
+            raise ValueError("norm_eps must be above 0")
+
+    @property
+    def source_vocab_size(self) -> int:
+        """The one vocabulary."""
+        return self.vocab_size
+
+    @property
+    def target_vocab_size(self) -> int:
+        """The one vocabulary."""
+        return self.vocab_size
+
+
+class T5Embedding(TokenEmbedding):
+    """E[token], and the output projection: a matrix of its own, or E after scaling by 1 / sqrt(d_model)."""
+
+    def __init__(self, vocab_size: int, d_model: int, *, tied: bool) -> None:
+        super().__init__(vocab_size, d_model)
+        nn.init.normal_(self.tokens.weight)
+        self.projection = None if tied else nn.Linear(d_model, vocab_size, bias=False)
+        self.scale = d_model**-0.5
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Project x [..., d_model] to logits [..., vocab]."""
+        if self.projection is None:
+            return super().logits(x * self.scale)
+        logits: Tensor = self.projection(x)
+        return logits
+
+
+class T5(SequenceToSequence):
+    """RMSNorm before each sublayer, no biases, scores Q K^T + b[offset] without 1 / sqrt(d_k), gated GELU.
+
+    Encoder and decoder each have one relative bias for all layers; cross-attention has none. One embedding serves both.
+    """
+
+    def __init__(self, config: T5Config) -> None:
+        super().__init__()
+        self.config = config
+        style = Style(
+            rms_norm=True,
+            norm_eps=config.norm_eps,
+            activation="gelu_tanh",
+            gated=True,
+            bias=False,
+            scale=1.0,
+            head_dim=config.head_dim,
+        )
+        sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout, style)
+        buckets = (config.num_buckets, config.max_distance)
+        # A batch is padded to a multiple of 8, which may lie beyond max_source_tokens.
+        longest_source = -(-config.max_source_tokens // 8) * 8
+        both_ways = RelativeBias(config.num_heads, longest_source, *buckets, bidirectional=True)
+        backwards = RelativeBias(config.num_heads, config.max_target_tokens, *buckets, bidirectional=False)
+        embedding = T5Embedding(config.vocab_size, config.d_model, tied=config.tied_projection)
+        self.encoder = Encoder(config.num_encoder_layers, *sizes, relative_bias=both_ways)
+        decoder = Decoder(
+            embedding, config.max_target_tokens, config.num_decoder_layers, *sizes, relative_bias=backwards
+        )
+        self._write_with(decoder, config.max_source_tokens)
+
+    def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
+        """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""
+        source_ids, source_lengths = source
+        mask = padding_mask(source_lengths, source_ids.shape[1])
+        return self.encoder(self.decoder.embedding(source_ids), source_lengths), mask
+
+    def forward(self, source_ids: Tensor, source_lengths: Tensor, target_ids: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab], as EncoderDecoder does."""
+        return self.decode(target_ids, source_ids, source_lengths)
