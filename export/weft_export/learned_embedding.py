@@ -12,8 +12,6 @@ class LearnedEmbedding(nn.Module):
         super().__init__()
         self.tokens = nn.Embedding(vocab_size, d_model)
         self.positions = nn.Embedding(max_tokens, d_model)
-        nn.init.normal_(self.tokens.weight, std=0.02)
-        nn.init.normal_(self.positions.weight, std=0.02)
 
     def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """Embed ids [batch, seq]; row b begins at position past_lengths[b], or at 0. Returns [batch, seq, d_model].

@@ -56,8 +56,8 @@ def test_explanation_is_the_layers_attention_to_the_prompt(head):
 
 
 def test_gpts_residual_projections_begin_smaller():
-    """Weights onto the residual path are drawn with 0.02 / sqrt(2 N), a layer's other ones with 0.02; biases are 0."""
-    model = Gpt(GptConfig(vocab_size=50, max_tokens=8, d_model=128, num_heads=2, d_ff=256, num_layers=8))
+    """At the paper's width, weights onto the residual path are drawn with 0.02 / sqrt(2 N), the others with 0.02."""
+    model = Gpt(GptConfig(vocab_size=50, max_tokens=8, d_model=768, num_heads=2, d_ff=64, num_layers=8))
     for layer in model.layers:
         for onto_residual in (layer.attention.output, layer.feed_forward.outer):
             assert onto_residual.weight.std().item() == pytest.approx(0.005, rel=0.1)

@@ -84,12 +84,3 @@ class BertEncoder(nn.Module):
             weights.append(layer.attention.weights(x, everything))
             x = layer(x, None)
         return weights
-
-
-def draw_small(model: nn.Module) -> None:
-    """Draw weights from N(0, 0.02) and set biases to 0, as the paper's code does."""
-    for name, weight in model.named_parameters():
-        if name.endswith("bias"):
-            nn.init.zeros_(weight)
-        elif weight.dim() > 1:
-            nn.init.normal_(weight, std=0.02)

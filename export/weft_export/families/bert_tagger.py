@@ -4,7 +4,8 @@ from torch import Tensor, nn
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.bert_encoder import BertConfig, BertEncoder, draw_small
+from weft_export.families.bert_encoder import BertConfig, BertEncoder
+from weft_export.initial import draw_weights
 
 
 class BertTagger(Classifier):
@@ -17,7 +18,7 @@ class BertTagger(Classifier):
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.d_model, config.num_labels)
         self.attention_heads = (config.num_heads,) * config.num_layers
-        draw_small(self)
+        draw_weights(self, config.d_model)
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, seq, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""

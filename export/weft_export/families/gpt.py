@@ -8,6 +8,7 @@ from weft_export.attention import SelfAttention
 from weft_export.causal import CausalLayer, CausalTransformer
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
 from weft_export.feed_forward import FeedForward
+from weft_export.initial import draw_weights
 from weft_export.learned_embedding import LearnedEmbedding
 
 
@@ -45,7 +46,11 @@ class Gpt(CausalTransformer):
         self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
         self.dropout = nn.Dropout(config.dropout)
         self.declare(config.num_heads, config.num_heads, config.max_tokens, config.d_model // config.num_heads)
-        self._initialise()
+        draw_weights(self, config.d_model)
+        for layer in self.layers:
+            for onto_residual in (layer.attention.output, layer.feed_forward.outer):
+                # Section 2.3: so that 2 N sums later the residual path is as large as at any depth.
+                onto_residual.weight.data.mul_((2 * config.num_layers) ** -0.5)
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """Return E[token] + P[position]."""
@@ -55,15 +60,6 @@ class Gpt(CausalTransformer):
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab] with the embedding itself."""
         return self.embedding.logits(x)
-
-    def _initialise(self) -> None:
-        """Draw weights as section 2.3 does: the 2 N projections onto the residual path are smaller by sqrt(2 N)."""
-        for name, weight in self.layers.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(weight)
-            elif weight.dim() > 1:
-                onto_residual = name.endswith(("attention.output.weight", "feed_forward.outer.weight"))
-                nn.init.normal_(weight, std=0.02 * ((2 * len(self.layers)) ** -0.5 if onto_residual else 1))
 
 
 def _layer(config: GptConfig) -> CausalLayer:

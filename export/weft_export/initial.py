@@ -1,0 +1,18 @@
+"""How the weights of GPT and BERT are drawn before training."""
+
+from torch import nn
+
+_PAPERS_STD, _PAPERS_WIDTH = 0.02, 768
+
+
+def draw_weights(model: nn.Module, d_model: int) -> None:
+    """Set biases to 0 and draw matrices and embeddings from N(0, 0.02), wider in a model narrower than the papers' 768.
+
+    A sum over d_model products is then as large at any width; with 0.02 at width 64, a model begins almost at zero.
+    """
+    std = _PAPERS_STD * (_PAPERS_WIDTH / d_model) ** 0.5
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(weight)
+        elif weight.dim() > 1:
+            nn.init.normal_(weight, std=std)
