@@ -10,56 +10,83 @@ from weft_export.attention import SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
 from weft_export.embedding import last_position
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.style import Style, StyledLayer
 from weft_export.writer import KV_CACHE, Run, State, Writer, flat, pairs
 
 
-class CausalLayer(nn.Module):
-    """x + SelfAttention(Norm(x)), then x + FFN(Norm(x)), of parts that the family chooses."""
+class CausalLayer(StyledLayer):
+    """Self-attention and feed-forward, over the whole of a sequence or a step at a time."""
 
     def __init__(
         self,
-        attention_norm: nn.Module,
-        attention: SelfAttention,
-        feed_forward_norm: nn.Module,
-        feed_forward: nn.Module,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        d_ff: int,
         dropout: float,
+        style: Style,
+        window: int | None,
     ) -> None:
-        super().__init__()
-        self.attention_norm = attention_norm
-        self.attention = attention
-        self.feed_forward_norm = feed_forward_norm
-        self.feed_forward = feed_forward
-        self.dropout = nn.Dropout(dropout)
+        super().__init__(style, dropout)
+        self.attention_norm = style.norm(d_model)
+        self.attention = SelfAttention(d_model, num_heads, num_kv_heads, window=window, **style.attention)
+        self.feed_forward_norm = style.norm(d_model)
+        self.feed_forward = style.feed_forward(d_model, d_ff)
 
     def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None) -> Tensor:
         """Map the whole of x [batch, seq, d_model] to the same shape."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), mask, rotary))
-        out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        return out
+        x = self.after(self.attention_norm, x, self.attention(self.before(self.attention_norm, x), mask, rotary))
+        return self._feed(x)
 
     def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses."""
-        return self.attention.weights(self.attention_norm(x), mask, rotary)
+        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary)
 
     def step(
         self, x: Tensor, past: KeyValue, seqlens_k: Tensor, total_length: Tensor, rotary: KeyValue | None
     ) -> tuple[Tensor, KeyValue]:
         """Map the next positions x [batch, seq, d_model]; returns them and the present cache."""
-        out, present = self.attention.step(self.attention_norm(x), past, seqlens_k, total_length, rotary)
-        x = x + out
-        return x + self.feed_forward(self.feed_forward_norm(x)), present
+        given = self.before(self.attention_norm, x)
+        out, present = self.attention.step(given, past, seqlens_k, total_length, rotary)
+        return self._feed(self.after(self.attention_norm, x, out)), present
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.after(self.feed_forward_norm, x, self.feed_forward(self.before(self.feed_forward_norm, x)))
 
 
 class CausalTransformer(Writer):
-    """Causal layers and a last norm; a family builds them, and says how tokens become vectors and vectors logits."""
+    """N causal layers and a last norm; a family says how tokens become vectors, and vectors logits.
+
+    window is how many positions a token attends to, its own included; None for all that came before.
+    """
 
     # Sampling is the rule here and often from the best 40 or 50; reading a whole row of logits costs more.
     max_candidates = 64
-    layers: Any  # torch does not type the items of a ModuleList
-    norm: nn.Module
-    dropout: nn.Module
-    window: int | None = None
-    """How many positions a token attends to, its own included; None for all that came before."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        num_kv_heads: int,
+        d_ff: int,
+        dropout: float,
+        style: Style,
+        *,
+        max_tokens: int,
+        window: int | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = (d_model, num_heads, num_kv_heads, d_ff, dropout)
+        # Any: torch does not type the items of a ModuleList.
+        self.layers: Any = nn.ModuleList(CausalLayer(*sizes, style, window) for _ in range(num_layers))
+        self.norm = style.last_norm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.window = window
+        cache_shape = (num_kv_heads, max_tokens, d_model // num_heads)
+        names = [f"{layer}.{part}" for layer in range(num_layers) for part in ("key", "value")]
+        self.states = tuple(State(KV_CACHE, name, cache_shape, 1) for name in names)
+        self.attention_heads = (num_heads,) * num_layers
 
     @property
     def rotary(self) -> KeyValue | None:
@@ -73,12 +100,6 @@ class CausalTransformer(Writer):
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab]."""
         raise NotImplementedError
-
-    def declare(self, num_heads: int, num_kv_heads: int, max_tokens: int, head_dim: int) -> None:
-        """Declare the cache of each layer, and that each layer's heads can explain."""
-        names = [f"{layer}.{part}" for layer in range(len(self.layers)) for part in ("key", "value")]
-        self.states = tuple(State(KV_CACHE, name, (num_kv_heads, max_tokens, head_dim), 1) for name in names)
-        self.attention_heads = (num_heads,) * len(self.layers)
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""

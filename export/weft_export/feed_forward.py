@@ -36,7 +36,7 @@ class FeedForward(nn.Module):
 class GatedFeedForward(nn.Module):
     """FFN(x) = (f(x W) * x V) W2, without biases ("GLU Variants Improve Transformer", Shazeer 2020, eq. 6).
 
-    activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU with "silu".
+    activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU (Llama) with "silu".
     """
 
     def __init__(self, d_model: int, d_ff: int, *, activation: str) -> None:
@@ -50,10 +50,3 @@ class GatedFeedForward(nn.Module):
         """Map x [batch, seq, d_model] to the same shape."""
         out: Tensor = self.outer(self.activation(self.gate(x)) * self.inner(x))
         return out
-
-
-class SwiGlu(GatedFeedForward):
-    """The gated network of Llama."""
-
-    def __init__(self, d_model: int, d_ff: int) -> None:
-        super().__init__(d_model, d_ff, activation="silu")

@@ -12,9 +12,9 @@ from weft_export.families.bert_tagger import BertTagger
 SUMMARY = torch.tensor([-1])
 
 
-def embedded(encoder, ids):
+def embedded(body, ids):
     """Embed ids by BERT's formula: LN(E[token] + P[position])."""
-    return encoder.norm(encoder.embedding.tokens.weight[ids] + encoder.embedding.positions.weight[: ids.shape[1]])
+    return body.norm(body.embedding.tokens.weight[ids] + body.embedding.positions.weight[: ids.shape[1]])
 
 
 @torch.no_grad()
@@ -24,8 +24,8 @@ def test_bert_is_torchs_own_layers():
     padding = torch.arange(12) >= lengths[:, None]
     for checkpoint in (tiny_bert(), tiny_tags()):
         model = checkpoint.model
-        x = embedded(model.encoder, ids)
-        for layer in model.encoder.layers:
+        x = embedded(model.body, ids)
+        for layer in model.body.encoder.layers:
             x = torch_layer(layer, model.config, pre_norm=False)(x, src_key_padding_mask=padding)
         if isinstance(model, BertTagger):
             torch.testing.assert_close(model(ids, lengths)[~padding], model.head(x)[~padding], atol=1e-5, rtol=1e-4)
@@ -54,8 +54,8 @@ def test_rollout_follows_the_paper():
     ids, lengths = torch.randint(VOCAB_SIZE, (1, 9)), torch.tensor([9])
     tagger, classifier = tiny_tags().model, tiny_bert().model
     for model in (tagger, classifier):
-        x, expected = embedded(model.encoder, ids), torch.eye(9)
-        for layer in model.encoder.layers:
+        x, expected = embedded(model.body, ids), torch.eye(9)
+        for layer in model.body.encoder.layers:
             theirs = torch_layer(layer, model.config, pre_norm=False)
             _, weights = theirs.self_attn(x, x, x)
             expected = (weights[0] + torch.eye(9)) / 2 @ expected
@@ -72,8 +72,8 @@ def test_rollout_follows_the_paper():
 def test_a_head_is_torchs_own():
     """Asked for one layer and head, a tagger's rows are the weights of that head in torch's own attention."""
     ids, model = torch.randint(VOCAB_SIZE, (1, 9)), tiny_tags().model
-    first, second, _ = (torch_layer(layer, model.config, pre_norm=False) for layer in model.encoder.layers)
-    x = first(embedded(model.encoder, ids))
+    first, second, _ = (torch_layer(layer, model.config, pre_norm=False) for layer in model.body.encoder.layers)
+    x = first(embedded(model.body, ids))
     _, every_head = second.self_attn(x, x, x, average_attn_weights=False)
 
     actual, _ = model.explain(torch.tensor([1]), torch.tensor([0]), ids, torch.tensor([9]))

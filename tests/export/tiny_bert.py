@@ -5,7 +5,7 @@ from tokenizers import Tokenizer, processors
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.families.bert import Bert
-from weft_export.families.bert_encoder import BertConfig
+from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_proto.v1 import bundle_pb2
 

@@ -4,7 +4,7 @@ from torch import Tensor, nn
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.bert_encoder import BertConfig, BertEncoder
+from weft_export.families.bert_body import BertBody, BertConfig
 from weft_export.initial import draw_weights
 
 
@@ -14,7 +14,7 @@ class Bert(Classifier):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = BertEncoder(config)
+        self.body = BertBody(config)
         self.pooler = nn.Linear(config.d_model, config.d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.d_model, config.num_labels)
@@ -24,10 +24,10 @@ class Bert(Classifier):
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
         input_ids, lengths = source
-        pooled = self.pooler(self.encoder(input_ids, lengths)[:, 0]).tanh()
+        pooled = self.pooler(self.body(input_ids, lengths)[:, 0]).tanh()
         logits: Tensor = self.head(self.dropout(pooled))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the row of [CLS] over the tokens of source[0], input_ids [1, seq]."""
-        return over_source(pick_flow(self.encoder.attentions(source[0]), layer, head)[:1])
+        return over_source(pick_flow(self.body.attentions(source[0]), layer, head)[:1])

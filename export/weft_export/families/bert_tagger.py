@@ -4,17 +4,17 @@ from torch import Tensor, nn
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.bert_encoder import BertConfig, BertEncoder
+from weft_export.families.bert_body import BertBody, BertConfig
 from weft_export.initial import draw_weights
 
 
 class BertTagger(Classifier):
-    """BERT's encoder and one linear layer on every token, without a CRF: labels do not see each other."""
+    """BERT's body and one linear layer on every token, without a CRF: labels do not see each other."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.encoder = BertEncoder(config)
+        self.body = BertBody(config)
         self.dropout = nn.Dropout(config.dropout)
         self.head = nn.Linear(config.d_model, config.num_labels)
         self.attention_heads = (config.num_heads,) * config.num_layers
@@ -23,9 +23,9 @@ class BertTagger(Classifier):
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, seq, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
         input_ids, lengths = source
-        logits: Tensor = self.head(self.dropout(self.encoder(input_ids, lengths)))
+        logits: Tensor = self.head(self.dropout(self.body(input_ids, lengths)))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return a row for each token of source[0], input_ids [1, seq], over all of them."""
-        return over_source(pick_flow(self.encoder.attentions(source[0]), layer, head))
+        return over_source(pick_flow(self.body.attentions(source[0]), layer, head))

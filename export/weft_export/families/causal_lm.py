@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.attention import SelfAttention
 from weft_export.cached_attention import KeyValue
-from weft_export.causal import CausalLayer, CausalTransformer
+from weft_export.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
-from weft_export.feed_forward import SwiGlu
-from weft_export.norms import RmsNorm
 from weft_export.positions import rotary_tables
+from weft_export.style import Style
 
 
 @dataclass(frozen=True)
@@ -54,19 +52,24 @@ class CausalLm(CausalTransformer):
     sin: Tensor
 
     def __init__(self, config: CausalLmConfig) -> None:
-        super().__init__()
+        super().__init__(
+            config.num_layers,
+            config.d_model,
+            config.num_heads,
+            config.num_kv_heads,
+            config.d_ff,
+            config.dropout,
+            Style(rms_norm=True, norm_eps=config.norm_eps, activation="silu", gated=True, bias=False),
+            max_tokens=config.max_tokens,
+            window=config.sliding_window,
+        )
         self.config = config
-        self.window = config.sliding_window
-        head_dim = config.d_model // config.num_heads
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_layers))
-        self.norm = RmsNorm(config.d_model, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        head_dim = config.d_model // config.num_heads
         cos, sin = rotary_tables(config.max_tokens, head_dim, config.rope_theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self.declare(config.num_heads, config.num_kv_heads, config.max_tokens, head_dim)
 
     @property
     def rotary(self) -> KeyValue:
@@ -81,13 +84,3 @@ class CausalLm(CausalTransformer):
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab] with the embedding itself."""
         return functional.linear(x, self.embedding.weight)
-
-
-def _layer(config: CausalLmConfig) -> CausalLayer:
-    return CausalLayer(
-        RmsNorm(config.d_model, config.norm_eps),
-        SelfAttention(config.d_model, config.num_heads, config.num_kv_heads, bias=False, window=config.sliding_window),
-        RmsNorm(config.d_model, config.norm_eps),
-        SwiGlu(config.d_model, config.d_ff),
-        config.dropout,
-    )

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from weft_export.attention import SelfAttention
-from weft_export.causal import CausalLayer, CausalTransformer
+from weft_export.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_fraction, require_positive
-from weft_export.feed_forward import FeedForward
 from weft_export.initial import draw_weights
 from weft_export.learned_embedding import LearnedEmbedding
+from weft_export.style import Style
 
 
 @dataclass(frozen=True)
@@ -39,13 +38,18 @@ class Gpt(CausalTransformer):
     """Learned positions, LayerNorm before each sublayer, GELU by tanh, biases; the embedding is also the projection."""
 
     def __init__(self, config: GptConfig) -> None:
-        super().__init__()
+        super().__init__(
+            config.num_layers,
+            config.d_model,
+            config.num_heads,
+            config.num_heads,
+            config.d_ff,
+            config.dropout,
+            Style(activation="gelu_tanh", norm_eps=config.norm_eps),
+            max_tokens=config.max_tokens,
+        )
         self.config = config
         self.embedding = LearnedEmbedding(config.vocab_size, config.max_tokens, config.d_model)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_layers))
-        self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
-        self.declare(config.num_heads, config.num_heads, config.max_tokens, config.d_model // config.num_heads)
         draw_weights(self, config.d_model)
         for layer in self.layers:
             for onto_residual in (layer.attention.output, layer.feed_forward.outer):
@@ -60,13 +64,3 @@ class Gpt(CausalTransformer):
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab] with the embedding itself."""
         return self.embedding.logits(x)
-
-
-def _layer(config: GptConfig) -> CausalLayer:
-    return CausalLayer(
-        nn.LayerNorm(config.d_model, config.norm_eps),
-        SelfAttention(config.d_model, config.num_heads),
-        nn.LayerNorm(config.d_model, config.norm_eps),
-        FeedForward(config.d_model, config.d_ff, activation="gelu_tanh"),
-        config.dropout,
-    )

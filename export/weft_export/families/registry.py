@@ -8,7 +8,7 @@ from weft_export.classifier import Classifier
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bert import Bert
-from weft_export.families.bert_encoder import BertConfig
+from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig

@@ -1,0 +1,63 @@
+"""The body that classifying and tagging share: BERT's (Devlin et al. 2019), and so RoBERTa's (Liu et al. 2019)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from weft_export.encoder import Encoder
+from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.learned_embedding import LearnedEmbedding
+from weft_export.style import Style
+
+
+@dataclass(frozen=True)
+class BertConfig:
+    """Sizes; the paper's symbols stand beside them. Lengths are in tokens, [CLS] and [SEP] included."""
+
+    vocab_size: int
+    num_labels: int
+    max_tokens: int
+    d_model: int  # H
+    num_heads: int  # A
+    d_ff: int  # 4H in the paper
+    num_layers: int  # L
+    norm_eps: float = 1e-12
+    dropout: float = 0.0  # in training only
+
+    def __post_init__(self) -> None:
+        floats = ("norm_eps", "dropout")
+        require_positive(**{name: size for name, size in vars(self).items() if name not in floats})
+        require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
+        require_fraction("dropout", self.dropout)
+        if self.norm_eps <= 0:
+            raise ValueError("norm_eps must be above 0")
+
+
+class BertBody(nn.Module):
+    """LN(E[token] + P[position]) and N post-norm layers, for a single segment.
+
+    The vector of that segment is part of each position's, and RoBERTa's first two positions, which no token ever takes,
+    are left out.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.embedding = LearnedEmbedding(config.vocab_size, config.max_tokens, config.d_model)
+        self.norm = nn.LayerNorm(config.d_model, config.norm_eps)
+        self.encoder = Encoder(
+            config.num_layers,
+            config.d_model,
+            config.num_heads,
+            config.d_ff,
+            config.dropout,
+            Style(post_norm=True, norm_eps=config.norm_eps),
+        )
+
+    def forward(self, input_ids: Tensor, lengths: Tensor | None) -> Tensor:
+        """Encode input_ids int64 [batch, seq], right-padded to lengths [batch] or full: [batch, seq, d_model]."""
+        encoded: Tensor = self.encoder(self.norm(self.embedding(input_ids)), lengths)
+        return encoded
+
+    def attentions(self, input_ids: Tensor) -> list[Tensor]:
+        """Return each layer's self-attention [batch, h, seq, seq] over input_ids [batch, seq] without padding."""
+        return self.encoder.attentions(self.norm(self.embedding(input_ids)))
