@@ -170,12 +170,12 @@ def test_a_layer_of_swin_is_the_mean_over_its_queries():
 
 
 def test_every_second_layer_of_swin_is_shifted():
-    """Windows shift by half in odd layers, along the axes that have more than one window."""
-    config = tiny_swin().model.config
-    assert [(0, 0), (1, 1)] == [config.shift_of(0, layer) for layer in (0, 1)]
+    """Windows shift by half in odd layers; where the grid is no longer than a window, they are the grid's and stay."""
+    config = SwinConfig(10, 1, 16, 16, 2, 8, depths=(3, 2, 2), num_heads=(2, 2, 2), window_size=4)
 
-    whole = SwinConfig(10, 1, 8, 16, 2, 8, depths=(2,), num_heads=(2,), window_size=4)
-    assert (0, 2) == whole.shift_of(0, 1)
+    assert [0, 2, 0] == [config.shift_of(0, layer) for layer in range(3)]
+    assert [0, 0] == [config.shift_of(1, layer) for layer in range(2)]
+    assert [4, 4, 2] == [config.window_of(stage) for stage in range(3)]
 
 
 @torch.inference_mode()
@@ -261,8 +261,9 @@ def test_pictures_of_a_batch_do_not_mix():
         (tiny_swin, {"depths": (2, 0)}, r"depths\[1\] must be"),
         (tiny_swin, {"num_heads": (2, 5)}, r"multiple of num_heads\[1\]"),
         (tiny_swin, {"image_width": 28}, "must be a multiple of"),
-        (tiny_swin, {"window_size": 3}, "must be a multiple of window_size"),
+        (tiny_swin, {"window_size": 3}, "must be a multiple of its window"),
         (tiny_swin, {"image_width": 28, "window_size": 1, **THREE_STAGES}, r"multiple of 2 \*\* stage"),
+        (tiny_swin, {"image_width": 4, **THREE_STAGES}, r"multiple of 2 \*\* stage"),
         (tiny_resnet, {"widths": ()}, "must not be empty"),
         (tiny_resnet, {"widths": (8, 12)}, r"multiple of reduction \* num_heads"),
         (tiny_resnet, {"image_height": 18}, r"multiple of 2 \*\* len"),

@@ -57,24 +57,23 @@ class SwinConfig:
         """Return a stage's rows and columns; each merging halves both."""
         return self.grid[0] // 2**stage, self.grid[1] // 2**stage
 
-    def window_of(self, stage: int) -> Grid:
-        """Return the height and width of a stage's windows: M, or the whole grid where that is smaller."""
-        rows, columns = self.grid_of(stage)
-        return min(self.window_size, rows), min(self.window_size, columns)
+    def window_of(self, stage: int) -> int:
+        """Return the side of a stage's windows: M, or the grid's shorter side where that is smaller."""
+        return min(self.window_size, *self.grid_of(stage))
 
-    def shift_of(self, stage: int, layer: int) -> Grid:
-        """Return how far a layer's windows are shifted: every second layer's by half a window, where there are two."""
-        if layer % 2 == 0:
-            return 0, 0
-        sides = zip(self.grid_of(stage), self.window_of(stage), strict=True)
-        down, across = (0 if side == window else window // 2 for side, window in sides)
-        return down, across
+    def shift_of(self, stage: int, layer: int) -> int:
+        """Return how far a layer's windows are shifted, down and across: every second layer's by half a window.
+
+        Not where one window is as long as the grid's shorter side; there the authors' code shifts none either.
+        """
+        window = self.window_of(stage)
+        return window // 2 if layer % 2 == 1 and window < min(self.grid_of(stage)) else 0
 
     def _check_grid(self, stage: int) -> None:
-        for name, side, patches in zip(("height", "width"), self.grid_of(stage), self.grid, strict=True):
+        for name, patches in zip(("height", "width"), self.grid, strict=True):
             require_divisible(f"image_{name} / patch_size", patches, f"2 ** stage {stage}", 2**stage)
-            window = max(1, min(self.window_size, side))
-            require_divisible(f"the grid's {name} in stage {stage}", side, "window_size", window)
+        for name, side in zip(("height", "width"), self.grid_of(stage), strict=True):
+            require_divisible(f"the grid's {name} in stage {stage}", side, "its window", self.window_of(stage))
 
 
 class SwinLayer(nn.Module):
@@ -82,9 +81,11 @@ class SwinLayer(nn.Module):
 
     def __init__(self, config: SwinConfig, stage: int, layer: int) -> None:
         super().__init__()
-        width, sides = config.width(stage), (config.grid_of(stage), config.window_of(stage))
+        width, window, shift = config.width(stage), config.window_of(stage), config.shift_of(stage, layer)
         self.attention_norm = nn.LayerNorm(width)
-        self.attention = WindowAttention(*sides, config.shift_of(stage, layer), width, config.num_heads[stage])
+        self.attention = WindowAttention(
+            config.grid_of(stage), (window, window), (shift, shift), width, config.num_heads[stage]
+        )
         self.feed_forward_norm = nn.LayerNorm(width)
         self.feed_forward = FeedForward(width, config.expansion * width)
 
