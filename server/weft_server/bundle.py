@@ -34,11 +34,6 @@ class Bundle:
         """Return where a file of the bundle lies."""
         return self.directory / file
 
-    @property
-    def can_explain(self) -> bool:
-        """Whether the bundle has a graph that computes alignments."""
-        return self.graph(bundle_pb2.GRAPH_ROLE_EXPLAIN) is not None
-
     def __repr__(self) -> str:
         return f"<Bundle {self.name}/{self.version}>"
 

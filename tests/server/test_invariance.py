@@ -7,16 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import CHECKPOINTS
 
+from weft_proto.v1 import common_pb2
 from weft_server.bundle import load_bundle
 from weft_server.config import read_config
 from weft_server.metrics import Metrics
-from weft_server.model import CLASSIFY_TASKS, Model
+from weft_server.model import Model
 from weft_server.sequence import Decoding, Sampling, Sequence
 
-DEMO = Path(__file__).parents[2] / "build" / "models"
-TINY = ["tiny-translate", "tiny-caption", "tiny-image", "tiny-text", "tiny-generate"]
-DEMOS = ["en-es", "scenes", "digits", "topics", "pydocs"]
+ROOT = Path(__file__).parents[2]
+TRAINED = sorted(path.parent.name for path in ROOT.glob("export/checkpoints/*/config.json"))
 
 
 @dataclass
@@ -26,10 +27,11 @@ class Asked:
     inputs: np.ndarray
     decoding: Decoding | None
     wants_tokens: bool
+    explain: common_pb2.Explain | None
 
 
 def requests_for(manifest, count, seed):
-    """Random requests: any length, any token, any number of new tokens, greedy and sampled, streaming or not."""
+    """Random requests: any length, any token, any number of new tokens, sampled, streaming, explained or not."""
     rng, text, image = np.random.default_rng(seed), manifest.text, manifest.image
     asked = []
     for index in range(count):
@@ -39,13 +41,23 @@ def requests_for(manifest, count, seed):
             longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
             inputs = rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1))
         decoding = None
-        if manifest.task not in CLASSIFY_TASKS:
+        if manifest.states:
             room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - len(inputs)
             max_new = int(rng.integers(1, min(room, 48) + 1))
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
-        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3)))
+        explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
+        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3), explain))
     return asked
+
+
+def random_explain(heads, rng):
+    """The model's default, a layer, or one head of it; None for a model that cannot explain."""
+    if not heads:
+        return None
+    layer = int(rng.integers(len(heads)))
+    choices = [{}, {"layer": layer}, {"layer": layer, "head": int(rng.integers(heads[layer]))}]
+    return common_pb2.Explain(**choices[rng.integers(3)])
 
 
 async def answers_of(directory, asked, order, *, crowd):
@@ -65,13 +77,19 @@ async def answers_of(directory, asked, order, *, crowd):
         await sequence.reply.done()
         reply = sequence.reply
         answer = [reply.token_ids, reply.log_probs]
+        rows = len(reply.token_ids)
         if request.decoding is None:
+            rows = len(np.atleast_2d(reply.probabilities))
             answer.append(reply.probabilities.tobytes())
-        elif model.can_explain and index % 4 == 0:
-            weights = await asyncio.to_thread(model.explain, request.inputs, reply.token_ids)
-            assert weights.shape == (len(reply.token_ids), count)
+        if request.explain is not None:
+            reading = model.explainer.resolve(request.explain)
+            explain = lambda: model.explainer.explain(request.inputs, reply.token_ids, reading)  # noqa: E731 - a job
+            weights, source_mass = await model.work(explain)
+            assert (rows, count) == weights.shape
+            assert (rows,) == source_mass.shape
             assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
-            answer.append(weights.tobytes())
+            assert -1e-5 < source_mass.min() <= source_mass.max() < 1 + 1e-5
+            answer += [weights.tobytes(), source_mass.tobytes()]
         answers[index] = answer
 
     if crowd:
@@ -102,15 +120,17 @@ def check(directory, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", CHECKPOINTS)
 def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name):
     """Random weights, every family: tokens, scores, probabilities and alignments are bit-identical."""
     check(tiny_repository / name / "1", 200)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", DEMOS)
-def test_demo_models_answer_the_same_alone_and_crowded(name):
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_models_answer_the_same_alone_and_crowded(name):
     """Trained weights: tokens, scores, probabilities and alignments are bit-identical."""
-    assert (DEMO / name / "1").is_dir(), "run `make models` first"
-    check(DEMO / name / "1", 200)
+    found = [ROOT / "build" / folder / name / "1" for folder in ("models", "families")]
+    directory = next((path for path in found if path.is_dir()), None)
+    assert directory, "run `make models families` first"
+    check(directory, 200 if directory.parts[-3] == "models" else 50)
