@@ -4,6 +4,7 @@ With distillation it is DeiT ("Training data-efficient image transformers & dist
 al. 2021): a second token whose head learns from a teacher.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -77,8 +78,10 @@ class Vit(Classifier):
         logits = self.head_logits(*source)
         if len(logits) == 1:
             return logits[0]
-        classified, distilled = (each.float().softmax(dim=-1) for each in logits)
-        return ((classified + distilled) / 2).log()
+        classified, distilled = (each.float().log_softmax(dim=-1) for each in logits)
+        # log(p + q) is log p - log_softmax((log p, log q))[0]; ONNX Runtime's Log rounds a row by its place in a batch.
+        pair = torch.stack((classified, distilled), dim=-1)
+        return classified - pair.log_softmax(dim=-1)[..., 0] - math.log(2)
 
     def head_logits(self, pixel_values: Tensor) -> tuple[Tensor, ...]:
         """Return the logits [batch, labels] of the class head, and of the distillation head if there is one.
