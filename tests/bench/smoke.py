@@ -5,7 +5,6 @@ Served and bare runs alternate and medians are compared, because a machine's spe
 
 import asyncio
 import json
-import os
 import statistics
 import subprocess
 import sys

@@ -1,0 +1,36 @@
+"""The picture of `make bench-families`: state and step time against length, one line for each family."""
+
+from matplotlib.figure import Figure
+
+NAMES = {
+    "rnn": "LSTM, fixed context",
+    "attention_rnn": "GRU, additive attention",
+    "encoder_decoder": "Transformer, encoder-decoder",
+    "t5": "T5 style",
+    "gpt": "GPT-2 style",
+    "causal_lm": "Llama style (2 of 8 key/value heads)",
+}
+PANELS = (
+    ("state_bytes", "state of one sequence, KiB", 1 / 1024),
+    ("step_ms_1", "a decode step of 1 row, ms", 1),
+    ("step_ms_32", "a decode step of 32 rows, ms", 1),
+)
+
+
+def plot_growth(growth, path):
+    """Draw three panels over a common logarithmic length axis, with direct labels in one legend below."""
+    figure = Figure(figsize=(13, 5), layout="constrained")
+    for axes, (key, title, scale) in zip(figure.subplots(1, len(PANELS)), PANELS, strict=True):
+        for each, marker in zip(growth, "osD^vP", strict=True):
+            values = [value * scale for value in each[key]]
+            axes.plot(each["lengths"], values, marker=marker, markersize=5, label=NAMES[each["family"]])
+        axes.set_title(title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.set_xticks(growth[0]["lengths"], [str(length) for length in growth[0]["lengths"]])
+        axes.minorticks_off()
+        axes.set_xlabel("tokens behind the sequence (and in its source)")
+        axes.grid(alpha=0.3)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    figure.savefig(path, dpi=120)

@@ -1,0 +1,125 @@
+"""Every family through the real process: the same RPCs, the same metrics, and what each one attended to."""
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from tiny import CHECKPOINTS
+
+import weft
+from process import ServerProcess
+
+pytestmark = pytest.mark.e2e
+
+CAN_EXPLAIN = [name for name, make in CHECKPOINTS.items() if make().model.attention_heads]
+TEXT = "the big cat sees a red bird"
+
+
+@pytest.fixture(scope="module")
+def family_server(tiny_repository):
+    """One real server over a tiny model of every family."""
+    with ServerProcess(tiny_repository) as server:
+        server.wait_for("ready", timeout=120)
+        yield server
+
+
+@pytest.fixture
+def family_client(family_server):
+    """A client of that server."""
+    with weft.Client(family_server.target, timeout=60) as client:
+        yield client
+
+
+def a_picture():
+    """Noise, as a PNG."""
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(3).integers(0, 255, (40, 40, 3), dtype=np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def ask(client, model, **options):
+    """Ask a model what its task is, with one fixed input."""
+    name = {"model": model.name, **options}
+    decoding = {"decoding": weft.Decoding(max_new_tokens=6)}
+    match model.task:
+        case weft.Task.TRANSLATE:
+            prefix = model.prefixes[0] if model.prefixes else ""
+            return client.translate(prefix + TEXT, **decoding, **name)
+        case weft.Task.CAPTION:
+            return client.caption(a_picture(), **decoding, **name)
+        case weft.Task.GENERATE:
+            return client.generate(TEXT, **decoding, **name)
+        case weft.Task.CLASSIFY_IMAGE:
+            return client.classify(image=a_picture(), **name)
+        case weft.Task.CLASSIFY_TEXT:
+            return client.classify(TEXT, **name)
+        case weft.Task.TAG:
+            return client.tag(TEXT, **name)
+    raise AssertionError(model.task)
+
+
+def test_every_family_is_ready(family_client):
+    """A server loads one bundle of each family, and each one reproduces its golden answer."""
+    models = family_client.list_models()
+
+    assert {model.name for model in models} == set(CHECKPOINTS)
+    assert {model.error for model in models} == {""}
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_family_answers_and_is_counted(family_server, family_client, name):
+    """Each model answers through its task's RPC, says which it is, and its requests stand in the metrics."""
+    before = family_server.metric("weft_requests_total", model=name, code="OK")
+    answer = ask(family_client, family_client.get_model(name))
+
+    assert answer.model == weft.ResolvedModel(name, 1)
+    assert answer.usage.input_tokens > 0
+    assert answer.alignment is None
+    assert family_server.metric("weft_requests_total", model=name, code="OK") == before + 1
+
+
+@pytest.mark.parametrize("name", CAN_EXPLAIN)
+def test_a_family_explains_each_layer_and_head(family_client, name):
+    """By default, for each layer and for each head, rows are distributions over the source; answers stay the same."""
+    model = family_client.get_model(name)
+    plain = ask(family_client, model)
+    asked = [True, *(weft.Explain(layer=layer) for layer in range(len(model.attention_heads)))]
+    asked.append(weft.Explain(layer=len(model.attention_heads) - 1, head=model.attention_heads[-1] - 1))
+
+    for explain in asked:
+        answer = ask(family_client, model, explain=explain)
+        alignment = answer.alignment
+        width = alignment.grid_rows * alignment.grid_columns or len(alignment.source_tokens)
+
+        assert width > 0
+        assert len(alignment.target_tokens) == len(alignment.weights) == len(alignment.source_mass)
+        assert {len(row) for row in alignment.weights} == {width}
+        assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in alignment.weights)
+        assert getattr(answer, "text", None) == getattr(plain, "text", None)
+        if explain is not True:
+            assert (alignment.layer, alignment.head) == (explain.layer, explain.head)
+
+
+@pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in CAN_EXPLAIN])
+def test_a_family_without_attention_says_so(family_client, name):
+    """Where nothing attends, explain is refused with its own reason, and nothing else is."""
+    with pytest.raises(weft.Error) as error:
+        ask(family_client, family_client.get_model(name), explain=True)
+
+    assert error.value.reason == "CANNOT_EXPLAIN"
+
+
+@pytest.mark.parametrize("name", CAN_EXPLAIN)
+def test_a_layer_or_head_that_is_not_there_is_refused(family_client, name):
+    """A layer or head out of range, or a head of no layer, is the caller's mistake, named by its field."""
+    model = family_client.get_model(name)
+    wrong = {
+        "explain.layer": weft.Explain(layer=len(model.attention_heads)),
+        "explain.head": weft.Explain(layer=0, head=model.attention_heads[0]),
+    }
+    for field, explain in (*wrong.items(), ("explain.head", weft.Explain(head=0))):
+        with pytest.raises(weft.InvalidRequest) as error:
+            ask(family_client, model, explain=explain)
+
+        assert [violation.field for violation in error.value.field_violations] == [field]
