@@ -25,6 +25,7 @@ class Card:
 def write_card(directory: Path, card: Card, figures: Figures) -> None:
     """Write README.md into a checkpoint directory; the size is that of the weights already there."""
     size = (directory / "model.safetensors").stat().st_size
+    threads = "one CPU thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} CPU threads"
     rows = "\n".join(f"| {name} | {show(value)} |" for name, value in figures.items())
     text = f"""# {card.name}: {card.title}
 
@@ -52,7 +53,7 @@ Printed by the recipe, measured on the weights as they are stored here:
 
 ## How it was made
 
-`weft train {card.name}` on {dt.datetime.now(dt.UTC).date()}, two CPU threads, Python {platform.python_version()},
+`weft train {card.name}` on {dt.datetime.now(dt.UTC).date()}, {threads}, Python {platform.python_version()},
 torch {torch.__version__}. The recipe is seeded; another torch version or processor may give slightly other weights.
 """
     (directory / "README.md").write_text(text, encoding="utf-8")

@@ -18,6 +18,7 @@ from weft_export.recipes.greedy import greedy
 from weft_export.recipes.pairs import HELD_OUT_SHARE, Pair
 from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
+from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 SEED = 17
@@ -49,7 +50,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
         num_decoder_layers=2,
     )
     model = EncoderDecoder(config)
-    loss_of = _losses(model, _encode(source, target, pairs), generator)
+    loss_of = _losses(model, encode(source, target, pairs), generator)
     fit(model, loss_of, num_steps=NUM_STEPS, peak_lr=PEAK_LR, on_progress=on_progress)
     save_checkpoint(out, _checkpoint(model, source, target))
     figures = measure(out, NUM_HELD_OUT)
@@ -92,15 +93,14 @@ def translate(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, texts
 
 
 @torch.no_grad()
-def measure_alignment(
-    model: EncoderDecoder, source: Tokenizer, target: Tokenizer, pairs: Sequence[Pair], layer: int
-) -> float:
+def measure_alignment(model: Writer, source: Tokenizer, target: Tokenizer, pairs: Sequence[Pair], layer: int) -> float:
     """Return the share of Spanish words whose most attended token is one that the grammar aligns with them."""
     hits = total = 0
     for pair in pairs:
         ids = torch.tensor([source.encode(pair.source).ids])
         written = torch.tensor([[START, *target.encode(pair.target).ids[:-1]]])
-        weights = model.alignment(layer, written, ids, torch.tensor([ids.shape[1]]))[0]
+        lengths = torch.tensor([ids.shape[1]], dtype=torch.int32)
+        weights, _ = model.explain(torch.tensor([layer]), torch.tensor([-1]), written, ids, lengths)
         for word, english in enumerate(pair.alignment):
             hits += int(weights[word].argmax()) in english
             total += bool(english)
@@ -108,7 +108,7 @@ def measure_alignment(
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class Row:
     """A pair as token ids, and which source positions each target token stands for."""
 
     source: list[int]
@@ -116,18 +116,19 @@ class _Row:
     alignment: list[tuple[int, ...]]
 
 
-def _encode(source: Tokenizer, target: Tokenizer, pairs: list[Pair]) -> list[_Row]:
+def encode(source: Tokenizer, target: Tokenizer, pairs: list[Pair]) -> list[Row]:
+    """Return pairs as rows of token ids; every target begins with START."""
     sources = source.encode_batch([pair.source for pair in pairs])
     targets = target.encode_batch([pair.target for pair in pairs])
     rows = []
     for s, t, pair in zip(sources, targets, pairs, strict=True):
         # Every word is one token; the end of the target stands for the end of the source.
         alignment = [*pair.alignment, (len(s.ids) - 1,)]
-        rows.append(_Row(s.ids, [START, *t.ids], alignment))
+        rows.append(Row(s.ids, [START, *t.ids], alignment))
     return rows
 
 
-def _losses(model: EncoderDecoder, rows: list[_Row], generator: torch.Generator) -> Callable[[int], Tensor]:
+def _losses(model: EncoderDecoder, rows: list[Row], generator: torch.Generator) -> Callable[[int], Tensor]:
     # Rows of like length share a batch, so that little of it is padding.
     rows = sorted(rows, key=lambda row: (len(row.source), len(row.target)))
     order = shuffled(len(rows) // BATCH, 1, generator)
@@ -142,12 +143,12 @@ def _losses(model: EncoderDecoder, rows: list[_Row], generator: torch.Generator)
         logits = model.decoder(target[:, :-1], memories, mask)
         loss = functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
         weights = model.decoder.attentions(target[:, :-1], memories, mask)[ALIGNMENT_LAYER].mean(dim=1)
-        return loss + GUIDANCE * _misalignment(weights, batch)
+        return loss + GUIDANCE * misalignment(weights, batch)
 
     return loss_of
 
 
-def _misalignment(weights: Tensor, batch: list[_Row]) -> Tensor:
+def misalignment(weights: Tensor, batch: list[Row]) -> Tensor:
     """Return the mean over target tokens of -log(attention paid to the source tokens that they stand for)."""
     wanted = torch.zeros_like(weights)
     for index, row in enumerate(batch):

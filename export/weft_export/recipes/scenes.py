@@ -21,6 +21,7 @@ from weft_export.recipes.greedy import greedy
 from weft_export.recipes.scene import HELD_OUT_SHARE, Scene, sample
 from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
+from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 SEED = 29
@@ -50,10 +51,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     watch = Stopwatch()
     generator = prepare(SEED)
     scenes = sample(NUM_TRAINED, SEED, held_out=False)
-    pictures = torch.empty(NUM_TRAINED, SIDE, SIDE, 3, dtype=torch.uint8)
-    for index, scene in enumerate(scenes):
-        pictures[index] = torch.from_numpy(np.asarray(render(scene, SIDE)).copy())
-        on_progress(index + 1, NUM_TRAINED, "drawing")
+    pictures = draw(scenes, on_progress)
     tokenizer = word_tokenizer(word for scene in scenes for word in scene.caption.split())
     captions = [[START, *encoding.ids] for encoding in tokenizer.encode_batch([scene.caption for scene in scenes])]
     model = Captioner(
@@ -78,15 +76,15 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     def loss_of(step: int) -> Tensor:
         chosen = easy[next(easy_order)] if step < NUM_EASY_STEPS else next(order)
         target = pad([captions[index] for index in chosen.tolist()], PAD)
-        logits = model(_normalize(pictures[chosen]), target[:, :-1])
+        logits = model(normalize(pictures[chosen]), target[:, :-1])
         return functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
 
     fit(model, loss_of, num_steps=NUM_STEPS, peak_lr=PEAK_LR, on_progress=on_progress)
     shown = sample(200, SEED + 1, held_out=False)
     layer = max(range(2), key=lambda index: measure_pointing(model, tokenizer, shown, index))
-    examples = _examples()
+    examples = examples_of_scenes()
     save_checkpoint(out, _checkpoint(model, tokenizer, layer, examples[0]))
-    _write_examples(out / "examples", examples)
+    write_examples(out / "examples", examples)
     figures = measure(out, NUM_HELD_OUT)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures["scenes trained on"] = NUM_TRAINED
@@ -94,6 +92,15 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures |= watch.figures()
     write_card(out, CARD, figures)
     return figures
+
+
+def draw(scenes: list[Scene], on_progress: OnProgress) -> Tensor:
+    """Return scenes as uint8 [scenes, SIDE, SIDE, 3]."""
+    pictures = torch.empty(len(scenes), SIDE, SIDE, 3, dtype=torch.uint8)
+    for index, scene in enumerate(scenes):
+        pictures[index] = torch.from_numpy(np.asarray(render(scene, SIDE)).copy())
+        on_progress(index + 1, len(scenes), "drawing")
+    return pictures
 
 
 def measure(directory: Path, count: int) -> Figures:
@@ -124,13 +131,14 @@ def caption(model: Captioner, tokenizer: Tokenizer, pictures: list[Image.Image])
 
 
 @torch.no_grad()
-def measure_pointing(model: Captioner, tokenizer: Tokenizer, scenes: list[Scene], layer: int) -> float:
+def measure_pointing(model: Writer, tokenizer: Tokenizer, scenes: list[Scene], layer: int) -> float:
     """Return the share of shape words whose most attended patch lies in the square around their thing."""
     hits = total = 0
     for scene in scenes:
         ids = tokenizer.encode(scene.caption).ids
         pixels = torch.from_numpy(to_pixel_values(render(scene, SIDE), IMAGE))[None]
-        weights = model.alignment(layer, torch.tensor([[START, *ids[:-1]]]), pixels)[0]
+        target = torch.tensor([[START, *ids[:-1]]])
+        weights, _ = model.explain(torch.tensor([layer]), torch.tensor([-1]), target, pixels)
         words = scene.caption.split()
         # A thing is named by its article, size, colour and shape; two things have the relation between them.
         for thing, position in zip(scene.things, (3, len(words) - 1), strict=False):
@@ -142,7 +150,8 @@ def measure_pointing(model: Captioner, tokenizer: Tokenizer, scenes: list[Scene]
     return hits / total
 
 
-def _normalize(pictures: Tensor) -> Tensor:
+def normalize(pictures: Tensor) -> Tensor:
+    """Return pixel_values [pictures, 3, SIDE, SIDE] of pictures uint8 [pictures, SIDE, SIDE, 3], as IMAGE says."""
     return (pictures.permute(0, 3, 1, 2).float() / 255 - IMAGE.mean[0]) / IMAGE.std[0]
 
 
@@ -154,7 +163,7 @@ def _place(model: Captioner) -> None:
         model.positions.copy_(0.7 * torch.cat((rows, columns), dim=-1).flatten(0, 1))
 
 
-def _examples() -> list[Scene]:
+def examples_of_scenes() -> list[Scene]:
     """Return held-out scenes worth showing: a relation, one thing inside another, and a thing alone."""
     scenes = sample(100, SEED + 3, held_out=True)
     tests = (
@@ -165,15 +174,17 @@ def _examples() -> list[Scene]:
     return [next(filter(test, scenes)) for test in tests]
 
 
-def _write_examples(directory: Path, scenes: list[Scene]) -> None:
+def write_examples(directory: Path, scenes: list[Scene]) -> None:
+    """Write scenes as pictures named by their captions, and nothing else."""
     directory.mkdir(exist_ok=True)
     for old in directory.glob("*.png"):
         old.unlink()
     for scene in scenes:
-        (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(_png(scene))
+        (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(png(scene))
 
 
-def _png(scene: Scene) -> bytes:
+def png(scene: Scene) -> bytes:
+    """Return a scene as a PNG that people can see."""
     file = io.BytesIO()
     render(scene, PICTURE_SIDE).save(file, "PNG", optimize=True)
     return file.getvalue()
@@ -198,7 +209,7 @@ def _checkpoint(model: Captioner, tokenizer: Tokenizer, layer: int, golden: Scen
         image=IMAGE,
         max_new_tokens=MAX_TARGET,
         attention_layer=layer,
-        files={"target.json": tokenizer.to_str().encode(), "golden.png": _png(golden)},
+        files={"target.json": tokenizer.to_str().encode(), "golden.png": png(golden)},
     )
 
 
