@@ -129,14 +129,12 @@ def _token_scores(answer: Completion) -> None:
 def model_table(models: Sequence[Model]) -> None:
     """Print the models of a server, one a row; narrow enough for a window of 60 columns."""
     table = Table(box=SIMPLE_HEAD)
-    for column in ("model", "task", "state", "about"):
+    for column in ("model", "about"):
         table.add_column(column, overflow="fold")
     for model in models:
-        about = Text(model.error or model.description)
-        for fact in _facts(model):
-            about.append(f"\n{fact}", style="dim")
-        row = (f"{model.name} {model.version}", model.task, model.state)
-        table.add_row(*map(Text, row), about)
+        about = "\n".join((model.error or model.description, *_facts(model)))
+        which = Text(f"{model.name} {model.version}\n", style="bold")
+        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), Text(about))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 
@@ -153,8 +151,7 @@ def _facts(model: Model) -> Iterator[str]:
     if heads := model.attention_heads:
         layer = model.default_attention_layer
         default = "rollout" if layer is None else f"layer {layer}"
-        counts = ", ".join(map(str, heads[:1] if len(set(heads)) == 1 else heads))
-        yield f"explains: {len(heads)} layers of {counts} heads, by default {default}"
+        yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
     if model.prefixes:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
 

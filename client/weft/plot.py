@@ -72,7 +72,8 @@ def plot_alignment(
         _draw_text(figure, alignment)
     else:
         _draw_matrix(figure.add_subplot(), alignment, resize=True)
-    figure.supxlabel(_reading(alignment), fontsize="small", color="dimgray", parse_math=False)
+    reading = textwrap.fill(_reading(alignment), round(12 * figure.get_figwidth()))
+    figure.supxlabel(reading, fontsize="small", color="dimgray", parse_math=False)
     if title:
         figure.suptitle(
             "\n".join(textwrap.wrap(title, round(9 * figure.get_figwidth()), max_lines=3)), parse_math=False

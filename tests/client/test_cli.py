@@ -148,17 +148,17 @@ def test_models_are_a_table(weft_command):
     assert 0 == code
     facts = (
         "en-es 1",
-        "translate",
-        "ready",
+        "translate, ready",
         "English to Spanish.",
         "tokens: source 64, new 48",
-        "explains: 2 layers of 4 heads, by default layer 1",
+        "attention heads by layer: 4, 4; by default layer 1",
         "begins with: 'translate: '",
         "topics 2",
+        "classify_text, failed",
         "digest differs",
     )
     assert [] == [fact for fact in facts if fact not in out]
-    assert 1 == out.count("explains")
+    assert 1 == out.count("attention")
 
 
 def test_health_is_an_exit_code(weft_command, server):

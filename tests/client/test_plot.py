@@ -81,7 +81,7 @@ def boxes_of(figure, labels):
         (text_alignment(("x",), ("y", "z")), None),
         (text_alignment(("x",), ("y",)), None),
         (text_alignment([f"word-{i}" for i in range(90)], ("y",)), None),
-        (image_alignment(["7"], 4, 4), png(8, 8)),
+        (replace(image_alignment(["7"], 4, 4), source_mass=(0.5,), layer=11), png(8, 8)),
         (image_alignment([f"word-{i}" for i in range(30)], 3, 3), png(20, 90)),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), None),
         (image_alignment(["a", "red", "circle", "above", "a", "blue", "square"], 4, 6), png(30, 20)),
@@ -182,7 +182,7 @@ READINGS = [
 def test_a_picture_says_which_attention_it_shows(read, said):
     """Layer and head, or rollout, stand under the picture."""
     for alignment in (text_alignment(WORDS, ("label",)), image_alignment(["label"], 2, 2)):
-        assert said == plot_alignment(replace(alignment, **read)).get_supxlabel()
+        assert said == plot_alignment(replace(alignment, **read)).get_supxlabel().replace("\n", " ")
 
 
 def test_shares_stand_beside_the_rows():
