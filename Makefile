@@ -30,7 +30,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-families test test-fast check lint fmt
-.PHONY: proto bench-smoke bench-families lengths clean
+.PHONY: proto bench-smoke bench-families bench-lengths clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -107,9 +107,8 @@ bench-smoke: models ## measure the engine's overhead, under two minutes
 bench-families: models families ## measure each family's parameters, step times and state, under ten minutes
 	@$(BIN)/python tests/bench/families.py
 
-lengths: $(READY) ## train with a fixed context and with attention, measure by sentence length: 10 minutes, to build/
-	@mkdir -p build
-	@$(BIN)/python -m weft_export.recipes.lengths_page build/lengths.md build/lengths.png
+bench-lengths: $(READY) ## train RNNs without and with attention and measure them by sentence length, ten minutes
+	@$(BIN)/python tests/bench/lengths.py
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,6 +1,6 @@
 """Quality against sentence length, with a fixed context and with attention: Figure 2 of Bahdanau et al. 2015 in small.
 
-Not a demo checkpoint but an experiment: `lengths_page` writes down what it found.
+Not a demo checkpoint but an experiment: `make bench-lengths` runs it and writes down what it found.
 """
 
 import time

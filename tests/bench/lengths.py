@@ -1,27 +1,28 @@
-"""Runs the experiment `lengths` and writes it down: `python -m weft_export.recipes.lengths_page PAGE PICTURE`."""
+"""Quality against sentence length, with a fixed context and with attention, as a page and a picture."""
 
 import datetime as dt
 import platform
-import sys
 from pathlib import Path
 
+import matplotlib as mpl
 import torch
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
 
 from weft_export.recipes.lengths import ATTENTION, BINS, D_HIDDEN, IN_BIN, NUM_STEPS, NUM_TRAINED, SEED, Curve, run
 from weft_export.recipes.recurrent_translation import BATCH
 
+OUT = Path(__file__).parents[2] / "build" / "bench" / "lengths"
+
 
 def main() -> None:
     """Train, measure, write the page and the picture."""
-    page, picture = (Path(argument) for argument in sys.argv[1:])
     began = dt.datetime.now(dt.UTC)
-    curves = run(_say)
-    draw(curves, picture)
-    page.write_text(describe(curves, began.date()), encoding="utf-8")
-
-
-def _say(note: str) -> None:
-    sys.stderr.write(f"{note}\n")
+    curves = run(lambda note: print(note, flush=True))
+    OUT.mkdir(parents=True, exist_ok=True)
+    draw(curves, OUT / "lengths.png")
+    (OUT / "lengths.md").write_text(describe(curves, began.date()), encoding="utf-8")
 
 
 def describe(curves: list[Curve], date: dt.date) -> str:
@@ -49,7 +50,7 @@ Question: does a fixed context fall behind on long sentences where attention doe
 
 ![BLEU by sentence length](../images/lengths.png)
 
-- Command: `make lengths`.
+- Command: `make bench-lengths`.
 - Machine: virtual, 2 cores of an AMD EPYC (AVX-512), no GPU; one thread each; other work shared the machine, which the
   figures below do not depend on.
 - Versions: Python {platform.python_version()}, torch {torch.__version__}. Seed {SEED}.
@@ -73,11 +74,6 @@ Question: does a fixed context fall behind on long sentences where attention doe
 
 def draw(curves: list[Curve], path: Path) -> None:
     """Plot BLEU against the source's length; a dotted line says how long the sentences trained on were at most."""
-    import matplotlib as mpl  # noqa: PLC0415 - only here
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - only here
-
     figure, axes = plt.subplots(figsize=(7.2, 4.2), layout="constrained")
     longest = sorted({curve.trained_up_to for curve in curves})
     for curve in curves:
