@@ -8,38 +8,12 @@ from contextlib import aclosing, suppress
 import numpy as np
 import pytest
 
+from loaded import Loaded
 from weft_proto.v1 import common_pb2
 from weft_server import runner
-from weft_server.bundle import load_bundle
 from weft_server.call import Call
 from weft_server.completion import Completed, complete
-from weft_server.config import read_config
-from weft_server.metrics import Metrics
-from weft_server.model import Model
 from weft_server.sequence import FinishReason
-
-
-class Loaded:
-    """A tiny model with its engine started; on the way out nothing is left in it."""
-
-    def __init__(self, directory, **settings):
-        self.directory, self.settings = directory, settings
-
-    async def __aenter__(self):
-        config = read_config(repository=self.directory, max_queued_requests=10_000, **self.settings)
-        metrics = Metrics().for_model("m", 1, "t")
-        self.model = Model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
-        self.model.engine.start()
-        return self.model
-
-    async def __aexit__(self, *_):
-        for _ in range(500):
-            stats = self.model.engine.stats()
-            if not stats.running:
-                break
-            await asyncio.sleep(0.01)
-        assert await asyncio.to_thread(self.model.stop, 30)
-        assert (stats.queued, stats.running, stats.slots_used, stats.queued_tokens) == (0, 0, 0, 0)
 
 
 async def answer(model, ids, decoding, *, streams=False, pause=0.0):

@@ -1,0 +1,61 @@
+"""A model loaded in this process, and its servicers without the wire."""
+
+import asyncio
+
+from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_server.bundle import load_bundle
+from weft_server.call import CALL, Call
+from weft_server.classification_servicer import ClassificationServicer
+from weft_server.config import read_config
+from weft_server.metrics import Metrics
+from weft_server.model import Model
+from weft_server.models import Entry, Models
+from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
+
+_VERBS = {
+    common_pb2.TASK_TRANSLATE: (TranslationServicer, "Translate", translation_pb2.TranslateRequest),
+    common_pb2.TASK_CAPTION: (CaptionServicer, "Caption", caption_pb2.CaptionRequest),
+    common_pb2.TASK_GENERATE: (GenerationServicer, "Generate", generation_pb2.GenerateRequest),
+    common_pb2.TASK_CLASSIFY_TEXT: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
+    common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
+    common_pb2.TASK_TAG: (ClassificationServicer, "Tag", classification_pb2.TagRequest),
+}
+
+
+class Loaded:
+    """A model with its engine started; on the way out nothing is left in it."""
+
+    def __init__(self, directory, **settings):
+        self.directory, self.settings = directory, settings
+
+    async def __aenter__(self):
+        config = read_config(repository=self.directory, max_queued_requests=10_000, **self.settings)
+        metrics = Metrics().for_model("m", 1, "t")
+        self.model = Model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
+        self.model.engine.start()
+        return self.model
+
+    async def __aexit__(self, *_):
+        for _ in range(500):
+            stats = self.model.engine.stats()
+            if not stats.running:
+                break
+            await asyncio.sleep(0.01)
+        assert await asyncio.to_thread(self.model.stop, 30)
+        assert (stats.queued, stats.running, stats.slots_used, stats.queued_tokens) == (0, 0, 0, 0)
+
+
+async def ask(model, **request):
+    """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises."""
+    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    servicer, verb, message = _VERBS[model.manifest.task]
+    CALL.set(Call(verb))
+    return await getattr(servicer(Models([entry])), verb)(message(**request), None)
+
+
+def golden_request(model, **more):
+    """What the bundle's golden request brings."""
+    golden = model.manifest.golden
+    if golden.WhichOneof("input") == "text":
+        return {"text": golden.text, **more}
+    return {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes()), **more}

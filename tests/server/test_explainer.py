@@ -1,0 +1,189 @@
+"""Laws of explanations: what is read is what was asked for, it fits the answer, and who doesn't ask doesn't pay."""
+
+import asyncio
+
+import numpy as np
+import pytest
+from tiny import CHECKPOINTS
+
+from loaded import Loaded, ask, golden_request
+from weft_proto.v1 import common_pb2
+from weft_server.errors import CannotExplain, InvalidRequest
+from weft_server.explainer import Explainer, Reading
+
+MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
+EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
+SILENT = [name for name, model in MODELS.items() if not model.attention_heads]
+
+
+def matrix(alignment):
+    """Weights [rows, source] as the message holds them."""
+    columns = len(alignment.source_tokens) or alignment.grid_rows * alignment.grid_columns
+    weights = np.array(alignment.weights, np.float32).reshape(-1, columns)
+    assert len(alignment.target_tokens) == len(alignment.source_mass) == len(weights)
+    return weights
+
+
+def rows_of(model, answer):
+    """What the rows of an answer's alignment stand for."""
+    if hasattr(answer, "completion"):
+        return len(answer.completion.token_ids)
+    return answer.usage.input_tokens if model.manifest.task == common_pb2.TASK_TAG else 1
+
+
+def columns_of(model, answer):
+    """How many tokens or grid cells the source has."""
+    if model.manifest.HasField("image"):
+        return model.manifest.image.grid_rows * model.manifest.image.grid_columns
+    return (answer.completion if hasattr(answer, "completion") else answer).usage.input_tokens
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_an_alignment_fits_its_answer(tiny_repository, name):
+    """Its rows are the answer's, its columns the source's, each row sums to 1, and it says what was read."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            answer = await ask(model, **golden_request(model, explain=common_pb2.Explain()))
+            alignment = answer.alignment
+            weights = matrix(alignment)
+            assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
+            assert model.manifest.HasField("image") == bool(alignment.grid_rows) != bool(alignment.source_tokens)
+            np.testing.assert_allclose(1, weights.sum(axis=1), atol=1e-5)
+            assert all(-1e-6 <= mass <= 1 + 1e-5 for mass in alignment.source_mass)
+            default = model.manifest.attention
+            assert default.HasField("default_layer") == alignment.HasField("layer")
+            assert (default.default_layer, False) == (alignment.layer, alignment.HasField("head"))
+            if hasattr(answer, "labels"):
+                assert [answer.labels[0].label] == alignment.target_tokens
+            if model.manifest.task == common_pb2.TASK_TAG:
+                assert alignment.source_tokens == alignment.target_tokens
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_a_layer_is_the_average_of_its_heads(tiny_repository, name):
+    """What all heads of a layer put on the source, averaged, is what the layer shows; it says what was read."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+
+            async def put(**explain):
+                answer = await ask(model, **golden_request(model, explain=common_pb2.Explain(**explain)))
+                asked, read = common_pb2.Explain(**explain), answer.alignment
+                assert (asked.layer, asked.head) == (read.layer, read.head)
+                assert asked.HasField("head") == read.HasField("head")
+                return matrix(read) * np.array(read.source_mass)[:, None]
+
+            for layer, heads in enumerate(model.manifest.attention.heads):
+                each = [await put(layer=layer, head=head) for head in range(heads)]
+                np.testing.assert_allclose(np.mean(each, axis=0), await put(layer=layer), atol=1e-5)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_a_layer_or_head_that_is_not_there_is_refused(tiny_repository, name):
+    """The field that is wrong is named with its range, before anything is computed."""
+
+    async def refusal(model, **explain):
+        with pytest.raises(InvalidRequest) as refused:
+            await ask(model, **golden_request(model, explain=common_pb2.Explain(**explain)))
+        return refused.value.field, refused.value.message
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            heads = model.manifest.attention.heads
+            last = len(heads) - 1
+            field, message = await refusal(model, layer=last + 1)
+            assert ("explain.layer", f"explain.layer must be 0..{last}, not {last + 1}") == (field, message)
+            field, message = await refusal(model, layer=last, head=heads[last])
+            assert field == "explain.head"
+            assert f"must be 0..{heads[last] - 1} in layer {last}, not {heads[last]}" in message
+            assert ("explain.head", "explain.head needs explain.layer") == await refusal(model, head=0)
+            assert 0 == model.engine.stats().queued == model.metrics.prompt_tokens.value
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_a_model_that_attends_to_nothing_cannot_explain(tiny_repository, name):
+    """It says so at the door, whatever layer is asked for, and answers who doesn't ask."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            for explain in (common_pb2.Explain(), common_pb2.Explain(layer=0)):
+                with pytest.raises(CannotExplain):
+                    await ask(model, **golden_request(model, explain=explain))
+            answer = await ask(model, **golden_request(model))
+            assert not answer.HasField("alignment")
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_only_who_asks_pays(tiny_repository, name):
+    """No explain graph runs for a request that doesn't ask; one that does gets the same answer, and one run."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            runs = lambda: model.metrics.explain.snapshot()[0][-1][1]  # noqa: E731 - read again below
+            plain = await ask(model, **golden_request(model))
+            assert not plain.HasField("alignment")
+            assert 0 == runs()
+            asked = await ask(model, **golden_request(model, explain=common_pb2.Explain()))
+            assert 1 == runs()
+            if hasattr(plain, "completion"):
+                assert plain.completion.token_ids == asked.completion.token_ids
+            else:
+                (field,) = {"labels", "tokens"} & set(type(plain).DESCRIPTOR.fields_by_name)
+                assert getattr(plain, field) == getattr(asked, field)
+
+    asyncio.run(run())
+
+
+def test_an_answer_cut_by_a_stop_string_explains_what_is_kept(tiny_repository):
+    """Its rows are those of the whole answer, as far as it goes."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            request = golden_request(model, explain=common_pb2.Explain())
+            whole = await ask(model, **request)
+            stop = whole.completion.text[4]
+            cut = await ask(model, **request, decoding=common_pb2.Decoding(stop=[stop]))
+            kept = len(cut.completion.token_ids)
+            assert cut.completion.finish_reason == common_pb2.FINISH_REASON_STOP_STRING
+            assert 0 < kept < len(whole.completion.token_ids)
+            assert whole.alignment.target_tokens[:kept] == cut.alignment.target_tokens
+            np.testing.assert_allclose(matrix(whole.alignment)[:kept], matrix(cut.alignment), atol=1e-6)
+
+    asyncio.run(run())
+
+
+def test_one_new_token_is_one_row(tiny_repository):
+    """Nothing but the prompt is read again when the only token is explained."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            request = golden_request(model, explain=common_pb2.Explain())
+            one = await ask(model, **request, decoding=common_pb2.Decoding(max_new_tokens=1))
+            whole = await ask(model, **request)
+            np.testing.assert_allclose(matrix(whole.alignment)[:1], matrix(one.alignment), atol=1e-6)
+            assert pytest.approx([1]) == one.alignment.source_mass  # nothing was produced before it
+
+    asyncio.run(run())
+
+
+def test_defaults_are_the_manifests(tiny_repository):
+    """A model with a default layer reads it; one without reads the summary of all layers."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
+            assert Reading(1, None) == model.explainer.resolve(common_pb2.Explain())
+            manifest = type(model.manifest)()
+            manifest.CopyFrom(model.manifest)
+            manifest.attention.ClearField("default_layer")
+            assert Reading(None, None) == Explainer(manifest, None, model.metrics).resolve(common_pb2.Explain())
+
+    asyncio.run(run())
