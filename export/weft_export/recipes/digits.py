@@ -43,8 +43,18 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     generator = prepare(SEED)
     pictures, labels, test_pictures, test_labels = split()
     x, y = _pixels(pictures), torch.from_numpy(labels)
-    sizes = {"channels": 1, "image_height": SIDE, "image_width": SIDE, "patch_size": PATCH}
-    model = Vit(VitConfig(num_labels=10, **sizes, d_model=64, num_heads=4, d_ff=128, num_layers=4))
+    config = VitConfig(
+        num_labels=10,
+        channels=1,
+        image_height=SIDE,
+        image_width=SIDE,
+        patch_size=PATCH,
+        d_model=64,
+        num_heads=4,
+        d_ff=128,
+        num_layers=4,
+    )
+    model = Vit(config)
     order = shuffled(len(x), BATCH, generator)
 
     def loss_of(_step: int) -> Tensor:
