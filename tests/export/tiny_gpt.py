@@ -36,7 +36,7 @@ def _generator(family: str, model: Gpt | CausalLm) -> Checkpoint:
         family=family,
         description="A random generator for tests.",
         model=model,
-        golden=bundle_pb2.Golden(text="the cat in the house"),
+        golden=bundle_pb2.Golden(text="a small café"),
         text=bundle_pb2.TextSpec(
             source_tokenizer="tokenizer.json",
             target_tokenizer="tokenizer.json",

@@ -33,6 +33,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out words."""
     watch = Stopwatch()
     prepare(SEED)
+    torch.set_num_threads(1)  # a second one gains little on so small a model
     tasks, tokenizer = Tasks(SEED, held_out=False, random_share=RANDOM_SHARE), character_tokenizer()
     model = Gpt(
         GptConfig(

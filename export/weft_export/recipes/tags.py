@@ -36,6 +36,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out names and sentences."""
     watch = Stopwatch()
     generator = prepare(SEED)
+    torch.set_num_threads(1)  # a second one gains little on so small a model
     notices = Notices(SEED, new_templates=False, new_names=False, invented=INVENTED)
     tokenizer = word_piece_tokenizer(notices.draw().text for _ in range(8_000))
     model = BertTagger(
