@@ -3,44 +3,16 @@
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
-from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import pytest
 from grpc import StatusCode
 
 from fakes import Failure
-from weft import cli
-
-WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
-
-
-@pytest.fixture
-def weft_command(server, monkeypatch, capsys):
-    """Run `weft` in this process against the fake server; returns exit code, stdout and stderr."""
-    monkeypatch.setenv("WEFT_TARGET", server.target)
-
-    def run(*argv):
-        code = cli.main([str(each) for each in argv])
-        return (code, *capsys.readouterr())
-
-    return run
 
 
 def feed(monkeypatch, data):
     """Put bytes on stdin."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-
-
-@pytest.fixture
-def picture(tmp_path):
-    """A file of five bytes."""
-    path = tmp_path / "picture.png"
-    path.write_bytes(b"12345")
-    return path
 
 
 def test_stdout_holds_the_answer_alone(weft_command, picture):
@@ -171,46 +143,6 @@ def test_health_is_an_exit_code(weft_command, server):
     assert 1 == weft_command("health", "no.such.Service")[0]
 
 
-def test_explain_draws_a_picture(weft_command, tmp_path):
-    """--explain writes a PNG; asked for where it can't be written, it says so."""
-    out = tmp_path / "alignment.png"
-    assert (0, "b a\n", "") == weft_command("translate", "a b", "--explain", out)
-    assert out.read_bytes().startswith(b"\x89PNG")
-    scene = tmp_path / "scene.png"
-    assert 0 == weft_command("caption", out, "--explain", scene, "--stream")[0]
-    assert scene.read_bytes().startswith(b"\x89PNG")
-    for verb in (["classify", out], ["classify", "--text", "a b"], ["tag", "a b"], ["generate", "a b"]):
-        scene.unlink()
-        assert 0 == weft_command(*verb, "--explain", scene)[0]
-        assert scene.read_bytes().startswith(b"\x89PNG")
-    assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
-
-
-@pytest.mark.parametrize("verb", [["translate"], ["generate"], ["tag"], ["classify", "--text"], ["caption"]])
-def test_a_layer_and_a_head_reach_the_request(weft_command, server, picture, tmp_path, verb):
-    """--layer and --head say which attention is drawn; without what they are of, nothing is sent."""
-    source, out = picture if verb == ["caption"] else "a b", tmp_path / "out.png"
-    weft_command(*verb, source, "--explain", out, "--layer", 1, "--head", 0)
-    assert (1, 0) == (server.servicer.seen[0].request.explain.layer, server.servicer.seen[0].request.explain.head)
-    for wrong, complaint in (
-        (["--layer", 1], "weft: --layer needs --explain\n"),
-        (["--explain", out, "--head", 0], "weft: --head needs --layer\n"),
-        (["--head", 0], "weft: --head needs --layer\n"),
-    ):
-        assert (2, "", complaint) == weft_command(*verb, source, *wrong)
-    assert 1 == len(server.servicer.seen)
-
-
-def test_without_the_plot_extra_nothing_is_sent(weft_command, server, monkeypatch):
-    """Where matplotlib is missing, --explain names the extra before it asks the server."""
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, out, error = weft_command("translate", "a", "--explain", "x.png")
-
-    assert (1, "") == (code, out)
-    assert "pip install 'weft[plot]'" in error
-    assert [] == server.servicer.seen
-
-
 REFUSED = [
     (Failure(StatusCode.INVALID_ARGUMENT, "EMPTY_INPUT", "text: must not be empty"), 2, "text: must not be empty"),
     (Failure(StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", "no model 'x'"), 1, "no model 'x'"),
@@ -284,106 +216,6 @@ def test_help_lists_every_command(weft_command):
             assert name in out
 
 
-def plugin(monkeypatch, tmp_path, source):
-    """Make `weft serve` come from a module with this source."""
-    (tmp_path / "plugged.py").write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "plugged", raising=False)
-    entry = EntryPoint("serve", "plugged:app", "weft.commands")
-    run = cli._plugin(entry)
-    info = next(each for each in cli.app.registered_commands if each.name == "serve")
-    monkeypatch.setattr(info, "callback", run)
-
-
-def test_a_subcommand_of_another_package_gets_its_arguments(weft_command, monkeypatch, tmp_path):
-    """Arguments, options and --help belong to the plugged-in command; its exit code is ours."""
-    source = """
-import typer
-app = typer.Typer()
-
-@app.command()
-def serve(name: str, port: int = typer.Option(1, "--port", "-p", help="A door.")):
-    print(name, port)
-    raise typer.Exit(3)
-"""
-    plugin(monkeypatch, tmp_path, source)
-
-    assert (3, "x 5\n", "") == weft_command("serve", "x", "-p", "5")
-    assert "A door." in weft_command("serve", "--help")[1]
-    assert 2 == weft_command("serve")[0]
-
-
-def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
-    """A subcommand whose extra is not installed says which one to install."""
-    plugin(monkeypatch, tmp_path, "import no_such_runtime")
-    code, out, error = weft_command("serve")
-
-    assert (1, "") == (code, out)
-    assert "no_such_runtime" in error
-    assert "pip install 'weft[server]'" in error
-
-
-def test_ctrl_c_ends_quietly(server):
-    """An interrupt during a stream ends with 130 and no words, and the server sees the call cancelled."""
-    server.servicer.step_s = 0.2
-    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert b"p" == process.stdout.read(1)
-        process.send_signal(signal.SIGINT)
-        _, error = process.communicate(timeout=20)
-
-    assert (130, b"") == (process.returncode, error)
-    assert server.servicer.seen[0].cancelled.wait(5)
-
-
-def test_a_closed_pipe_ends_quietly(server):
-    """A reader that has had enough, such as head, causes no words, and the server sees the call cancelled."""
-    server.servicer.step_s = 0.1
-    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert b"p" == process.stdout.read(1)
-        process.stdout.close()
-        error = process.stderr.read()
-        process.wait(timeout=20)
-
-    assert b"" == error
-    assert 0 != process.returncode
-    assert server.servicer.seen[0].cancelled.wait(5)
-
-
-def on_a_terminal(argv):
-    """Run a command whose stderr is a terminal; returns its stdout and what the terminal got."""
-    ours, theirs = os.openpty()
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
-    out, _ = process.communicate(timeout=20)
-    os.write(theirs, b"\0")  # so that there is something to read
-    shown = os.read(ours, 1 << 16)
-    os.close(theirs)
-    os.close(ours)
-    return out, shown.rstrip(b"\0")
-
-
-@pytest.mark.parametrize(("wait_s", "shown"), [(0.1, False), (2.6, True)])
-def test_a_terminal_sees_that_it_takes_long(server, wait_s, shown):
-    """What takes longer than two seconds shows a spinner on the terminal, and what does not shows nothing."""
-    server.servicer.script.append(wait_s)
-    out, terminal = on_a_terminal([*WEFT, "translate", "a b", "-t", server.target])
-
-    assert b"b a\n" == out
-    assert shown == (b"translating" in terminal)
-
-
-@pytest.mark.parametrize("path", ["", "out", "out.txt", "nowhere/out.png", "."])
-def test_a_picture_is_never_drawn_elsewhere(weft_command, server, tmp_path, monkeypatch, path):
-    """A name that is no picture's, or in a folder that is not there, is refused before anything is asked."""
-    monkeypatch.chdir(tmp_path)
-    code, out, error = weft_command("translate", "a b", "--explain", path)
-
-    assert (2, "") == (code, out)
-    assert error.startswith("weft: --explain")
-    assert [] == list(tmp_path.iterdir())
-
-
 def test_what_is_no_file_is_not_read(weft_command, tmp_path):
     """A pipe or a device may never end: it is refused."""
     fifo = tmp_path / "pipe"
@@ -391,25 +223,3 @@ def test_what_is_no_file_is_not_read(weft_command, tmp_path):
     for path in (fifo, "/dev/zero"):
         code, _, error = weft_command("caption", path)
         assert (2, f"weft: image: {path} is not a regular file\n") == (code, error)
-
-
-@pytest.mark.parametrize(
-    ("environment", "stdout", "complaint"),
-    [({}, "/dev/full", "No space left"), ({"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}, None, "")],
-)
-def test_the_surroundings_are_no_bug(server, environment, stdout, complaint):
-    """A full disk is one line; a terminal without the characters still shows the answer."""
-    with Path(stdout or os.devnull).open("wb") as out:
-        run = subprocess.run(
-            [*WEFT, "translate", "pan frío"],
-            env=os.environ | environment | {"WEFT_TARGET": server.target},
-            stdout=out,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-
-    assert complaint in run.stderr
-    assert "bug" not in run.stderr
-    assert (run.returncode == 0) == (not complaint)

@@ -1,0 +1,56 @@
+"""`--explain`: a picture where it was asked for, and nothing sent where none can be drawn."""
+
+import sys
+
+import pytest
+
+
+def test_explain_draws_a_picture(weft_command, tmp_path):
+    """--explain writes a PNG; asked for where it can't be written, it says so."""
+    out = tmp_path / "alignment.png"
+    assert (0, "b a\n", "") == weft_command("translate", "a b", "--explain", out)
+    assert out.read_bytes().startswith(b"\x89PNG")
+    scene = tmp_path / "scene.png"
+    assert 0 == weft_command("caption", out, "--explain", scene, "--stream")[0]
+    assert scene.read_bytes().startswith(b"\x89PNG")
+    for verb in (["classify", out], ["classify", "--text", "a b"], ["tag", "a b"], ["generate", "a b"]):
+        scene.unlink()
+        assert 0 == weft_command(*verb, "--explain", scene)[0]
+        assert scene.read_bytes().startswith(b"\x89PNG")
+    assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
+
+
+@pytest.mark.parametrize("verb", [["translate"], ["generate"], ["tag"], ["classify", "--text"], ["caption"]])
+def test_a_layer_and_a_head_reach_the_request(weft_command, server, picture, tmp_path, verb):
+    """--layer and --head say which attention is drawn; without what they are of, nothing is sent."""
+    source, out = picture if verb == ["caption"] else "a b", tmp_path / "out.png"
+    weft_command(*verb, source, "--explain", out, "--layer", 1, "--head", 0)
+    assert (1, 0) == (server.servicer.seen[0].request.explain.layer, server.servicer.seen[0].request.explain.head)
+    for wrong, complaint in (
+        (["--layer", 1], "weft: --layer needs --explain\n"),
+        (["--explain", out, "--head", 0], "weft: --head needs --layer\n"),
+        (["--head", 0], "weft: --head needs --layer\n"),
+    ):
+        assert (2, "", complaint) == weft_command(*verb, source, *wrong)
+    assert 1 == len(server.servicer.seen)
+
+
+def test_without_the_plot_extra_nothing_is_sent(weft_command, server, monkeypatch):
+    """Where matplotlib is missing, --explain names the extra before it asks the server."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    code, out, error = weft_command("translate", "a", "--explain", "x.png")
+
+    assert (1, "") == (code, out)
+    assert "pip install 'weft[plot]'" in error
+    assert [] == server.servicer.seen
+
+
+@pytest.mark.parametrize("path", ["", "out", "out.txt", "nowhere/out.png", "."])
+def test_a_picture_is_never_drawn_elsewhere(weft_command, server, tmp_path, monkeypatch, path):
+    """A name that is no picture's, or in a folder that is not there, is refused before anything is asked."""
+    monkeypatch.chdir(tmp_path)
+    code, out, error = weft_command("translate", "a b", "--explain", path)
+
+    assert (2, "") == (code, out)
+    assert error.startswith("weft: --explain")
+    assert [] == list(tmp_path.iterdir())

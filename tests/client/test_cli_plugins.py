@@ -1,0 +1,45 @@
+"""Subcommands that other packages bring."""
+
+import sys
+from importlib.metadata import EntryPoint
+
+from weft import cli
+
+
+def plugin(monkeypatch, tmp_path, source):
+    """Make `weft serve` come from a module with this source."""
+    (tmp_path / "plugged.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "plugged", raising=False)
+    entry = EntryPoint("serve", "plugged:app", "weft.commands")
+    run = cli._plugin(entry)
+    info = next(each for each in cli.app.registered_commands if each.name == "serve")
+    monkeypatch.setattr(info, "callback", run)
+
+
+def test_a_subcommand_of_another_package_gets_its_arguments(weft_command, monkeypatch, tmp_path):
+    """Arguments, options and --help belong to the plugged-in command; its exit code is ours."""
+    source = """
+import typer
+app = typer.Typer()
+
+@app.command()
+def serve(name: str, port: int = typer.Option(1, "--port", "-p", help="A door.")):
+    print(name, port)
+    raise typer.Exit(3)
+"""
+    plugin(monkeypatch, tmp_path, source)
+
+    assert (3, "x 5\n", "") == weft_command("serve", "x", "-p", "5")
+    assert "A door." in weft_command("serve", "--help")[1]
+    assert 2 == weft_command("serve")[0]
+
+
+def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
+    """A subcommand whose extra is not installed says which one to install."""
+    plugin(monkeypatch, tmp_path, "import no_such_runtime")
+    code, out, error = weft_command("serve")
+
+    assert (1, "") == (code, out)
+    assert "no_such_runtime" in error
+    assert "pip install 'weft[server]'" in error

@@ -1,0 +1,83 @@
+"""The command as a process: Ctrl-C, pipes, terminals, full disks."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+
+
+def test_ctrl_c_ends_quietly(server):
+    """An interrupt during a stream ends with 130 and no words, and the server sees the call cancelled."""
+    server.servicer.step_s = 0.2
+    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert b"p" == process.stdout.read(1)
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=20)
+
+    assert (130, b"") == (process.returncode, error)
+    assert server.servicer.seen[0].cancelled.wait(5)
+
+
+def test_a_closed_pipe_ends_quietly(server):
+    """A reader that has had enough, such as head, causes no words, and the server sees the call cancelled."""
+    server.servicer.step_s = 0.1
+    argv = [*WEFT, "generate", " ".join("p" * 100), "--stream", "-t", server.target]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert b"p" == process.stdout.read(1)
+        process.stdout.close()
+        error = process.stderr.read()
+        process.wait(timeout=20)
+
+    assert b"" == error
+    assert 0 != process.returncode
+    assert server.servicer.seen[0].cancelled.wait(5)
+
+
+def on_a_terminal(argv):
+    """Run a command whose stderr is a terminal; returns its stdout and what the terminal got."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
+    out, _ = process.communicate(timeout=20)
+    os.write(theirs, b"\0")  # so that there is something to read
+    shown = os.read(ours, 1 << 16)
+    os.close(theirs)
+    os.close(ours)
+    return out, shown.rstrip(b"\0")
+
+
+@pytest.mark.parametrize(("wait_s", "shown"), [(0.1, False), (2.6, True)])
+def test_a_terminal_sees_that_it_takes_long(server, wait_s, shown):
+    """What takes longer than two seconds shows a spinner on the terminal, and what does not shows nothing."""
+    server.servicer.script.append(wait_s)
+    out, terminal = on_a_terminal([*WEFT, "translate", "a b", "-t", server.target])
+
+    assert b"b a\n" == out
+    assert shown == (b"translating" in terminal)
+
+
+@pytest.mark.parametrize(
+    ("environment", "stdout", "complaint"),
+    [({}, "/dev/full", "No space left"), ({"PYTHONIOENCODING": "ascii", "LC_ALL": "C"}, None, "")],
+)
+def test_the_surroundings_are_no_bug(server, environment, stdout, complaint):
+    """A full disk is one line; a terminal without the characters still shows the answer."""
+    with Path(stdout or os.devnull).open("wb") as out:
+        run = subprocess.run(
+            [*WEFT, "translate", "pan frío"],
+            env=os.environ | environment | {"WEFT_TARGET": server.target},
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert complaint in run.stderr
+    assert "bug" not in run.stderr
+    assert (run.returncode == 0) == (not complaint)
