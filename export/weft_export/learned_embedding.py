@@ -2,15 +2,15 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from weft_export.embedding import TokenEmbedding
 
 
-class LearnedEmbedding(nn.Module):
+class LearnedEmbedding(TokenEmbedding):
     """E[token] + P[position] ("Convolutional Sequence to Sequence Learning", Gehring et al. 2017, section 3.1)."""
 
     def __init__(self, vocab_size: int, max_tokens: int, d_model: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab_size, d_model)
+        super().__init__(vocab_size, d_model)
         self.positions = nn.Embedding(max_tokens, d_model)
 
     def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
@@ -23,7 +23,3 @@ class LearnedEmbedding(nn.Module):
             places = past_lengths.long()[:, None] + places
         embedded: Tensor = self.tokens(ids) + self.positions(places.clamp(max=self.positions.num_embeddings - 1))
         return embedded
-
-    def logits(self, x: Tensor) -> Tensor:
-        """Project x [..., d_model] to logits [..., vocab] with the tokens' embedding itself."""
-        return functional.linear(x, self.tokens.weight)
