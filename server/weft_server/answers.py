@@ -63,7 +63,9 @@ def reading_of(model: Model, request: Any) -> Reading | None:
         return None
     if model.explainer is None:
         raise CannotExplain(model.name)
-    return model.explainer.resolve(request.explain)
+    reading = model.explainer.resolve(request.explain)
+    model.explainer.check_room()
+    return reading
 
 
 async def text_alignment(model: Model, done: Completed, reading: Reading) -> common_pb2.Alignment:
@@ -77,10 +79,11 @@ async def alignment_proto(
     model: Model, reading: Reading, inputs: np.ndarray, rows: list[str], token_ids: list[int]
 ) -> common_pb2.Alignment:
     """What each row of a finished answer attended to, computed in a worker thread; `token_ids` were produced."""
+    explainer = model.explainer
+    assert explainer is not None, "this model has no explain graph. This is a bug."
 
     def build() -> common_pb2.Alignment:
-        assert model.explainer is not None, "this model has no explain graph. This is a bug."
-        explanation = model.explainer.explain(inputs, token_ids, reading)
+        explanation = explainer.explain(inputs, token_ids, reading)
         alignment = common_pb2.Alignment(
             target_tokens=rows,
             weights=explanation.weights.ravel().tolist(),
@@ -95,7 +98,8 @@ async def alignment_proto(
             alignment.grid_rows, alignment.grid_columns = model.reader.grid
         return alignment
 
-    return await model.work(build)
+    with explainer.waiting():
+        return await model.work(build)
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft_server.bundle_manifest import PRODUCES_TEXT
-from weft_server.errors import InvalidRequest
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.scheduler import RETRY_AFTER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.metrics import ModelMetrics
     from weft_server.session import Session
@@ -33,12 +37,30 @@ class Explanation(NamedTuple):
 
 
 class Explainer:
-    """Repeats finished answers in a pass of its own, apart from the engine. Thread-safe."""
+    """Repeats finished answers in a pass of its own, apart from the engine. `explain` may be called from any thread."""
 
-    def __init__(self, manifest: bundle_pb2.BundleManifest, session: Session, metrics: ModelMetrics) -> None:
+    def __init__(
+        self, manifest: bundle_pb2.BundleManifest, session: Session, metrics: ModelMetrics, max_waiting: int
+    ) -> None:
         self._attention, self._text = manifest.attention, manifest.text
         self._writes = manifest.task in PRODUCES_TEXT
         self._session, self._metrics = session, metrics
+        self._num_waiting, self._max_waiting = 0, max_waiting
+
+    def check_room(self) -> None:
+        """Raise Overloaded when too many finished answers wait for their explanation."""
+        if self._num_waiting >= self._max_waiting:
+            sentence = f"{self._max_waiting} answers are waiting for their explanation already"
+            raise Overloaded("QUEUE_FULL", sentence, RETRY_AFTER_S)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a finished answer among those that wait until its explanation is there."""
+        self._num_waiting += 1
+        try:
+            yield
+        finally:
+            self._num_waiting -= 1
 
     def resolve(self, requested: common_pb2.Explain) -> Reading:
         """Check what a request asks to read, and fill in the model's default; raises InvalidRequest."""

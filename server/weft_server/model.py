@@ -56,7 +56,7 @@ class Model:
         )
         num_lanes, self._threads = share_cpus(config.lanes, config.threads, cpu_quota())
         explain = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
-        self.explainer = Explainer(manifest, explain, metrics) if explain else None
+        self.explainer = Explainer(manifest, explain, metrics, config.max_queued_requests) if explain else None
         scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
         if manifest.task in PRODUCES_TEXT:
             lanes = self._decode_lanes(num_lanes, config)

@@ -1,6 +1,7 @@
 """Laws of explanations: what is read is what was asked for, it fits the answer, and who doesn't ask doesn't pay."""
 
 import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from tiny import CHECKPOINTS
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.errors import CannotExplain, InvalidRequest
+from weft_server.errors import CannotExplain, InvalidRequest, Overloaded
 from weft_server.explainer import Explainer, Reading
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
@@ -175,6 +176,40 @@ def test_one_new_token_is_one_row(tiny_repository):
     asyncio.run(run())
 
 
+def test_too_many_explanations_at_once_are_refused_at_the_door(tiny_repository):
+    """Finished answers that wait for theirs are bounded like any queue; who doesn't ask is answered meanwhile."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            model.explainer._max_waiting = 3
+            explain, go_on = model.explainer.explain, threading.Event()
+
+            def held(*asked):
+                assert go_on.wait(30)
+                return explain(*asked)
+
+            model.explainer.explain = held
+            plain = {"token_ids": common_pb2.TokenIds(ids=[5, 6, 7])}
+            request = {**plain, "explain": common_pb2.Explain()}
+            asked = [asyncio.create_task(ask(model, **request)) for _ in range(3)]
+            for _ in range(3000):
+                if model.explainer._num_waiting == 3:
+                    break
+                await asyncio.sleep(0.01)
+            with pytest.raises(Overloaded) as refused:
+                await ask(model, **request)
+            assert "QUEUE_FULL" == refused.value.reason
+            assert (await ask(model, **plain)).labels
+            asked.pop().cancel()
+            go_on.set()
+            for answer in await asyncio.gather(*asked):
+                assert answer.HasField("alignment")
+            assert (await ask(model, **request)).HasField("alignment")
+            assert 0 == model.explainer._num_waiting
+
+    asyncio.run(run())
+
+
 def test_defaults_are_the_manifests(tiny_repository):
     """A model with a default layer reads it; one without reads the summary of all layers."""
 
@@ -184,6 +219,6 @@ def test_defaults_are_the_manifests(tiny_repository):
             manifest = type(model.manifest)()
             manifest.CopyFrom(model.manifest)
             manifest.attention.ClearField("default_layer")
-            assert Reading(None, None) == Explainer(manifest, None, model.metrics).resolve(common_pb2.Explain())
+            assert Reading(None, None) == Explainer(manifest, None, model.metrics, 1).resolve(common_pb2.Explain())
 
     asyncio.run(run())
