@@ -17,6 +17,7 @@ WIDTH = 9.0  # inches that a picture of panels or of a text's heat may be wide
 LABEL = 16  # characters of a token that are shown
 CHARACTER, LINE = 0.084, 0.27  # inches of a character of the fixed-width font at 10 points, and from line to line
 PANEL = 1.7  # inches of a panel's side, were it square
+PIXELS = 512  # of a picture's longer side, more than a panel shows
 TICK = 0.2  # inches from one token's label to the next, and at most so many labels:
 MAX_TICKS = 120
 
@@ -202,8 +203,11 @@ def _read(image: Picture) -> Any:
 
     try:
         data = bytes(image) if isinstance(image, bytes | bytearray | memoryview) else Path(image).read_bytes()
-        opened = ImageOps.exif_transpose(Image.open(BytesIO(data))).convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", opened.size, "white"), opened)
+        opened: Any = ImageOps.exif_transpose(Image.open(BytesIO(data)))
+        opened.thumbnail((PIXELS, PIXELS))  # each panel holds a copy
+        if opened.mode.startswith("I"):  # 16-bit greys, which Pillow's own conversion would clip to 255
+            opened = opened.convert("I").point(lambda grey: grey * (1 / 257)).convert("L")
+        return Image.alpha_composite(Image.new("RGBA", opened.size, "white"), opened.convert("RGBA"))
     except (OSError, SyntaxError, ValueError) as error:
         raise InvalidRequest(f"image: {error}", reason="BAD_IMAGE") from None
 

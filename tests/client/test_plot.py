@@ -170,6 +170,19 @@ def test_panels_have_the_aspect_of_the_upright_picture(size, orientation):
         assert ((0, 40), (20, 0), 1.0) == (ax.get_xlim(), ax.get_ylim(), ax.get_aspect())
 
 
+@pytest.mark.parametrize(
+    ("mode", "colour", "seen"),
+    [("I;16", 257 * 128, (128, 128, 128)), ("RGBA", (0, 0, 0, 0), (255, 255, 255)), ("1", 1, (255, 255, 255))],
+)
+def test_a_picture_is_shown_as_the_server_sees_it(mode, colour, seen):
+    """16-bit greys are scaled, not clipped, and what is transparent is white."""
+    file = io.BytesIO()
+    Image.new(mode, (4, 4), colour).save(file, "PNG")
+    first = axes_of(plot_alignment(image_alignment(["a"], 2, 2), image=file.getvalue()))[0]
+
+    assert seen == tuple(first.images[0].get_array()[1, 1][:3])
+
+
 READINGS = [
     ({}, "attention rollout over all layers"),
     ({"layer": 0}, "attention of layer 0, average over heads"),
