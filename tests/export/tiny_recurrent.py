@@ -112,7 +112,7 @@ def _translator(family: str, model: Writer, attention_layer: int | None) -> Chec
         family=family,
         description="A random translator for tests.",
         model=model,
-        golden=bundle_pb2.Golden(text="the big dog eats"),
+        golden=bundle_pb2.Golden(text="the cat eats"),
         text=text,
         max_new_tokens=16,
         attention_layer=attention_layer,
