@@ -165,7 +165,8 @@ class DecodeRunner:
     def warm(self) -> None:
         """Run every decode batch and prefill bucket once, so that no request pays for first shapes."""
         for num_rows in range(1, self._slots.num_slots + 1):
-            self.decode(num_rows)
+            for _ in range(1 + self._flips):  # each order of the two buffers is a binding of its own
+                self.decode(num_rows)
             self._slots.past_lengths[:] = 0
         if self._encoder is None:
             for length in [1] if self._flips else PREFILL_BUCKETS:
