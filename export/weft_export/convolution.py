@@ -6,11 +6,11 @@ from torch import Tensor, nn
 
 
 class ConvolutionBlock(nn.Module):
-    """ReLU(BatchNorm(x * W)) with a 3 x 3 kernel; in a bundle the norm is part of the kernel's weights."""
+    """ReLU(BatchNorm(x * W)); in a bundle the norm is part of the kernel's weights."""
 
-    def __init__(self, channels: int, out_channels: int, stride: int) -> None:
+    def __init__(self, channels: int, out_channels: int, stride: int, kernel: int = 3) -> None:
         super().__init__()
-        self.convolution = nn.Conv2d(channels, out_channels, 3, stride=stride, padding=1, bias=False)
+        self.convolution = nn.Conv2d(channels, out_channels, kernel, stride=stride, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(out_channels)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -20,13 +20,17 @@ class ConvolutionBlock(nn.Module):
 
 
 class ConvolutionStack(nn.Module):
-    """Blocks that each halve height and width, and one more that does not."""
+    """Blocks that each halve height and width, and one more that does not.
+
+    Those that halve have 4 x 4 kernels: with an odd kernel a position would see more of what is above it and to its
+    left than of the other sides, and a map of attention would be off by half a cell.
+    """
 
     def __init__(self, channels: int, widths: Sequence[int]) -> None:
         super().__init__()
         steps = zip((channels, *widths), widths, strict=False)
         self.blocks = nn.Sequential(
-            *(ConvolutionBlock(before, after, stride=2) for before, after in steps),
+            *(ConvolutionBlock(before, after, stride=2, kernel=4) for before, after in steps),
             ConvolutionBlock(widths[-1], widths[-1], stride=1),
         )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.families.sizes import require_positive
+from weft_export.families.sizes import require_among, require_positive
 from weft_export.recurrent import CELLS, Hidden, Recurrence, parts_of
 from weft_export.writer import RECURRENT, Run, State, Writer
 
@@ -31,8 +31,7 @@ class RnnConfig:
 
     def __post_init__(self) -> None:
         require_positive(**{name: size for name, size in vars(self).items() if name not in ("cell", "reverse_source")})
-        if self.cell not in CELLS:
-            raise ValueError(f"cell must be one of {', '.join(CELLS)}, not {self.cell!r}")
+        require_among("cell", self.cell, CELLS)
         if not isinstance(self.reverse_source, bool):
             raise TypeError(f"reverse_source must be true or false, not {self.reverse_source!r}")
 

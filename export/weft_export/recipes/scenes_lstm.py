@@ -37,7 +37,7 @@ from weft_proto.v1 import bundle_pb2
 
 SEED = 31
 NUM_TRAINED, NUM_HELD_OUT = 30_000, 1_000
-BATCH, NUM_STEPS, PEAK_LR = 32, 1_500, 2e-3
+BATCH, NUM_STEPS, PEAK_LR = 32, 1_200, 2e-3
 NUM_EASY_STEPS = 200
 """How many steps show lone things only."""
 
@@ -159,10 +159,10 @@ CARD = Card(
 pair of coloured shapes in {HELD_OUT_SHARE} (by a hash), and of a lone coloured shape and its place, occurs in no
 training scene; the held-out figures are measured on scenes of these combinations only, drawn at
 {PICTURE_SIDE} x {PICTURE_SIDE} pixels and resized as a server would.""",
-    model=f""""Show, Attend and Tell" (Xu et al. 2015) with soft attention: four 3 x 3 convolutions with batch
-normalisation (24, 48, 96 and 96 channels, the first three halve the picture of {SIDE} x {SIDE} pixels) give
-{GRID} x {GRID} annotations, to which learned positions are added; one LSTM layer of width 192, additive attention of
-width 128. Trained in float32, stored in float16. Each word is one token.""",
+    model=f""""Show, Attend and Tell" (Xu et al. 2015) with soft attention: four convolutions with batch normalisation
+(24, 48, 96 and 96 channels; the first three, 4 x 4, halve the picture of {SIDE} x {SIDE} pixels, the last is 3 x 3)
+give {GRID} x {GRID} annotations, to which learned positions are added; one LSTM layer of width 192, additive attention
+of width 128. Trained in float32, stored in float16. Each word is one token.""",
     notes="""- It sees its own kind of drawing and nothing else: photographs get a caption too, which means nothing.
 - Pointing: the share of shape words for which the place with the largest weight lies in the square around the shape
   meant. Nothing in training asked for it; the paper's doubly stochastic penalty was not used.
