@@ -149,6 +149,22 @@ def test_a_convolution_stack_gives_the_grid_in_reading_order():
     assert not torch.equal(stack(pixels)[:, -1], stack(changed)[:, -1])
 
 
+@pytest.mark.parametrize("axis", [2, 3])
+def test_an_annotation_sees_as_far_on_either_side(axis):
+    """What reaches an annotation lies evenly about the cell of the picture that a map of attention shows it in."""
+    stack = ConvolutionStack(1, (4, 4)).eval()
+    pixels = torch.randn(1, 1, 64, 64)
+    before = stack(pixels)[:, 16 * 8 + 8]
+    reached = []
+    for index in range(64):
+        changed = pixels.clone()
+        changed.select(axis, index).add_(9)
+        if not torch.equal(stack(changed)[:, 16 * 8 + 8], before):
+            reached.append(index)
+
+    assert reached[0] + reached[-1] == 32 + 35
+
+
 @pytest.mark.parametrize("name", TRANSLATORS)
 def test_what_stands_behind_a_sources_end_has_no_influence(name):
     """The logits of a source are the same alone and in a wider, ragged batch with rubbish behind its end."""
