@@ -19,10 +19,10 @@ OUT = Path(__file__).parents[2] / "build" / "bench" / "lengths"
 def main() -> None:
     """Train, measure, write the page and the picture."""
     began = dt.datetime.now(dt.UTC)
-    curves = run(lambda note: print(note, flush=True))
     OUT.mkdir(parents=True, exist_ok=True)
-    draw(curves, OUT / "lengths.png")
-    (OUT / "lengths.md").write_text(describe(curves, began.date()), encoding="utf-8")
+    for curves in run(lambda note: print(note, flush=True)):
+        draw(curves, OUT / "lengths.png")
+        (OUT / "lengths.md").write_text(describe(curves, began.date()), encoding="utf-8")
 
 
 def describe(curves: list[Curve], date: dt.date) -> str:
