@@ -108,7 +108,9 @@ def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None
         ax.figure.set_size_inches(max(4.0, width + beside + 1.3), height + below + 1.7)
     heat = ax.imshow(alignment.weights, cmap="Blues", vmin=0.0, aspect="auto")
     across, down = _ticks(len(source)), _ticks(len(target))
-    ax.set_xticks(across, [source[i] for i in across], rotation=90, fontsize="small", parse_math=False)
+    upright = max(map(len, source)) <= 2  # characters fit side by side
+    labels = [source[i] for i in across]
+    ax.set_xticks(across, labels, rotation=0 if upright else 90, fontsize="small", parse_math=False)
     ax.set_yticks(down, [target[i] for i in down], fontsize="small", parse_math=False)
     ax.set_xlabel("looks at")
     ax.set_ylabel("token")

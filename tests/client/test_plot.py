@@ -106,20 +106,23 @@ def test_no_label_is_clipped(tmp_path, alignment, image):
     assert max(box.y1 for box in boxes) <= height
 
 
-def test_a_longer_text_gets_a_larger_picture(tmp_path):
+@pytest.mark.parametrize(
+    ("columns", "rows", "word"),
+    [(6, 6, "word"), (60, 60, "word"), (300, 2, "word"), (2, 300, "word"), (60, 2, "")],
+    ids=["short", "long", "wide", "high", "characters"],
+)
+def test_a_longer_text_gets_a_larger_picture(tmp_path, columns, rows, word):
     """Each token has room of its own, so the labels never lie on each other; a very long text skips some labels."""
-    for columns, rows in ((6, 6), (60, 60), (300, 2), (2, 300)):
-        path = tmp_path / "out.png"
-        figure = plot_alignment(
-            text_alignment([f"word-{i}" for i in range(columns)], [f"w{i}" for i in range(rows)]), path
-        )
-        (ax,) = axes_of(figure)
-        across, down = (boxes_of(figure, labels) for labels in (ax.get_xticklabels(), ax.get_yticklabels()))
+    path = tmp_path / "out.png"
+    source, target = ([f"{word}{index % 60:02}" for index in range(count)] for count in (columns, rows))
+    figure = plot_alignment(text_alignment(source, target), path)
+    (ax,) = axes_of(figure)
+    across, down = (boxes_of(figure, labels) for labels in (ax.get_xticklabels(), ax.get_yticklabels()))
 
-        assert max(size_of(path)) < 30 * 120
-        assert (min(columns, 100), min(rows, 100)) == (len(across), len(down))
-        assert all(left.x1 <= right.x0 for left, right in pairwise(across))
-        assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(down))
+    assert max(size_of(path)) < 30 * 120
+    assert (min(columns, 100), min(rows, 100)) == (len(across), len(down))
+    assert all(left.x1 <= right.x0 for left, right in pairwise(across))
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(down))
 
 
 def test_a_text_is_wrapped_and_its_tokens_stand_apart(tmp_path):
