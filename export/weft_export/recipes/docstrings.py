@@ -2,8 +2,10 @@
 
 import ast
 import importlib.util
+import re
 import sysconfig
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -40,6 +42,14 @@ def read_docstrings() -> tuple[Docstring, ...]:
                     seen.add(text)
                     found.append(Docstring(path.as_posix(), text))
     return tuple(found)
+
+
+@cache
+def read_words(shortest: int, longest: int) -> tuple[str, ...]:
+    """Return the lower-case words of so many letters that the docstrings have three times or more, commonest first."""
+    pattern = re.compile(rf"(?<![\w.])[a-z]{{{shortest},{longest}}}(?![\w(])")
+    counts = Counter(word for docstring in read_docstrings() for word in pattern.findall(docstring.text))
+    return tuple(word for word, count in counts.most_common() if count >= 3)
 
 
 def read_topics() -> list[Docstring]:

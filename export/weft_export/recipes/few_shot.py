@@ -25,7 +25,7 @@ RANDOM_SHARE = 0.5
 """The share of training words that are letters drawn at random, so that no word is learned by heart."""
 NUM_MEASURED = 60
 """Tasks measured for each rule and number of shots."""
-EXAMPLE = "bird:drib frog:gorf sand:dnas moon:"
+EXAMPLE = "cat:tac dog:god sun:"
 IGNORED = -100
 
 
@@ -168,7 +168,7 @@ def _checkpoint(model: Gpt, tokenizer: Tokenizer, layer: int) -> Checkpoint:
 CARD = Card(
     name="few-shot",
     title="a word, a few examples, an answer",
-    summary=f"""Continues a prompt like `{EXAMPLE}` with what the examples show: `noom`. Nothing else says which rule
+    summary=f"""Continues a prompt like `{EXAMPLE}` with what the examples show: `nus`. Nothing else says which rule
 is meant. It knows: {", ".join(RULES)}.""",
     data="""Words of three or four letters; all words of a prompt have one length. Half of the training words come from
 the documentation strings of the Python that ran the recipe, half are letters drawn at random. One word in four (by a
@@ -176,11 +176,14 @@ hash) is held out: the figures are of prompts that hold such words only, in the 
     model=f"""GPT: 3 layers, width 64, 4 heads, learned positions, tied embedding; stored as float16. Tokens are
 characters; context {CONTEXT} tokens, which is {MAX_SHOTS} examples and a question.""",
     notes="""- Each rule counts the same in the averages. Without an example the rule can only be guessed.
+- One example may leave open which rule is meant: "cat" becomes "c-t" whether the vowels or the second letter are
+  hidden, and "cAt" is as open. More examples settle it.
 - The rules differ in what their answers look like (length, capitals, signs). A set with several that differ only in the
   order of the letters (reverse, sort, rotate, copy) was tried first and given up: in this time the model did not learn
   to tell those apart. Neither did it learn words of several lengths in one prompt. Both were seen on words drawn at
   random.
-- Words of other lengths than three and four it gets wrong.
+- It errs: after "bird:drib frog:gorf sand:dnas moon:" it writes "noon".
+- It has seen no words of other lengths than three and four, nor a prompt with both.
 - The layer that explains is the one whose letters attend most often to the letter they are made of, chosen on training
   words.""",
 )

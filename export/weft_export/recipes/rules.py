@@ -1,15 +1,13 @@
-"""Rules that turn a word into another, each told by examples alone: "bird:drib frog:gorf sand:"."""
+"""Rules that turn a word into another, each told by examples alone: "cat:tac dog:god sun:"."""
 
 import random
 import re
 import string
 import zlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-from weft_export.recipes.docstrings import read_docstrings
+from weft_export.recipes.docstrings import read_words
 
 Letters = list[tuple[str, int | None]]
 """An answer letter by letter, each with the index of the word's letter that it is made of, if it is made of one."""
@@ -18,7 +16,6 @@ HELD_OUT_SHARE = 4
 """One in so many words is never trained on."""
 LENGTHS = (3, 4)
 """How long words are; all words of a prompt are of one length."""
-_LEAST_COUNT = 3
 
 RULES: dict[str, Callable[[str], Letters]] = {
     "reverse": lambda word: _kept(word)[::-1],
@@ -29,6 +26,9 @@ RULES: dict[str, Callable[[str], Letters]] = {
     "add s": lambda word: [*_kept(word), ("s", None)],
     "drop the last": lambda word: _kept(word)[:-1],
     "hide vowels": lambda word: _kept(re.sub("[aeiou]", "-", word)),
+    "hide the second": lambda word: _kept(f"{word[0]}-{word[2:]}"),
+    "vowels in capitals": lambda word: _kept(re.sub("[aeiou]", lambda found: found[0].upper(), word)),
+    "second in capitals": lambda word: _kept(word[0] + word[1].upper() + word[2:]),
     "hyphens": lambda word: [part for letter in _kept(word) for part in (letter, ("-", None))][:-1],
     "stutter": lambda word: [*_kept(word)[:1], *_kept(word)],
 }
@@ -52,14 +52,6 @@ def answer(rule: str, word: str) -> str:
     return "".join(letter for letter, _ in RULES[rule](word))
 
 
-@cache
-def read_words() -> tuple[str, ...]:
-    """Return the short lower-case words of the standard library's docstrings, most frequent first."""
-    pattern = re.compile(rf"(?<![\w.])[a-z]{{{min(LENGTHS)},{max(LENGTHS)}}}(?![\w(])")
-    counts = Counter(word for docstring in read_docstrings() for word in pattern.findall(docstring.text))
-    return tuple(word for word, count in counts.most_common() if count >= _LEAST_COUNT)
-
-
 def is_held_out(word: str) -> bool:
     """Whether a word is kept from training, by a hash of it."""
     return zlib.crc32(word.encode()) % HELD_OUT_SHARE == 0
@@ -71,8 +63,7 @@ class Tasks:
     def __init__(self, seed: int, *, held_out: bool, random_share: float = 0.0) -> None:
         self._rng = random.Random(seed)  # noqa: S311  (words, not secrets)
         self._words = {
-            length: [word for word in read_words() if len(word) == length and is_held_out(word) == held_out]
-            for length in LENGTHS
+            length: [word for word in read_words(length, length) if is_held_out(word) == held_out] for length in LENGTHS
         }
         self._random_share = random_share
 

@@ -11,6 +11,7 @@ from weft_export.recipes.rules import LENGTHS, RULES, Task, Tasks, answer, is_he
     [
         ("reverse", "kood"), ("upper case", "DOOK"), ("capital", "Dook"), ("twice", "dookdook"), ("first letter", "d"),
         ("add s", "dooks"), ("drop the last", "doo"), ("hide vowels", "d--k"), ("hyphens", "d-o-o-k"),
+        ("hide the second", "d-ok"), ("vowels in capitals", "dOOk"), ("second in capitals", "dOok"),
         ("stutter", "ddook"),
     ],
 )  # fmt: skip
@@ -23,7 +24,7 @@ def test_letters_know_their_origin():
     """A letter that is made of one of the word's is that letter, in lower or upper case, or the sign that hides it."""
     for rule, spell in RULES.items():
         for letter, origin in spell("moist"):
-            assert origin is None or letter.lower() == "moist"[origin] or (rule == "hide vowels" and letter == "-")
+            assert origin is None or letter.lower() == "moist"[origin] or (rule.startswith("hide") and letter == "-")
 
 
 def test_prompts_end_with_the_question():
