@@ -5,9 +5,11 @@ import re
 from dataclasses import dataclass
 
 from weft_export.recipes import names
+from weft_export.recipes.docstrings import read_words
 from weft_export.recipes.templates import FILLERS, TEMPLATES, is_held_out
 
 LABEL_OF = {"who": "PERSON", "where": "PLACE", "when": "DATE", "money": "MONEY", "amount": "QUANTITY"}
+_ORDINARY = re.compile(r"(?<!')\b[A-Za-z]+\b")
 _PLACE = re.compile(r"\{(\w+)\}")
 _WORDS = {
     "month": "January February March April May June July August September October November December",
@@ -30,17 +32,20 @@ class Notices:
     """Draws notices from one part of the templates and one part of the names.
 
     invented is the share of names that are put together from two names of any kind: how such a name looks does not tell
-    what it names.
+    what it names. strange is the share of a template's own words that are replaced by others, from the documentation of
+    Python: not every word that was never seen is a name.
     """
 
-    def __init__(self, seed: int, *, new_templates: bool, new_names: bool, invented: float = 0.0) -> None:
+    def __init__(
+        self, seed: int, *, new_templates: bool, new_names: bool, invented: float = 0.0, strange: float = 0.0
+    ) -> None:
         self._rng = random.Random(seed)  # noqa: S311  (notices, not secrets)
         self._templates = [template for template in TEMPLATES if is_held_out(template) == new_templates]
         self._given, self._family, self._towns, self._either = (
             names.part(part, held_out=new_names)
             for part in (names.GIVEN_NAMES, names.FAMILY_NAMES, names.TOWNS, names.EITHER)
         )
-        self._invented = invented
+        self._invented, self._strange = invented, strange
 
     def draw(self) -> Notice:
         """Draw one to three sentences."""
@@ -49,13 +54,20 @@ class Notices:
         for _ in range(count):
             text += " " if text else ""
             for index, piece in enumerate(_PLACE.split(self._tidied(self._rng.choice(self._templates)))):
-                words = piece if index % 2 == 0 else self._fill(piece)
+                words = self._fill(piece) if index % 2 else piece
+                if piece not in LABEL_OF:
+                    words = _ORDINARY.sub(self._replaced, words)
                 # A sentence begins with a capital, unless a name begins it as it is.
                 words = words[:1].upper() + words[1:] if not text or text.endswith((". ", "? ", "! ")) else words
                 if index % 2 and piece in LABEL_OF:
                     spans.append((LABEL_OF[piece], len(text), len(text) + len(words)))
                 text += words
         return Notice(text, tuple(spans))
+
+    def _replaced(self, word: re.Match[str]) -> str:
+        if self._rng.random() >= self._strange:
+            return word[0]
+        return self._rng.choice(read_words(2, 14))
 
     def _tidied(self, template: str) -> str:
         """Close up the punctuation that stands apart in a template."""

@@ -21,10 +21,10 @@ SEED = 67
 PAD, UNKNOWN, CLS, SEP = range(4)
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
 LABELS = ("O", *(f"{part}-{label}" for label in LABEL_OF.values() for part in "BI"))
-VOCAB_SIZE, MAX_TOKENS = 1_000, 128
+VOCAB_SIZE, MAX_TOKENS = 2_000, 128
 BATCH, NUM_STEPS, PEAK_LR, DROPOUT = 32, 1_200, 2e-3, 0.1
-INVENTED, FORGOTTEN = 0.5, 0.03
-"""INVENTED is the share of invented names while training; FORGOTTEN that of tokens replaced by [UNK]."""
+INVENTED, STRANGE, FORGOTTEN = 0.3, 0.2, 0.03
+"""While training: the share of invented names, of words replaced by others, and of tokens replaced by [UNK]."""
 NUM_MEASURED = 1_000
 EXAMPLE = "Zoë Krüger paid €40 for 3 kg of rice in Łódź on 12 May 2021."
 IGNORED = -100
@@ -37,7 +37,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     watch = Stopwatch()
     generator = prepare(SEED)
     torch.set_num_threads(1)  # a second one gains little on so small a model
-    notices = Notices(SEED, new_templates=False, new_names=False, invented=INVENTED)
+    notices = Notices(SEED, new_templates=False, new_names=False, invented=INVENTED, strange=STRANGE)
     tokenizer = word_piece_tokenizer(notices.draw().text for _ in range(8_000))
     model = BertTagger(
         BertConfig(
