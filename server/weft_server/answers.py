@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from google.protobuf import duration_pb2
@@ -13,6 +14,7 @@ from weft_server.errors import CannotExplain
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     import numpy as np
@@ -57,15 +59,21 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
     )
 
 
-def reading_of(model: Model, request: Any) -> Reading | None:
-    """Which attention a request asks for, None when it doesn't; raises RequestError when the model cannot show it."""
+@contextmanager
+def reading_of(model: Model, request: Any) -> Iterator[Reading | None]:
+    """Which attention a request asks for, None when it doesn't; one that does holds a place until it has ended.
+
+    Raises:
+        RequestError: the model cannot show it, or all places are taken.
+    """
     if not request.HasField("explain"):
-        return None
+        yield None
+        return
     if model.explainer is None:
         raise CannotExplain(model.name)
     reading = model.explainer.resolve(request.explain)
-    model.explainer.check_room()
-    return reading
+    with model.explainer.place():
+        yield reading
 
 
 async def text_alignment(model: Model, done: Completed, reading: Reading) -> common_pb2.Alignment:
@@ -78,7 +86,7 @@ async def text_alignment(model: Model, done: Completed, reading: Reading) -> com
 async def alignment_proto(
     model: Model, reading: Reading, inputs: np.ndarray, rows: list[str], token_ids: list[int]
 ) -> common_pb2.Alignment:
-    """What each row of a finished answer attended to, computed in a worker thread; `token_ids` were produced."""
+    """What each row of a finished answer attended to, computed in the explainer's thread; `token_ids` were produced."""
     explainer = model.explainer
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
@@ -98,8 +106,7 @@ async def alignment_proto(
             alignment.grid_rows, alignment.grid_columns = model.reader.grid
         return alignment
 
-    with explainer.waiting():
-        return await model.work(build)
+    return await explainer.work(build)
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

@@ -43,15 +43,11 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
         call.model = model = self._models.resolve(request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
-        reading = reading_of(model, request)
-        sequence, probabilities = await _answered(call, model, _reader(model, request, kind))
-        labels = [
-            classification_pb2.LabelScore(
-                label=model.manifest.labels[index], index=index, score=float(probabilities[index])
-            )
-            for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
-        ]
-        alignment = await alignment_proto(model, reading, sequence.inputs, [labels[0].label], []) if reading else None
+        with reading_of(model, request) as reading:
+            sequence, probabilities = await _answered(call, model, _reader(model, request, kind))
+            labels = _most_probable(model, probabilities, top_k)
+            rows = [labels[0].label]
+            alignment = await alignment_proto(model, reading, sequence.inputs, rows, []) if reading else None
         return classification_pb2.ClassifyResponse(labels=labels, alignment=alignment, **_about(call, model, sequence))
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
@@ -62,12 +58,12 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         if kind is None:
             raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
         call.model = model = self._models.resolve(request.model, common_pb2.TASK_TAG)
-        reading = reading_of(model, request)
         source = TagInput(model)
-        read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
-        sequence, probabilities = await _answered(call, model, read)
-        tokens = source.tokens(probabilities)
-        alignment = await alignment_proto(model, reading, sequence.inputs, source.pieces(), []) if reading else None
+        with reading_of(model, request) as reading:
+            read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
+            sequence, probabilities = await _answered(call, model, read)
+            tokens, rows = source.tokens(probabilities), source.pieces()
+            alignment = await alignment_proto(model, reading, sequence.inputs, rows, []) if reading else None
         return classification_pb2.TagResponse(
             tokens=tokens, spans=spans_of(tokens, request.text), alignment=alignment, **_about(call, model, sequence)
         )
@@ -81,6 +77,15 @@ async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, np.
         probabilities = sequence.reply.probabilities
     assert probabilities is not None, "a classification ended without its answer. This is a bug."
     return sequence, probabilities
+
+
+def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
+    """The `top_k` labels of probabilities [labels], most probable first; the lower index wins a tie."""
+    labels = model.manifest.labels
+    return [
+        classification_pb2.LabelScore(label=labels[index], index=index, score=float(probabilities[index]))
+        for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+    ]
 
 
 def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:

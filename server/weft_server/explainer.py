@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,12 +15,13 @@ from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.scheduler import RETRY_AFTER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.metrics import ModelMetrics
     from weft_server.session import Session
 
+Result = TypeVar("Result")
 _ALL = -1
 
 
@@ -37,30 +40,54 @@ class Explanation(NamedTuple):
 
 
 class Explainer:
-    """Repeats finished answers in a pass of its own, apart from the engine. `explain` may be called from any thread."""
+    """Repeats finished answers in a pass of its own, apart from the engine. `explain` is for its own thread."""
 
     def __init__(
-        self, manifest: bundle_pb2.BundleManifest, session: Session, metrics: ModelMetrics, max_waiting: int
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        session: Session,
+        metrics: ModelMetrics,
+        *,
+        max_asking: int,
+        thread_name: str,
     ) -> None:
         self._attention, self._text = manifest.attention, manifest.text
         self._writes = manifest.task in PRODUCES_TEXT
         self._session, self._metrics = session, metrics
-        self._num_waiting, self._max_waiting = 0, max_waiting
+        self._num_asking, self._max_asking = 0, max_asking
+        # Not the model's workers: texts and pictures of those who don't ask would wait behind explanations.
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
+        self._waiting: set[asyncio.Future[Any]] = set()
 
-    def check_room(self) -> None:
-        """Raise Overloaded when too many finished answers wait for their explanation."""
-        if self._num_waiting >= self._max_waiting:
-            sentence = f"{self._max_waiting} answers are waiting for their explanation already"
-            raise Overloaded("QUEUE_FULL", sentence, RETRY_AFTER_S)
+    @property
+    def num_waiting(self) -> int:
+        """Finished answers whose explanation is not there yet."""
+        return len(self._waiting)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Count a finished answer among those that wait until its explanation is there."""
-        self._num_waiting += 1
+    def place(self) -> Iterator[None]:
+        """Hold one of the places of requests that ask for an explanation; raises Overloaded when all are taken."""
+        if self._num_asking >= self._max_asking:
+            sentence = f"{self._max_asking} requests that ask for an explanation are here already"
+            raise Overloaded("QUEUE_FULL", sentence, RETRY_AFTER_S)
+        self._num_asking += 1
         try:
             yield
         finally:
-            self._num_waiting -= 1
+            self._num_asking -= 1
+
+    async def work(self, job: Callable[[], Result]) -> Result:
+        """Run `job` in the explainer's thread, after those that came before."""
+        answer = asyncio.get_running_loop().run_in_executor(self._worker, job)
+        self._waiting.add(answer)
+        try:
+            return await answer
+        finally:
+            self._waiting.discard(answer)
+
+    def stop(self) -> None:
+        """Let the thread finish what it is at, and end."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
 
     def resolve(self, requested: common_pb2.Explain) -> Reading:
         """Check what a request asks to read, and fill in the model's default; raises InvalidRequest."""

@@ -60,7 +60,7 @@ async def _verify_explanation(model: Model, inputs: np.ndarray, token_ids: list[
         return
     explainer, source = model.explainer, model.reader.num_tokens(inputs)
     reading = explainer.resolve(common_pb2.Explain())
-    weights, source_mass = await model.work(lambda: explainer.explain(inputs, token_ids, reading))
+    weights, source_mass = await explainer.work(lambda: explainer.explain(inputs, token_ids, reading))
     if weights.shape != (num_rows, source) or source_mass.shape != (num_rows,):
         raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {(num_rows, source)}")
     if not np.abs(weights.sum(axis=1) - 1).max() <= _TOLERANCE[model.manifest.precision]:

@@ -55,8 +55,9 @@ class Model:
             max_image_pixels=config.max_image_pixels,
         )
         num_lanes, self._threads = share_cpus(config.lanes, config.threads, cpu_quota())
-        explain = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
-        self.explainer = Explainer(manifest, explain, metrics, config.max_queued_requests) if explain else None
+        # A prefix of its threads' names; `stop` waits for them by it.
+        self._worker_name = f"{self.name}/{self.version}-worker"
+        self.explainer = self._explainer(config.max_queued_requests)
         scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
         if manifest.task in PRODUCES_TEXT:
             lanes = self._decode_lanes(num_lanes, config)
@@ -65,7 +66,6 @@ class Model:
             lanes = self._classify_lanes(num_lanes, config)
             self.engine = Engine(scheduler, lanes, Scheduler.take_batch, metrics, loop)
         # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
-        self._worker_name = f"{self.name}/{self.version}-worker"
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=self._worker_name)
 
     async def work(self, job: Callable[[], Result]) -> Result:
@@ -73,15 +73,24 @@ class Model:
         return await asyncio.get_running_loop().run_in_executor(self._workers, job)
 
     def stop(self, timeout: float) -> bool:
-        """Stop lanes and workers; whether all of them ended within `timeout` seconds, or one is stuck."""
+        """Stop lanes, workers and explainer; whether all of them ended within `timeout` seconds, or one is stuck."""
         give_up = time.monotonic() + timeout
         self._workers.shutdown(wait=False, cancel_futures=True)
+        if self.explainer:
+            self.explainer.stop()
         stopped = self.engine.stop(timeout)
         while any(thread.name.startswith(self._worker_name) for thread in threading.enumerate()):
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.01)
         return stopped
+
+    def _explainer(self, max_asking: int) -> Explainer | None:
+        session = self._open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+        if session is None:
+            return None
+        name = f"{self._worker_name}-explain"
+        return Explainer(self.manifest, session, self.metrics, max_asking=max_asking, thread_name=name)
 
     def _decode_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)

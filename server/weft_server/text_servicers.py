@@ -49,16 +49,16 @@ class TextService:
         call = CALL.get()
         call.name(request.request_id)
         call.model = model = self._models.resolve(request.model, self.task)
-        reading = reading_of(model, request)
-        read = self._reader(model, request)
-        async with aclosing(complete(call, model, read, request.decoding, streams=streams)) as events:
-            async for event in events:
-                if not isinstance(event, Completed):
-                    yield common_pb2.TextDelta(text=event)
-                    continue
-                alignment = await text_alignment(model, event, reading) if reading else None
-                completion = completion_proto(call, model, event, return_scores=request.return_scores)
-                yield self._final(completion, alignment)
+        with reading_of(model, request) as reading:
+            read = self._reader(model, request)
+            async with aclosing(complete(call, model, read, request.decoding, streams=streams)) as events:
+                async for event in events:
+                    if not isinstance(event, Completed):
+                        yield common_pb2.TextDelta(text=event)
+                        continue
+                    alignment = await text_alignment(model, event, reading) if reading else None
+                    completion = completion_proto(call, model, event, return_scores=request.return_scores)
+                    yield self._final(completion, alignment)
 
     async def _answer(self, request: Any) -> Any:
         """The response of a unary call."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -176,36 +177,87 @@ def test_one_new_token_is_one_row(tiny_repository):
     asyncio.run(run())
 
 
-def test_too_many_explanations_at_once_are_refused_at_the_door(tiny_repository):
-    """Finished answers that wait for theirs are bounded like any queue; who doesn't ask is answered meanwhile."""
+PLAIN = {"token_ids": common_pb2.TokenIds(ids=[5, 6, 7])}
+ASKS = {**PLAIN, "explain": common_pb2.Explain()}
+
+
+@contextmanager
+def held(model):
+    """Explanations that wait until the event is set."""
+    explain, go_on = model.explainer.explain, threading.Event()
+
+    def hold(*asked):
+        assert go_on.wait(30)
+        return explain(*asked)
+
+    model.explainer.explain = hold
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+        model.explainer.explain = explain
+
+
+async def until(condition):
+    """Wait until a condition holds."""
+    for _ in range(3000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never held")
+
+
+def test_texts_are_read_while_answers_are_explained(tiny_repository):
+    """Whatever number of explanations is in progress, who doesn't ask for one is tokenized and answered."""
 
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1") as model:
-            model.explainer._max_waiting = 3
-            explain, go_on = model.explainer.explain, threading.Event()
+            with held(model) as go_on:
+                asked = [asyncio.create_task(ask(model, text="a cat", explain=common_pb2.Explain())) for _ in range(4)]
+                await until(lambda: model.engine.stats().running == 0 and model.explainer.num_waiting == 4)
+                answer = await asyncio.wait_for(ask(model, text="a cat"), 30)
+                assert answer.labels
+                go_on.set()
+                for explained in await asyncio.gather(*asked):
+                    assert explained.HasField("alignment")
 
-            def held(*asked):
-                assert go_on.wait(30)
-                return explain(*asked)
+    asyncio.run(run())
 
-            model.explainer.explain = held
-            plain = {"token_ids": common_pb2.TokenIds(ids=[5, 6, 7])}
-            request = {**plain, "explain": common_pb2.Explain()}
-            asked = [asyncio.create_task(ask(model, **request)) for _ in range(3)]
-            for _ in range(3000):
-                if model.explainer._num_waiting == 3:
-                    break
-                await asyncio.sleep(0.01)
-            with pytest.raises(Overloaded) as refused:
-                await ask(model, **request)
-            assert "QUEUE_FULL" == refused.value.reason
-            assert (await ask(model, **plain)).labels
-            asked.pop().cancel()
-            go_on.set()
-            for answer in await asyncio.gather(*asked):
-                assert answer.HasField("alignment")
-            assert (await ask(model, **request)).HasField("alignment")
-            assert 0 == model.explainer._num_waiting
+
+def test_who_asks_for_one_too_many_is_refused_at_the_door(tiny_repository):
+    """A place is taken before the input is read and held to the end of the request, however many come at once."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            model.explainer._max_asking = 3
+            with held(model) as go_on:
+                asked = [asyncio.create_task(ask(model, **ASKS)) for _ in range(20)]
+                done, waiting = await asyncio.wait(asked, timeout=0.5)
+                assert (17, 3) == (len(done), len(waiting))
+                assert all(isinstance(task.exception(), Overloaded) for task in done)
+                assert {"QUEUE_FULL"} == {task.exception().reason for task in done}
+                assert (await ask(model, **PLAIN)).labels
+                assert model.engine.stats().queued == 0
+                waiting.pop().cancel()
+                go_on.set()
+                for answer in await asyncio.gather(*waiting):
+                    assert answer.HasField("alignment")
+            assert (await ask(model, **ASKS)).HasField("alignment")
+            assert 0 == model.explainer._num_asking
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["tiny-text", "tiny-gpt"])
+def test_a_place_is_given_back_however_the_request_ends(tiny_repository, name):
+    """Refused for its input or failed, a request that asked leaves no place taken."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            for wrong in ({"text": " "}, {"token_ids": {"ids": [5000]}}, {"text": "cat", "request_id": "ñ"}):
+                with pytest.raises(InvalidRequest):
+                    await ask(model, **wrong, explain=common_pb2.Explain())
+            assert 0 == model.explainer._num_asking
 
     asyncio.run(run())
 
@@ -219,6 +271,7 @@ def test_defaults_are_the_manifests(tiny_repository):
             manifest = type(model.manifest)()
             manifest.CopyFrom(model.manifest)
             manifest.attention.ClearField("default_layer")
-            assert Reading(None, None) == Explainer(manifest, None, model.metrics, 1).resolve(common_pb2.Explain())
+            explainer = Explainer(manifest, None, model.metrics, max_asking=1, thread_name="")
+            assert Reading(None, None) == explainer.resolve(common_pb2.Explain())
 
     asyncio.run(run())
