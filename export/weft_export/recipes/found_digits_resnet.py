@@ -20,7 +20,9 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train, write the checkpoint into `out`, and return the figures measured on held-out pictures."""
     watch, generator, canvas = Stopwatch(), prepare(SEED), Canvas(held_out=False)
     torch.set_num_threads(1)
-    config = AttentionResnetConfig(10, **SIZES, widths=(32, 64), blocks=1, attention_blocks=2, num_heads=4, reduction=2)
+    config = AttentionResnetConfig(
+        10, **SIZES, widths=(32, 64), num_blocks=1, num_attention_blocks=2, num_heads=4, reduction=2
+    )
     model = AttentionResnet(config)
 
     def loss_of(_step: int) -> Tensor:
