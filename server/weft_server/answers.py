@@ -14,7 +14,7 @@ from weft_server.errors import CannotExplain
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any
 
     import numpy as np
@@ -76,37 +76,46 @@ def reading_of(model: Model, request: Any) -> Iterator[Reading | None]:
         yield reading
 
 
-async def text_alignment(model: Model, done: Completed, reading: Reading) -> common_pb2.Alignment:
-    """What each token of a finished text attended to."""
+async def explain_text(alignment: common_pb2.Alignment, model: Model, done: Completed, reading: Reading) -> None:
+    """Fill in what each token of a finished text attended to."""
     assert model.target_tokenizer is not None
     rows = model.target_tokenizer.pieces(done.token_ids)
-    return await alignment_proto(model, reading, done.sequence.inputs, rows, done.token_ids)
+    await explain_rows(alignment, model, reading, done.sequence.inputs, rows, done.token_ids)
 
 
-async def alignment_proto(
-    model: Model, reading: Reading, inputs: np.ndarray, rows: list[str], token_ids: list[int]
-) -> common_pb2.Alignment:
-    """What each row of a finished answer attended to, computed in the explainer's thread; `token_ids` were produced."""
+async def explain_rows(
+    alignment: common_pb2.Alignment,
+    model: Model,
+    reading: Reading,
+    inputs: np.ndarray,
+    rows: list[str],
+    token_ids: Iterable[int] = (),
+) -> None:
+    """Fill in what each row of a finished answer attended to, in the explainer's thread; `token_ids` were produced."""
     explainer = model.explainer
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
-    def build() -> common_pb2.Alignment:
-        explanation = explainer.explain(inputs, token_ids, reading)
-        alignment = common_pb2.Alignment(
-            target_tokens=rows,
-            weights=explanation.weights.ravel().tolist(),
-            source_mass=explanation.source_mass.tolist(),
-            layer=reading.layer,
-            head=reading.head,
-        )
+    def fill() -> None:
+        weights, source_mass = explainer.explain(inputs, token_ids, reading)
+        alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
+        alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
+        alignment.source_mass.extend(source_mass.tolist())
         if inputs.ndim == 1:
             assert model.source_tokenizer is not None
             alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))
         else:
             alignment.grid_rows, alignment.grid_columns = model.reader.grid
-        return alignment
 
-    return await explainer.work(build)
+    await explainer.work(fill)
+
+
+def _packed(field: int, values: np.ndarray) -> bytes:
+    """A repeated float field on the wire: a million floats one by one would hold the interpreter for 0.1 s."""
+    size, length = values.size * 4, bytearray()
+    while size >= 1 << 7:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([field << 3 | 2, *length, size]) + values.astype("<f4").tobytes()
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

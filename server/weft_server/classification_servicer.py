@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
-from weft_server.answers import alignment_proto, reading_of, timings_proto
+from weft_server.answers import explain_rows, reading_of, timings_proto
 from weft_server.call import CALL, Call
 from weft_server.completion import submitted
 from weft_server.errors import InvalidRequest
@@ -46,9 +46,10 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         with reading_of(model, request) as reading:
             sequence, probabilities = await _answered(call, model, _reader(model, request, kind))
             labels = _most_probable(model, probabilities, top_k)
-            rows = [labels[0].label]
-            alignment = await alignment_proto(model, reading, sequence.inputs, rows, []) if reading else None
-        return classification_pb2.ClassifyResponse(labels=labels, alignment=alignment, **_about(call, model, sequence))
+            answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
+            if reading:
+                await explain_rows(answer.alignment, model, reading, sequence.inputs, [labels[0].label])
+        return answer
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with the most probable label of each token, and the spans they form."""
@@ -62,11 +63,12 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         with reading_of(model, request) as reading:
             read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
             sequence, probabilities = await _answered(call, model, read)
-            tokens, rows = source.tokens(probabilities), source.pieces()
-            alignment = await alignment_proto(model, reading, sequence.inputs, rows, []) if reading else None
-        return classification_pb2.TagResponse(
-            tokens=tokens, spans=spans_of(tokens, request.text), alignment=alignment, **_about(call, model, sequence)
-        )
+            tokens = source.tokens(probabilities)
+            spans = spans_of(tokens, request.text)
+            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
+            if reading:
+                await explain_rows(answer.alignment, model, reading, sequence.inputs, source.pieces())
+        return answer
 
 
 async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, np.ndarray]:

@@ -15,7 +15,7 @@ from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.scheduler import RETRY_AFTER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.metrics import ModelMetrics
@@ -107,7 +107,7 @@ class Explainer:
             )
         return Reading(layer, requested.head)
 
-    def explain(self, inputs: np.ndarray, token_ids: list[int], reading: Reading) -> Explanation:
+    def explain(self, inputs: np.ndarray, token_ids: Iterable[int], reading: Reading) -> Explanation:
         """Compute what was attended to; `token_ids` are the produced ones, none unless the model produces text."""
         # A batch of one and no padding: pixels [1, C, H, W], or ids [1, length].
         feeds = {"pixel_values": inputs[None]}
@@ -115,7 +115,7 @@ class Explainer:
             feeds = {"input_ids": inputs[None], "lengths": np.array([len(inputs)], np.int32)}
         if self._writes:
             start = [self._text.start_id] if self._text.HasField("start_id") else []
-            feeds["target_ids"] = np.array([[*start, *token_ids[:-1]]], np.int64)
+            feeds["target_ids"] = np.array([[*start, *token_ids][:-1]], np.int64)
         for name, index in reading._asdict().items():
             feeds[name] = np.array([_ALL if index is None else index], np.int64)
         started = time.monotonic()

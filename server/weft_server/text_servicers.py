@@ -14,7 +14,7 @@ from weft_proto.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from weft_server.answers import completion_proto, reading_of, text_alignment
+from weft_server.answers import completion_proto, explain_text, reading_of
 from weft_server.call import CALL
 from weft_server.completion import Completed, complete
 from weft_server.errors import InvalidRequest
@@ -32,16 +32,14 @@ class TextService:
     """What the three share: resolve the model, read the input, complete, explain."""
 
     task: common_pb2.Task.ValueType
+    # The task's response.
+    response: Any
 
     def __init__(self, models: Models) -> None:
         self._models = models
 
     def _reader(self, model: Model, request: Any) -> Read:
         """Check what is particular to the task; the input, or what reads it in a worker thread."""
-        raise NotImplementedError
-
-    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
-        """The task's response."""
         raise NotImplementedError
 
     async def _events(self, request: Any, *, streams: bool) -> AsyncGenerator[Any]:
@@ -56,9 +54,13 @@ class TextService:
                     if not isinstance(event, Completed):
                         yield common_pb2.TextDelta(text=event)
                         continue
-                    alignment = await text_alignment(model, event, reading) if reading else None
-                    completion = completion_proto(call, model, event, return_scores=request.return_scores)
-                    yield self._final(completion, alignment)
+                    answer = self.response()
+                    if reading:
+                        await explain_text(answer.alignment, model, event, reading)
+                    answer.completion.CopyFrom(
+                        completion_proto(call, model, event, return_scores=request.return_scores)
+                    )
+                    yield answer
 
     async def _answer(self, request: Any) -> Any:
         """The response of a unary call."""
@@ -77,6 +79,7 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
     """weft.v1.TranslationService."""
 
     task = common_pb2.TASK_TRANSLATE
+    response = translation_pb2.TranslateResponse
 
     async def Translate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer once."""
@@ -85,9 +88,6 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
     def StreamTranslate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
         """Answer as it comes."""
         return self._stream(request.request, translation_pb2.StreamTranslateResponse)
-
-    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
-        return translation_pb2.TranslateResponse(completion=completion, alignment=alignment)
 
     def _reader(self, model: Model, request: Any) -> Read:
         text = model.manifest.text
@@ -100,6 +100,7 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
     """weft.v1.CaptionService."""
 
     task = common_pb2.TASK_CAPTION
+    response = caption_pb2.CaptionResponse
 
     async def Caption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer once."""
@@ -108,9 +109,6 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
     def StreamCaption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
         """Answer as it comes."""
         return self._stream(request.request, caption_pb2.StreamCaptionResponse)
-
-    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
-        return caption_pb2.CaptionResponse(completion=completion, alignment=alignment)
 
     def _reader(self, model: Model, request: Any) -> Read:
         if not request.HasField("image"):
@@ -122,6 +120,7 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
     """weft.v1.GenerationService."""
 
     task = common_pb2.TASK_GENERATE
+    response = generation_pb2.GenerateResponse
 
     async def Generate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer once."""
@@ -130,9 +129,6 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
     def StreamGenerate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
         """Answer as it comes."""
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
-
-    def _final(self, completion: common_pb2.Completion, alignment: common_pb2.Alignment | None) -> Any:
-        return generation_pb2.GenerateResponse(completion=completion, alignment=alignment)
 
     def _reader(self, model: Model, request: Any) -> Read:
         return _text_reader(model, request, "prompt")

@@ -11,7 +11,7 @@ from tiny import CHECKPOINTS
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, InvalidRequest, Overloaded
-from weft_server.explainer import Explainer, Reading
+from weft_server.explainer import Explainer, Explanation, Reading
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
@@ -258,6 +258,23 @@ def test_a_place_is_given_back_however_the_request_ends(tiny_repository, name):
                 with pytest.raises(InvalidRequest):
                     await ask(model, **wrong, explain=common_pb2.Explain())
             assert 0 == model.explainer._num_asking
+
+    asyncio.run(run())
+
+
+def test_a_message_holds_what_the_graph_gave(tiny_repository):
+    """Weights and mass come as they are, float32 for float32, whatever their number and size."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            rng = np.random.default_rng(8)
+            for rows, columns in [(1, 1), (1, 31), (1, 32), (3, 1365), (64, 64), (200, 5243)]:
+                weights = rng.standard_normal((rows, columns)).astype(np.float32)
+                model.explainer.explain = lambda *_, weights=weights: Explanation(weights, np.float32([0.1, 1]))
+                answer = await ask(model, **ASKS)
+                assert weights.tobytes() == np.array(answer.alignment.weights, np.float32).tobytes()
+                assert [np.float32(0.1), 1] == answer.alignment.source_mass
+                assert 3 == len(answer.alignment.source_tokens)
 
     asyncio.run(run())
 
