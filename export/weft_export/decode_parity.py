@@ -54,13 +54,21 @@ class DecodeParity:
         self.logits: list[list[Array]] = [[] for _ in requests]
 
     def check(self, encoded: Encoded) -> int:
-        """Admit one more request before each step, decode all that are admitted, and return the number of steps."""
-        room = self.capacity - max(request.num_given for request in self.requests)
-        num_steps = min(MAX_STEPS, room)
-        for step in range(num_steps):
-            if step < len(self.requests):
-                self._admit(step, encoded)
-            self._run(0, min(step + 1, len(self.requests)), 1)
+        """Admit one more request before each step, decode all that are admitted, and return the number of steps.
+
+        Where there are fewer steps than requests, the first step admits the rest.
+        """
+        longest = max(request.num_given for request in self.requests)
+        # A prompt lies in the cache after prefill; a lone start token is fed by the first step.
+        num_steps = min(MAX_STEPS, self.capacity - (longest if longest > 1 else 0))
+        admitted = max(0, len(self.requests) - num_steps)
+        for slot in range(admitted):
+            self._admit(slot, encoded)
+        for _ in range(num_steps):
+            if admitted < len(self.requests):
+                self._admit(admitted, encoded)
+                admitted += 1
+            self._run(0, admitted, 1)
         return num_steps
 
     def check_greedy(self, model: nn.Module) -> None:
@@ -84,9 +92,10 @@ class DecodeParity:
                 written += 1
             elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
                 tensors[slot], arrays[slot] = 0, 0
-        # All given tokens but the last, which the first decode step takes.
+        # A prompt, in chunks; a lone start token is fed by the first decode step.
+        longest = 1 if any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states) else PREFILL_SEQ
         while request.past < request.num_given - 1:
-            self._run(slot, slot + 1, min(PREFILL_SEQ, self.capacity - request.past))
+            self._run(slot, slot + 1, min(longest, self.capacity - request.past))
 
     def _run(self, first: int, stop: int, seq: int) -> None:
         """Run slots first to stop on their next tokens, at most seq each, and compare everything."""

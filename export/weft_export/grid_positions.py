@@ -56,6 +56,6 @@ class GridKeys(nn.Module):
     def forward(self, query: Tensor) -> Tensor:
         """Return q r^T [batch, h, n, n] for query [batch, h, n, head_dim]."""
         # Each query meets each offset once, and the pairs pick from that: n (2 rows - 1) products instead of n x n.
-        down = (query @ self.down.t()).flatten(2).index_select(2, self.down_index)
-        across = (query @ self.across.t()).flatten(2).index_select(2, self.across_index)
+        down = (query @ self.down.to(query.dtype).t()).flatten(2).index_select(2, self.down_index)
+        across = (query @ self.across.to(query.dtype).t()).flatten(2).index_select(2, self.across_index)
         return (down + across).view(*query.shape[:3], query.shape[2])

@@ -35,6 +35,9 @@ class RelativeBias(nn.Module):
         return picked.view(*positions.shape, *rows.shape[1:]).transpose(1, 2)
 
     def _rows(self) -> Tensor:
-        """Return the bias of each query, [max_tokens, h, max_tokens]; in a graph that is a constant."""
+        """Return the bias of each query, [max_tokens, h, max_tokens].
+
+        ONNX Runtime folds it into a constant when it loads the graph: 4 h max_tokens^2 bytes for each session.
+        """
         bias: Tensor = self.buckets(self.index)
         return bias.transpose(1, 2)

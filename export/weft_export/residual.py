@@ -1,4 +1,4 @@
-"""Residual blocks, of convolutions or around self-attention; each norm folds into the convolution before it.
+"""Residual blocks, of convolutions or around self-attention; a norm behind a convolution folds into it.
 
 "Deep Residual Learning for Image Recognition" (He et al. 2016), figures 2 and 5; "Bottleneck Transformers for Visual
 Recognition" (Srinivas et al. 2021), figures 1 and 4.
@@ -63,8 +63,9 @@ class GridAttention(nn.Module):
         return self._weights(query, key)
 
     def _weights(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = query @ key.transpose(-2, -1) + self.positions(query)
-        weights: Tensor = (scores.float() / math.sqrt(query.shape[-1])).softmax(dim=-1)
+        # Scaled first and in float32: in half precision the products of large queries would overflow.
+        query = query.float() / math.sqrt(query.shape[-1])
+        weights: Tensor = (query @ key.float().transpose(-2, -1) + self.positions(query)).softmax(dim=-1)
         return weights
 
 

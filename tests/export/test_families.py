@@ -6,8 +6,6 @@ import pytest
 import torch
 from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
-from weft_export.families.causal_lm import CausalLmConfig
-from weft_export.families.encoder_decoder import EncoderDecoderConfig
 from weft_export.families.registry import FAMILIES
 from weft_export.views import candidates
 from weft_export.writer import MEMORY, RECURRENT, Run, Writer
@@ -233,6 +231,8 @@ def test_logits_have_the_shape_of_the_task(name):
         (tiny_generate().model.config, {"d_model": 96}, "multiple of 16 \\* num_heads"),
         (tiny_generate().model.config, {"num_kv_heads": 3}, "multiple of num_kv_heads"),
         (tiny_generate().model.config, {"rope_theta": 0.5}, "rope_theta must be"),
+        (tiny_translate().model.config, {"shared_embedding": "false"}, "shared_embedding must be true or false"),
+        (tiny_generate().model.config, {"norm_eps": float("nan")}, "norm_eps must be above 0"),
     ],
 )
 def test_sizes_that_cannot_work_are_refused(config, change, complaint):
@@ -243,8 +243,8 @@ def test_sizes_that_cannot_work_are_refused(config, change, complaint):
 
 def test_configs_are_frozen():
     """Sizes never change after a model is built."""
-    for config in (EncoderDecoderConfig, CausalLmConfig):
-        assert config.__dataclass_params__.frozen
+    for family in FAMILIES.values():
+        assert family.config.__dataclass_params__.frozen
 
 
 @torch.inference_mode()

@@ -34,6 +34,20 @@ def assert_rows_are_alone(session, feeds, shared=()):
             assert np.array_equal(whole[rows], part), f"{name.name} of rows {rows}"
 
 
+def assert_padding_is_not_read(session, feeds, vocab_size):
+    """Other ids behind each row's end give the same bits, wherever an output has no row for each position."""
+    ids, lengths = feeds["input_ids"], feeds["lengths"]
+    behind = np.arange(ids.shape[1]) >= lengths[:, None]
+    changed = np.where(behind, RNG.integers(0, vocab_size, ids.shape), ids)
+    outputs = (session.run(None, feeds), session.run(None, {**feeds, "input_ids": changed}))
+    for port, before, after in zip(session.get_outputs(), *outputs, strict=True):
+        axis = next((axis for axis in range(1, before.ndim) if before.shape[axis] == ids.shape[1]), None)
+        for row, length in enumerate(lengths):
+            valid = np.arange(length) if axis is not None else slice(None)
+            one, other = (np.take(out[row], valid, axis - 1) if axis else out[row] for out in (before, after))
+            assert np.array_equal(one, other), f"{port.name} of row {row}"
+
+
 @pytest.mark.parametrize("name", READERS)
 def test_encoders_classifiers_and_taggers(name, tiny_repository):
     """The rows of an encoder, classifier or tagger do not influence each other, whatever stands in the padding."""
@@ -49,6 +63,8 @@ def test_encoders_classifiers_and_taggers(name, tiny_repository):
             "lengths": np.array([16, 1, 9, 5, 12, 2, 8], np.int32),
         }
     assert_rows_are_alone(session, feeds)
+    if "lengths" in feeds:
+        assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -1,5 +1,6 @@
 """Parity: what it compares, and that nothing gets past it."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -11,10 +12,14 @@ from weft_export import parity
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
 from weft_export.gauge import Gauge
+from weft_export.graphs import graphs_of
+from weft_export.onnx_graph import write_graph
 from weft_export.parity import check_parity
 from weft_proto.v1 import bundle_pb2
 
 FP32 = bundle_pb2.PRECISION_FP32
+# One of each way to explain: cross-attention, causal, additive, rollout, rollout through windows.
+EXPLAINING = ["tiny-translate", "tiny-generate", "tiny-attention-rnn", "tiny-tags", "tiny-swin"]
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -37,7 +42,14 @@ def test_untouched_model_passes(name, tiny_repository):
         ("tiny-translate", "decoder.norm.bias", "logits"),
         ("tiny-generate", "layers.0.attention_norm.gain", "decoder.onnx|present.0"),
         ("tiny-translate", "decoder.layers.1.cross_attention.query.bias", "logits"),
-        ("tiny-generate", "layers.1.attention.qkv.weight", "decoder.onnx|present.1|weights"),
+        ("tiny-rnn", "decoder.0.layer.weight_hh_l0", "logits|present_recurrent"),
+        ("tiny-attention-rnn", "recurrence.layer.weight_hh_l0", "logits|present_recurrent"),
+        ("tiny-show-tell", "gate.bias", "logits|present_recurrent"),
+        ("tiny-t5", "decoder.relative_bias.buckets.weight", "logits|present"),
+        ("tiny-swin", "blocks.0.attention.bias.table", "probabilities"),
+        ("tiny-resnet", "attentions.0.attention.positions.down", "probabilities"),
+        ("tiny-gpt", "embedding.positions.weight", "memory|logits|present"),
+        ("tiny-tags", "head.weight", "probabilities"),
     ],
 )
 def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
@@ -51,10 +63,26 @@ def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
         check_parity(checkpoint, tiny_repository / name / "1", FP32)
 
 
+@pytest.mark.parametrize("name", EXPLAINING)
+def test_another_models_explanation_is_found(name, tiny_repository, tmp_path):
+    """A bundle whose EXPLAIN graph alone is of other weights fails parity there."""
+    checkpoint = CHECKPOINTS[name]()
+    bundle = tmp_path / "bundle"
+    shutil.copytree(tiny_repository / name / "1", bundle)
+    stranger = CHECKPOINTS[name]()
+    with torch.no_grad():
+        for parameter in stranger.model.parameters():
+            parameter.mul_(1.5)
+    write_graph(graphs_of(stranger, FP32)[-1], bundle)
+
+    with pytest.raises(ParityError, match=r"explain\.onnx output"):
+        check_parity(checkpoint, bundle, FP32)
+
+
 def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
     """When parity fails nothing is left: no bundle, no half of one, no scratch directory."""
     checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
-    monkeypatch.setitem(parity.TOLERANCE, FP32, 0.0)
+    monkeypatch.setitem(parity.SHARE_TOLERANCE, FP32, 0.0)
 
     with pytest.raises(ParityError, match="probabilities differs by"):
         export_checkpoint(checkpoint, tmp_path / "repository" / "digits" / "1")

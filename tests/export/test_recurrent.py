@@ -133,13 +133,17 @@ def test_nothing_behind_a_memorys_end_is_read(rubbish):
 def test_a_convolution_stack_gives_the_grid_in_reading_order():
     """Annotations are the last feature map row by row; what changes in one corner does not reach the other."""
     stack = ConvolutionStack(3, (8, 12)).eval()
+    for block in stack.blocks:
+        block.norm.running_mean.normal_()
+        block.norm.running_var.uniform_(0.5, 2)
     pixels = torch.randn(2, 3, 32, 64)
     expected = pixels
     for block in stack.blocks:
         weight, norm = block.convolution.weight, block.norm
         scale = norm.weight / (norm.running_var + norm.eps).sqrt()
         mapped = functional.conv2d(expected, weight, stride=block.convolution.stride, padding=1)
-        expected = (mapped * scale[:, None, None] + norm.bias[:, None, None]).clamp(min=0)
+        shifted = mapped - norm.running_mean[:, None, None]
+        expected = (shifted * scale[:, None, None] + norm.bias[:, None, None]).clamp(min=0)
 
     assert stack(pixels).shape == (2, 8 * 16, 12)
     torch.testing.assert_close(stack(pixels)[:, 16 * 3 + 5], expected[:, :, 3, 5])
@@ -180,7 +184,7 @@ def test_what_stands_behind_a_sources_end_has_no_influence(name):
 
 @pytest.mark.parametrize("name", ATTENTIVE)
 def test_the_alignment_is_what_the_steps_looked_at(name):
-    """An explanation has, for each target token, the weights of its step; without a memory's row nothing is left."""
+    """An explanation has, for each target token, the weights of its step."""
     model = RECURRENT[name]().model
     source, target = tuple(part[:1] for part in source_of(name)), torch.randint(4, 20, (1, 6))
     annotations, lengths, hidden = model.annotate(*source)

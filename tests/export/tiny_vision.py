@@ -30,7 +30,9 @@ def tiny_swin() -> Checkpoint:
 def tiny_resnet() -> Checkpoint:
     """Return a residual network for 16 x 24 colour pictures that attends on 4 x 6 positions."""
     sizes = {"channels": 3, "image_height": 16, "image_width": 24}
-    config = AttentionResnetConfig(num_labels=10, **sizes, widths=(8, 16), blocks=2, attention_blocks=2, num_heads=2)
+    config = AttentionResnetConfig(
+        num_labels=10, **sizes, widths=(8, 16), num_blocks=2, num_attention_blocks=2, num_heads=2
+    )
     return _classifier("attention_resnet", with_statistics(randomised(AttentionResnet(config))), patch_size=4)
 
 

@@ -26,8 +26,8 @@ class AttentionResnetConfig:
     image_height: int
     image_width: int
     widths: tuple[int, ...]  # of the stem and of each stage
-    blocks: int  # in each stage of convolutions
-    attention_blocks: int  # after them, on the last grid
+    num_blocks: int  # in each stage of convolutions
+    num_attention_blocks: int  # after them, on the last grid
     num_heads: int
     reduction: int = 4  # of the width inside an attention block
 
@@ -61,14 +61,14 @@ class AttentionResnet(Classifier):
         self.stages = nn.Sequential()
         for before, after in zip(config.widths, config.widths[1:], strict=False):
             self.stages.append(BasicBlock(before, after, stride=2))
-            self.stages.extend(BasicBlock(after, after, stride=1) for _ in range(config.blocks - 1))
+            self.stages.extend(BasicBlock(after, after, stride=1) for _ in range(config.num_blocks - 1))
         # Any: torch does not type the items of a ModuleList.
         self.attentions: Any = nn.ModuleList(
             AttentionBlock(last, last // config.reduction, *config.grid, config.num_heads)
-            for _ in range(config.attention_blocks)
+            for _ in range(config.num_attention_blocks)
         )
         self.head = nn.Linear(last, config.num_labels)
-        self.attention_heads = (config.num_heads,) * config.attention_blocks
+        self.attention_heads = (config.num_heads,) * config.num_attention_blocks
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""

@@ -36,7 +36,7 @@ class AttentiveRnn(Writer):
         )
 
     def annotate(self, *source: Tensor) -> tuple[Tensor, Tensor, Hidden]:
-        """Return the annotations, how many of each row's are real [batch], and the decoder's first state."""
+        """Return the annotations, how many are real ([batch], [1] if all alike), and the decoder's first state."""
         raise NotImplementedError
 
     def look(self, state: Tensor, memory: Memory, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from weft_export.cached_attention import KeyValue
 from weft_export.causal import CausalTransformer
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
 from weft_export.positions import rotary_tables
 from weft_export.style import Style
 
@@ -41,8 +41,9 @@ class CausalLmConfig:
         require_divisible("d_model", self.d_model, "16 * num_heads", 16 * self.num_heads)
         require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
         require_fraction("dropout", self.dropout)
-        if self.rope_theta <= 1 or self.norm_eps <= 0:
-            raise ValueError("rope_theta must be above 1 and norm_eps above 0")
+        require_above_zero(norm_eps=self.norm_eps, rope_theta=self.rope_theta)
+        if self.rope_theta <= 1:
+            raise ValueError(f"rope_theta must be above 1, not {self.rope_theta!r}")
 
 
 class CausalLm(CausalTransformer):
@@ -67,7 +68,8 @@ class CausalLm(CausalTransformer):
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         head_dim = config.d_model // config.num_heads
-        cos, sin = rotary_tables(config.max_tokens, head_dim, config.rope_theta)
+        # A graph is traced with more tokens than the shortest model takes.
+        cos, sin = rotary_tables(-(-config.max_tokens // 8) * 8, head_dim, config.rope_theta)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
 

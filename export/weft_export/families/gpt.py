@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from weft_export.causal import CausalTransformer
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
 from weft_export.initial import draw_weights
 from weft_export.learned_embedding import LearnedEmbedding
 from weft_export.style import Style
@@ -30,8 +30,7 @@ class GptConfig:
         # The cached attention kernel works on heads whose size is a multiple of 8.
         require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
         require_fraction("dropout", self.dropout)
-        if self.norm_eps <= 0:
-            raise ValueError("norm_eps must be above 0")
+        require_above_zero(norm_eps=self.norm_eps)
 
 
 class Gpt(CausalTransformer):

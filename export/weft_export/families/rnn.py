@@ -1,7 +1,8 @@
 """RNN encoder-decoder with a fixed context: the whole source must fit into one state.
 
-"Sequence to Sequence Learning with Neural Networks" (Sutskever et al. 2014) with LSTM, "Learning Phrase Representations
-using RNN Encoder-Decoder" (Cho et al. 2014) with GRU.
+"Sequence to Sequence Learning with Neural Networks" (Sutskever et al. 2014), with any of three cells. The GRU is of
+"Learning Phrase Representations using RNN Encoder-Decoder" (Cho et al. 2014), whose decoder sees the context at every
+step; here, as in Sutskever et al., it is only the state to start from.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.families.sizes import require_among, require_positive
+from weft_export.families.sizes import require_among, require_bool, require_positive
 from weft_export.recurrent import CELLS, Hidden, Recurrence, parts_of
 from weft_export.writer import RECURRENT, Run, State, Writer
 
@@ -32,8 +33,7 @@ class RnnConfig:
     def __post_init__(self) -> None:
         require_positive(**{name: size for name, size in vars(self).items() if name not in ("cell", "reverse_source")})
         require_among("cell", self.cell, CELLS)
-        if not isinstance(self.reverse_source, bool):
-            raise TypeError(f"reverse_source must be true or false, not {self.reverse_source!r}")
+        require_bool(reverse_source=self.reverse_source)
 
 
 class Rnn(Writer):

@@ -10,6 +10,7 @@ from weft_export.convolution import ConvolutionStack
 from weft_export.families.attentive_rnn import AttentiveRnn, Memory
 from weft_export.families.sizes import require_divisible, require_positive
 from weft_export.recurrent import Hidden, Recurrence
+from weft_export.vision import mean_over_positions
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,7 @@ class ShowAttendTell(AttentiveRnn):
         """See (pixel_values [batch, channels, height, width],); h_0 and c_0 come from the mean annotation."""
         (pixel_values,) = source
         annotations = self.convolutions(pixel_values.to(self.positions.dtype)) + self.positions
-        # A matrix product: ONNX Runtime's ReduceMean does not give the same bits in every batch.
-        share = annotations.new_full((1, self.num_positions), 1 / self.num_positions)
-        mean = (share @ annotations).squeeze(1)
+        mean = mean_over_positions(annotations)
         lengths = torch.tensor([self.num_positions], dtype=torch.int32)
         return annotations, lengths, (self.first_hidden(mean).tanh(), self.first_cell(mean).tanh())
 

@@ -1,5 +1,7 @@
 """What every family demands of its sizes."""
 
+import math
+
 
 def require_positive(**sizes: int) -> None:
     """Raise ValueError naming the first size that is not at least 1."""
@@ -18,6 +20,20 @@ def require_fraction(name: str, value: float) -> None:
     """Raise ValueError unless 0 <= value < 1."""
     if not 0 <= value < 1:
         raise ValueError(f"{name} must be in [0, 1), not {value!r}")
+
+
+def require_above_zero(**values: float) -> None:
+    """Raise ValueError naming the first value that is not a finite number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise ValueError(f"{name} must be above 0, not {value!r}")
+
+
+def require_bool(**flags: bool) -> None:
+    """Raise ValueError naming the first flag that is neither true nor false."""
+    for name, flag in flags.items():
+        if not isinstance(flag, bool):
+            raise ValueError(f"{name} must be true or false, not {flag!r}")  # noqa: TRY004 - as every size that is wrong
 
 
 def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -6,6 +6,7 @@ GELU of its version 1.1.
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from weft_export.attention import padding_mask
@@ -13,7 +14,13 @@ from weft_export.decoder import Decoder
 from weft_export.embedding import TokenEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import (
+    require_above_zero,
+    require_bool,
+    require_divisible,
+    require_fraction,
+    require_positive,
+)
 from weft_export.relative_bias import RelativeBias
 from weft_export.style import Style
 
@@ -46,8 +53,8 @@ class T5Config:
         require_fraction("dropout", self.dropout)
         if self.max_distance <= self.num_buckets // 2:
             raise ValueError("max_distance must be above num_buckets / 2, which have a distance each")
-        if self.norm_eps <= 0:
-            raise ValueError("norm_eps must be above 0")
+        require_above_zero(norm_eps=self.norm_eps)
+        require_bool(tied_projection=self.tied_projection)
 
     @property
     def source_vocab_size(self) -> int:
@@ -65,7 +72,6 @@ class T5Embedding(TokenEmbedding):
 
     def __init__(self, vocab_size: int, d_model: int, *, tied: bool) -> None:
         super().__init__(vocab_size, d_model)
-        nn.init.normal_(self.tokens.weight)
         self.projection = None if tied else nn.Linear(d_model, vocab_size, bias=False)
         self.scale = d_model**-0.5
 
@@ -107,6 +113,19 @@ class T5(SequenceToSequence):
             embedding, config.max_target_tokens, config.num_decoder_layers, *sizes, relative_bias=backwards
         )
         self._write_with(decoder, config.max_source_tokens)
+        self._initialise()
+
+    @torch.no_grad()
+    def _initialise(self) -> None:
+        """Draw queries smaller by sqrt(d_k), which stands in for the division of scores, and faint biases."""
+        width, scale = self.config.num_heads * self.config.head_dim, self.config.head_dim**-0.5
+        for name, weight in self.named_parameters():
+            if name.endswith("attention.qkv.weight"):
+                weight[:width].mul_(scale)
+            elif name.endswith("cross_attention.query.weight"):
+                weight.mul_(scale)
+            elif name.endswith("relative_bias.buckets.weight"):
+                weight.mul_(self.config.d_model**-0.5)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (source_ids int64 [batch, source] right-padded, source_lengths [batch])."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from weft_export.classifier import Classifier
 from weft_export.encoder import Encoder
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_bool, require_divisible, require_fraction, require_positive
 from weft_export.vision import PatchEmbedding
 
 
@@ -39,8 +39,7 @@ class VitConfig:
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
         require_fraction("dropout", self.dropout)
-        if not isinstance(self.distillation, bool):
-            raise ValueError(f"distillation must be true or false, not {self.distillation!r}")  # noqa: TRY004
+        require_bool(distillation=self.distillation)
 
     @property
     def grid(self) -> tuple[int, int]:
