@@ -99,7 +99,8 @@ async def explain_rows(
         weights, source_mass = explainer.explain(inputs, token_ids, reading)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
         alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
-        alignment.source_mass.extend(source_mass.tolist())
+        # It may be beyond by rounding.
+        alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
         if inputs.ndim == 1:
             assert model.source_tokenizer is not None
             alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))

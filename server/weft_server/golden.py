@@ -12,12 +12,16 @@ from weft_server.call import Call
 from weft_server.completion import Completed, complete, submitted
 from weft_server.decoding import resolve_decoding
 from weft_server.errors import BundleError
+from weft_server.explainer import Explanation, Reading
 
 if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
 
 _TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-3, bundle_pb2.PRECISION_FP16: 1e-2}
+# Explanations are float32 at any precision.
+_ROUNDING = 1e-5
+_AVERAGE_TOLERANCE = 1e-4
 
 
 async def verify_golden(model: Model) -> None:
@@ -56,15 +60,55 @@ async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None
 
 
 async def _verify_explanation(model: Model, inputs: np.ndarray, token_ids: list[int], num_rows: int) -> None:
-    if model.explainer is None:
+    explainer, attention = model.explainer, model.manifest.attention
+    if explainer is None:
         return
-    explainer, source = model.explainer, model.reader.num_tokens(inputs)
-    reading = explainer.resolve(common_pb2.Explain())
-    weights, source_mass = await explainer.work(lambda: explainer.explain(inputs, token_ids, reading))
-    if weights.shape != (num_rows, source) or source_mass.shape != (num_rows,):
-        raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {(num_rows, source)}")
-    if not np.abs(weights.sum(axis=1) - 1).max() <= _TOLERANCE[model.manifest.precision]:
-        raise BundleError("the golden answer is explained by rows that do not sum to 1")
+    shape, summarises = (num_rows, model.reader.num_tokens(inputs)), not attention.HasField("default_layer")
+
+    def read(layer: int | None, head: int | None = None) -> Explanation:
+        explanation = explainer.explain(inputs, token_ids, Reading(layer, head))
+        _verify_rows(explanation, shape)
+        return explanation
+
+    def verify() -> None:
+        read(None if summarises else attention.default_layer)
+        last = len(attention.heads) - 1
+        ends = {layer: read(layer) for layer in (0, last)}
+        for layer, explanation in ends.items():
+            _verify_heads(layer, explanation, [read(layer, head) for head in range(attention.heads[layer])])
+        # A graph falls back on something when it is asked for a layer or a summary that it does not have.
+        if last > 0 and _are_one(ends[0], ends[last]):
+            raise BundleError(f"attention.heads: layer {last} is layer 0 again")
+        if last > 0 and summarises and _are_one(read(None), ends[0]):
+            raise BundleError("attention.default_layer is unset, and the graph's summary is layer 0 again")
+        if last > 0 and summarises and _are_one(read(None), ends[last]):
+            raise BundleError(f"attention.heads: layer {last} is the graph's summary again")
+
+    await explainer.work(verify)
+
+
+def _verify_rows(explanation: Explanation, shape: tuple[int, int]) -> None:
+    weights, mass = explanation
+    if weights.shape != shape or mass.shape != shape[:1]:
+        raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {shape}")
+    sums = np.abs(weights.sum(axis=1, dtype=np.float64) - 1)
+    if not (sums.max() <= _ROUNDING and weights.min() >= 0):
+        raise BundleError("the golden answer is explained by rows that are no distributions")
+    if not (mass.min() >= -_ROUNDING and mass.max() <= 1 + _ROUNDING):
+        raise BundleError("the golden answer is explained with a mass outside [0, 1]")
+
+
+def _verify_heads(layer: int, whole: Explanation, heads: list[Explanation]) -> None:
+    """A layer's attention to the source is the average of its heads', or the graph has others than the manifest."""
+    average = np.mean([weights * mass[:, None] for weights, mass in heads], axis=0)
+    if np.abs(average - whole.weights * whole.source_mass[:, None]).max() > _AVERAGE_TOLERANCE:
+        raise BundleError(f"attention.heads: layer {layer} is not the average of {len(heads)} heads")
+
+
+def _are_one(first: Explanation, second: Explanation) -> bool:
+    """Whether two readings are the same bits, and not by chance, as uniform rows are or those with all on one place."""
+    inner = [row[(row > 1e-3) & (row < 1 - 1e-3)].round(4) for row in first.weights]
+    return np.array_equal(first.weights, second.weights) and any(len(np.unique(row)) > 1 for row in inner)
 
 
 def _call() -> Call:

@@ -52,7 +52,7 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
             assert model.manifest.HasField("image") == bool(alignment.grid_rows) != bool(alignment.source_tokens)
             np.testing.assert_allclose(1, weights.sum(axis=1), atol=1e-5)
-            assert all(-1e-6 <= mass <= 1 + 1e-5 for mass in alignment.source_mass)
+            assert all(0 <= mass <= 1 for mass in alignment.source_mass)
             default = model.manifest.attention
             assert default.HasField("default_layer") == alignment.HasField("layer")
             assert (default.default_layer, False) == (alignment.layer, alignment.HasField("head"))
@@ -263,17 +263,18 @@ def test_a_place_is_given_back_however_the_request_ends(tiny_repository, name):
 
 
 def test_a_message_holds_what_the_graph_gave(tiny_repository):
-    """Weights and mass come as they are, float32 for float32, whatever their number and size."""
+    """Weights come as they are, float32 for float32, whatever their number; mass without what rounding added."""
 
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1") as model:
             rng = np.random.default_rng(8)
             for rows, columns in [(1, 1), (1, 31), (1, 32), (3, 1365), (64, 64), (200, 5243)]:
                 weights = rng.standard_normal((rows, columns)).astype(np.float32)
-                model.explainer.explain = lambda *_, weights=weights: Explanation(weights, np.float32([0.1, 1]))
+                given = Explanation(weights, np.float32([0.1, 1, 1 + 1e-6, -1e-6]))
+                model.explainer.explain = lambda *_, given=given: given
                 answer = await ask(model, **ASKS)
                 assert weights.tobytes() == np.array(answer.alignment.weights, np.float32).tobytes()
-                assert [np.float32(0.1), 1] == answer.alignment.source_mass
+                assert [np.float32(0.1), 1, 1, 0] == answer.alignment.source_mass
                 assert 3 == len(answer.alignment.source_tokens)
 
     asyncio.run(run())

@@ -11,17 +11,21 @@ from weft_server.errors import BundleError
 from weft_server.explainer import Explanation
 from weft_server.golden import verify_golden
 
+MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
+EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
+# A model's only layer may be its own summary.
+NOT_SUMMARISED = [name for name in EXPLAINED if not MODELS[name].summarises and len(MODELS[name].attention_heads) > 1]
 TINY_BY_TASK = {make().task: name for name, make in reversed(CHECKPOINTS.items())}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
-def test_each_golden_answer_is_given_and_explained_once(tiny_repository, name):
-    """What the exporter wrote is what is answered; a model that can explain has done so once, the others never."""
+def test_each_golden_answer_is_given_and_explained(tiny_repository, name):
+    """What the exporter wrote is what is answered; a model that can explain has done so, the others never."""
 
     async def run():
         async with Loaded(tiny_repository / name / "1") as model:
             await verify_golden(model)
-            assert int(model.explainer is not None) == model.metrics.explain.snapshot()[0][-1][1]
+            assert (model.explainer is not None) == bool(model.metrics.explain.snapshot()[0][-1][1])
 
     asyncio.run(run())
 
@@ -53,10 +57,14 @@ def test_another_answer_is_refused(tiny_repository, name):
         (lambda weights, mass: (weights[:, 1:], mass), r"explained by \(\d+, \d+\) weights, not"),
         (lambda weights, mass: (weights[1:], mass[1:]), r"explained by \(\d+, \d+\) weights, not"),
         (lambda weights, mass: (weights, mass[:-1]), r"explained by \(\d+, \d+\) weights, not"),
-        (lambda weights, mass: (weights * 1.01, mass), "rows that do not sum to 1"),
-        (lambda weights, mass: (weights * np.nan, mass), "rows that do not sum to 1"),
+        (lambda weights, mass: (weights * np.float32(1.0001), mass), "rows that are no distributions"),
+        (lambda weights, mass: (weights * np.nan, mass), "rows that are no distributions"),
+        (lambda weights, mass: (weights + np.resize([1, -1], weights.shape), mass), "rows that are no distributions"),
+        (lambda weights, mass: (weights, mass * np.nan), r"a mass outside \[0, 1\]"),
+        (lambda weights, mass: (weights, mass - 1.001), r"a mass outside \[0, 1\]"),
+        (lambda weights, mass: (weights, mass + 1), r"a mass outside \[0, 1\]"),
     ],
-    ids=["a column short", "a row short", "a mass short", "above 1", "not a number"],
+    ids=["column short", "row short", "mass short", "above 1", "NaN", "negative", "mass NaN", "mass < 0", "mass > 1"],
 )
 @pytest.mark.parametrize("name", ["tiny-translate", "tiny-image", "tiny-tags", "tiny-generate"])
 def test_an_explanation_that_does_not_fit_is_refused(tiny_repository, name, spoil, sentence):
@@ -67,6 +75,42 @@ def test_an_explanation_that_does_not_fit_is_refused(tiny_repository, name, spoi
             explain = model.explainer.explain
             model.explainer.explain = lambda *asked: Explanation(*spoil(*explain(*asked)))
             with pytest.raises(BundleError, match=sentence):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda heads: [count + 1 for count in heads], r"attention\.heads: layer \d+ is not the average of \d+ heads"),
+        (lambda heads: [*heads, heads[-1] + 1], None),
+        (lambda heads: [*heads, heads[0]], None),
+    ],
+    ids=["a head too many", "a layer too many", "a layer too many, of as many heads"],
+)
+def test_heads_that_the_graph_does_not_have_are_refused(tiny_repository, name, spoil, sentence):
+    """A manifest that promises layers or heads beyond the graph's would show another layer's attention as theirs."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            attention = model.manifest.attention
+            attention.heads[:] = spoil(list(attention.heads))
+            with pytest.raises(BundleError, match=sentence or r"attention\.heads: "):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", NOT_SUMMARISED)
+def test_a_summary_that_the_graph_does_not_have_is_refused(tiny_repository, name):
+    """Without a default layer the graph must have something of its own to show."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            model.manifest.attention.ClearField("default_layer")
+            with pytest.raises(BundleError, match=r"attention\.default_layer is unset"):
                 await verify_golden(model)
 
     asyncio.run(run())
