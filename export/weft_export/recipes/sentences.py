@@ -74,7 +74,7 @@ class Sampler:
         if noun.kind in ("food", "drink") and not definite and self._maybe(0.25):
             return self._rng.choice([np for np in noun_phrases(noun) if np.bare])
         # Half of the phrases go without an adjective, which are a small part of all there are.
-        return self._rng.choice(_choices(noun, definite, self._maybe(0.5)))
+        return self._rng.choice(phrases_of(noun, definite, self._maybe(0.5)))
 
     def _tense(self, verb: Verb) -> str:
         """Draw a tense; those whose forms must be learned verb by verb come more often than the modals."""
@@ -185,7 +185,7 @@ class Sampler:
     def _copula(self) -> Pair:
         """The water is cold: el agua está fría."""
         kind = self._rng.choice(tuple(ADJECTIVES))
-        plain = [np for np in _choices(self._rng.choice(nouns_of(kind)), False, True) if np.definite or np.bare]
+        plain = [np for np in phrases_of(self._rng.choice(nouns_of(kind)), False, True) if np.definite or np.bare]
         subject = (
             subject_of(self._rng.choice(plain)) if kind != "person" or self._maybe(0.5) else self._rng.choice(PRONOUNS)
         )
@@ -211,7 +211,7 @@ class Sampler:
     def _likes(self) -> Pair:
         """The boy likes bread: al niño le gusta el pan."""
         noun = self._rng.choice(nouns_of("food", "drink", "text", "thing", "media", "game", "language"))
-        liked = self._rng.choice([np for np in _choices(noun, False, self._maybe(0.6)) if np.definite or np.bare])
+        liked = self._rng.choice([np for np in phrases_of(noun, False, self._maybe(0.6)) if np.definite or np.bare])
         subject = self._single_subject("person")
         who = subject.phrase.under("s")
         negative, question = self._maybe(0.2), self._maybe(0.2)
@@ -235,7 +235,7 @@ class Sampler:
 
     def _position(self) -> Pair:
         """Where is my book?, or: the cat is under the bed."""
-        subject = subject_of(self._rng.choice(_choices(self._rng.choice(SEEN), True, self._maybe(0.6))))
+        subject = subject_of(self._rng.choice(phrases_of(self._rng.choice(SEEN), True, self._maybe(0.6))))
         who, be, es_be = subject.phrase.under("s"), (subject.be(), "aux"), (ESTAR[subject.person], "aux")
         if self._maybe(0.3):
             key = (subject.head, "be", "where")
@@ -271,7 +271,7 @@ def _owners() -> tuple[NounPhrase, ...]:
 
 
 @cache
-def _choices(noun: Noun, definite: bool, plain: bool) -> tuple[NounPhrase, ...]:  # noqa: FBT001  (cache keys)
+def phrases_of(noun: Noun, definite: bool, plain: bool) -> tuple[NounPhrase, ...]:  # noqa: FBT001  (cache keys)
     """Return a noun's phrases: only definite ones if asked, with an adjective or without."""
     chosen = [np for np in noun_phrases(noun) if (np.definite or not definite) and _has_adjective(np) != plain]
     return tuple(chosen) or noun_phrases(noun)
