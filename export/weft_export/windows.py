@@ -41,7 +41,9 @@ def pick_windows(x: Tensor, positions: Tensor) -> Tensor:
 
 def place_of(positions: Tensor) -> Tensor:
     """Return where each position of the grid, [n], lies in the flattened windows."""
-    return positions.flatten().argsort()
+    flat = positions.flatten()
+    # The inverse permutation; argsort would leave a TopK in graphs.
+    return torch.zeros_like(flat).scatter(0, flat, torch.arange(len(flat)))
 
 
 def flow_through(row: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
