@@ -14,7 +14,7 @@ from weft_export.recipes.found_digits import DATA, NOTES, SIZES, Canvas, finish
 from weft_export.recipes.training import Stopwatch, fit, prepare
 
 SEED = 13
-BATCH, NUM_STEPS, PEAK_LR = 48, 1_600, 1e-3
+BATCH, NUM_STEPS, PEAK_LR = 48, 1_500, 2e-3
 TEACHER = "found-digits-resnet"
 
 NUM_LIGHT = 800
