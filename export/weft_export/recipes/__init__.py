@@ -24,6 +24,8 @@ RECIPES: dict[str, Recipe] = {
     "en-es": _late("en_es"),
     "scenes": _late("scenes"),
     "digits": _late("digits"),
+    "found-digits-resnet": _late("found_digits_resnet"),
+    "found-digits-swin": _late("found_digits_swin"),
     "topics": _late("topics"),
     "pydocs": _late("pydocs"),
 }
