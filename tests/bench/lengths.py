@@ -78,7 +78,7 @@ def draw(curves: list[Curve], path: Path) -> None:
     longest = sorted({curve.trained_up_to for curve in curves})
     for curve in curves:
         axes.plot(
-            BINS,
+            [last - 2 for last in BINS],
             [100 * value for value in curve.bleu],
             marker="o",
             markersize=4,
@@ -88,10 +88,16 @@ def draw(curves: list[Curve], path: Path) -> None:
         )
     for words in longest:
         axes.axvline(words, color="0.75", linestyle=":", zorder=0)
-    axes.set(xlabel="words of the source sentence", ylabel="BLEU", xlim=(0, BINS[-1] + 2), ylim=(0, 102))
+    axes.set(
+        title="Quality by sentence length; dotted: the longest sentence trained on",
+        xlabel="words of the source sentence, in bins of five",
+        ylabel="BLEU",
+        xlim=(0, BINS[-1] + 1),
+        ylim=(0, 103),
+    )
     axes.set_xticks(BINS)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     figure.savefig(path, dpi=150)
 
 

@@ -166,5 +166,7 @@ of width 128. Trained in float32, stored in float16. Each word is one token.""",
     notes="""- It sees its own kind of drawing and nothing else: photographs get a caption too, which means nothing.
 - Pointing: the share of shape words for which the place with the largest weight lies in the square around the shape
   meant. Nothing in training asked for it; the paper's doubly stochastic penalty was not used.
+- A first version, with 3 x 3 kernels throughout and 1,500 steps, had 99.8 % and 96.7 %; its maps lay half a cell too
+  low and too far to the right, which is why the kernels were changed.
 - `examples/` holds three held-out pictures, named by their captions.""",
 )
