@@ -22,7 +22,10 @@ def _late(module: str) -> Recipe:
 
 RECIPES: dict[str, Recipe] = {
     "en-es": _late("en_es"),
+    "en-es-rnn": _late("en_es_rnn"),
+    "en-es-attention": _late("en_es_attention"),
     "scenes": _late("scenes"),
+    "scenes-lstm": _late("scenes_lstm"),
     "digits": _late("digits"),
     "found-digits-resnet": _late("found_digits_resnet"),
     "found-digits-swin": _late("found_digits_swin"),
