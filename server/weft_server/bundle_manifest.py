@@ -178,6 +178,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
 
 def _verify_distributions(manifest: bundle_pb2.BundleManifest) -> None:
     values, width = list(manifest.golden.probabilities), len(manifest.labels)
+    require(all(map(math.isfinite, values)), "golden.probabilities has a value that is not finite")
     if manifest.task == common_pb2.TASK_TAG:
         whole = values and len(values) % width == 0
         require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")

@@ -87,9 +87,13 @@ class InputReader:
             raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
         if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
             raise self._too_long(field, f"{len(text)} characters")
-        prefixes = tuple(self._text.prefixes)
-        if prefixes and not text.startswith(prefixes):
+        if not (prefixes := self._text.prefixes):
+            return
+        matching = [prefix for prefix in prefixes if text.startswith(prefix)]
+        if not matching:
             raise InvalidRequest(field, f"must begin with one of {', '.join(map(repr, prefixes))}")
+        if not text.removeprefix(max(matching, key=len)).strip():
+            raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
 
     def _check_length(self, num_tokens: int, field: str) -> None:
         if num_tokens == 0:

@@ -29,7 +29,8 @@ class TagInput:
     def read_ids(self, token_ids: common_pb2.TokenIds) -> np.ndarray:
         """Token ids int64 [length] as the caller gave them, without places in a text; raises InvalidRequest."""
         ids = self._model.reader.read_ids(token_ids, "token_ids")
-        self._tokens = [Piece(id_, 0, 0, self._tokenizer.is_added(id_)) for id_ in ids.tolist()]
+        added = self._tokenizer.added(ids.tolist())
+        self._tokens = [Piece(id_, 0, 0, is_added) for id_, is_added in zip(ids.tolist(), added, strict=True)]
         return ids
 
     def pieces(self) -> list[str]:

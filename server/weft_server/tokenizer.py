@@ -1,6 +1,7 @@
 """Text to token ids and back, in whole or as a stream that never takes back what it gave."""
 
 from collections.abc import Iterable
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from weft_server.vocabulary import Vocabulary
 class Piece(NamedTuple):
     """One token of a text: its id, and the code points [start, end) that it stands for.
 
-    White space around it is left out, unless it stands for nothing else. `added` tokens are the special ones that the
+    White space around it is left out, unless it stands for nothing else. A word-boundary mark alone, put before a word
+    by the tokenizer, stands for nothing: start is end. `added` tokens are the special ones that the
     post-processor puts around a text, and stand for none of it.
     """
 
@@ -40,7 +42,9 @@ class Tokenizer:
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._frame = frozenset(self.encode(""))
+        framed = self.split("a")
+        self._before = [piece.id for piece in takewhile(_is_added, framed)]
+        self._after = [piece.id for piece in takewhile(_is_added, reversed(framed))][::-1]
 
     @property
     def num_ids(self) -> int:
@@ -57,13 +61,16 @@ class Tokenizer:
         """Return what `encode` does, with each token's place in the text."""
         encoding = self._tokenizer.encode_batch([text])[0]
         return [
-            Piece(id_, *_trimmed(text, *offsets), bool(added))
+            Piece(id_, *self._place(id_, text, *offsets), bool(added))
             for id_, offsets, added in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
         ]
 
-    def is_added(self, id_: int) -> bool:
-        """Whether an id is one of those that the post-processor puts around every text."""
-        return id_ in self._frame
+    def added(self, ids: list[int]) -> list[bool]:
+        """Whether each id is one of those that the post-processor puts before and behind every text."""
+        before = len(self._before) if ids[: len(self._before)] == self._before else 0
+        behind = len(ids) - len(self._after)
+        behind = behind if ids[max(0, behind) :] == self._after else len(ids)
+        return [index < before or index >= behind for index in range(len(ids))]
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids without special tokens: by definition what a stream of them gives."""
@@ -74,12 +81,17 @@ class Tokenizer:
         """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
         return [self.vocabulary.piece(id_) for id_ in ids]
 
+    def _place(self, id_: int, text: str, start: int, end: int) -> tuple[int, int]:
+        part = text[start:end]
+        if not part.strip():
+            return start, end
+        if not self.vocabulary.piece(id_).strip(" "):
+            return start, start
+        return end - len(part.lstrip()), start + len(part.rstrip())
 
-def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
-    piece = text[start:end]
-    if not piece.strip():
-        return start, end
-    return end - len(piece.lstrip()), start + len(piece.rstrip())
+
+def _is_added(piece: Piece) -> bool:
+    return piece.added
 
 
 class TextStream:

@@ -7,6 +7,7 @@ import pytest
 from tiny import CHECKPOINTS
 
 from loaded import Loaded
+from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
 from weft_server.explainer import Explanation
 from weft_server.golden import verify_golden
@@ -61,7 +62,7 @@ def test_another_answer_is_refused(tiny_repository, name):
         (lambda weights, mass: (weights * np.nan, mass), "rows that are no distributions"),
         (lambda weights, mass: (weights + np.resize([1, -1], weights.shape), mass), "rows that are no distributions"),
         (lambda weights, mass: (weights, mass * np.nan), r"a mass outside \[0, 1\]"),
-        (lambda weights, mass: (weights, mass - 1.001), r"a mass outside \[0, 1\]"),
+        (lambda weights, mass: (weights, mass - 1.0001), r"a mass outside \[0, 1\]"),
         (lambda weights, mass: (weights, mass + 1), r"a mass outside \[0, 1\]"),
     ],
     ids=["column short", "row short", "mass short", "above 1", "NaN", "negative", "mass NaN", "mass < 0", "mass > 1"],
@@ -76,6 +77,26 @@ def test_an_explanation_that_does_not_fit_is_refused(tiny_repository, name, spoi
             model.explainer.explain = lambda *asked: Explanation(*spoil(*explain(*asked)))
             with pytest.raises(BundleError, match=sentence):
                 await verify_golden(model)
+
+    asyncio.run(run())
+
+
+def test_a_mass_may_be_as_rough_as_the_bundles_precision(tiny_repository):
+    """What a softmax in float16 sums to is 1 within a hundredth; in float32 that is refused."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
+            explain = model.explainer.explain
+
+            def rough(*asked):
+                weights, mass = explain(*asked)
+                return Explanation(weights, mass * np.float32(1.001))
+
+            model.explainer.explain = rough
+            with pytest.raises(BundleError, match="a mass outside"):
+                await verify_golden(model)
+            model.manifest.precision = bundle_pb2.PRECISION_FP16
+            await verify_golden(model)
 
     asyncio.run(run())
 

@@ -28,6 +28,19 @@ def test_a_text_must_begin_with_a_prefix_of_the_model(tiny_repository, text):
     assert ("text", expected) == refusal(tiny_repository / "tiny-t5", text=text)
 
 
+@pytest.mark.parametrize("text", ["translate : ", "shorten :  \n"])
+def test_a_prefix_alone_is_an_empty_text(tiny_repository, text):
+    """Nothing but white space behind it: refused as any empty text is."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-t5" / "1") as model:
+            with pytest.raises(InvalidRequest) as refused:
+                await ask(model, text=text)
+            assert ("text", "EMPTY_INPUT") == (refused.value.field, refused.value.reason)
+
+    asyncio.run(run())
+
+
 def test_a_prefix_is_part_of_the_source(tiny_repository):
     """Either prefix is taken, as tokens of the source; ids are the caller's business."""
 

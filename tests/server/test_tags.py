@@ -75,6 +75,21 @@ def test_ids_get_the_labels_of_their_text(tiny_repository):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("text", ["[START] cat", "cat [END] dog", "[START] [START]", "[END] [START] [END]"])
+def test_special_tokens_that_the_text_spells_are_tagged(tiny_repository, text):
+    """They are tokens like any other, for the text and for its ids; only those that the tokenizer adds are not."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-tags" / "1") as model:
+            of_text = await ask(model, text=text)
+            assert text.split() == [token.token for token in of_text.tokens]
+            ids = model.source_tokenizer.encode(text)
+            of_ids = await ask(model, token_ids=common_pb2.TokenIds(ids=ids))
+            assert text.split() == [token.token for token in of_ids.tokens]
+
+    asyncio.run(run())
+
+
 def test_an_answer_keeps_only_its_own_probabilities(tiny_repository):
     """In a batch too, a reply holds [tokens, labels] of its own and no view of the batch's."""
 

@@ -183,13 +183,26 @@ def test_every_part_of_a_character_stands_where_the_character_does(byte_level):
     assert len(places) > 3
 
 
+@pytest.mark.parametrize("scheme", ["always", "first"])
+def test_a_word_boundary_mark_alone_stands_for_nothing(tmp_path, scheme):
+    """A mark that the tokenizer itself put before a word claims no part of it; one that is white space stands there."""
+    vocab = [("<unk>", 0.0), ("▁", -1.0), ("▁cat", -1.0)]
+    reference = tokenizers.Tokenizer(models.Unigram(vocab, 0, byte_fallback=False))
+    reference.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    reference.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+    assert [(0, 0), (0, 1), (2, 5), (5, 6), (7, 10)] == [piece[1:3] for piece in tokenizer.split("q cat  cat")]
+
+
 def test_added_tokens_are_those_of_the_post_processor(byte_level):
     """A special token that the text itself spells is text; the one that closes every text is not."""
     tokenizer, reference = byte_level
     pieces = tokenizer.split("a <end>")
     assert [(2, 7, False), (0, 0, True)] == [tuple(piece[1:]) for piece in pieces if piece.id == 1]
-    assert tokenizer.is_added(1)
-    assert not tokenizer.is_added(reference.token_to_id("<s>"))
+    ids = [piece.id for piece in pieces]
+    assert ids.count(1) == 2
+    assert [False] * (len(ids) - 1) + [True] == tokenizer.added(ids)
+    assert not any(tokenizer.added([reference.token_to_id("<s>"), 1, *reference.encode("a").ids[:-1]]))
 
 
 STOPS = st.lists(st.text("ab ñ😀\n", min_size=1, max_size=4), min_size=1, max_size=4).map(tuple)

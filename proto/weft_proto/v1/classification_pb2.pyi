@@ -307,7 +307,9 @@ class TagResponse(_message.Message):
     """request_id is the request's, or one the server made when it was empty."""
     @_builtins.property
     def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLabel]:
-        """tokens are the text's tokens in order, without special ones."""
+        """tokens are the text's tokens in order, without the special ones that the tokenizer puts before and behind every text. Special
+        tokens that the text itself spells are among them. Of token_ids, those are left out that begin and end as every text does.
+        """
 
     @_builtins.property
     def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]:
