@@ -31,4 +31,6 @@ RECIPES: dict[str, Recipe] = {
     "found-digits-swin": _late("found_digits_swin"),
     "topics": _late("topics"),
     "pydocs": _late("pydocs"),
+    "few-shot": _late("few_shot"),
+    "tags": _late("tags"),
 }
