@@ -33,4 +33,5 @@ RECIPES: dict[str, Recipe] = {
     "pydocs": _late("pydocs"),
     "few-shot": _late("few_shot"),
     "tags": _late("tags"),
+    "text-to-text": _late("text_to_text"),
 }
