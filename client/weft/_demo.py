@@ -13,15 +13,16 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._client import Client
-from weft._types import Classification, Completion, Decoding
+from weft._types import Classification, Completion, Decoding, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
 
 SENTENCE = "we are eating bread"
 DOCSTRING = "Open the named file and return a stream that reads its compressed bytes."
 PROMPT = "Return the"
+NOTICE = "Maria Silva sent 25 euros to Lisbon on Monday."
 
-Answer = TypeVar("Answer", bound=Completion | Classification)
+Answer = TypeVar("Answer", bound=Completion | Classification | Tagging)
 
 
 def demo(
@@ -29,7 +30,7 @@ def demo(
     checkpoints: Annotated[Path, typer.Option(help="Holds the example pictures.")] = Path("export/checkpoints"),
     out: Annotated[Path, typer.Option(help="Where the attention picture goes.")] = Path("build/demo"),
 ) -> None:
-    """Ask for a translation, a caption, two classifications and a continuation, and show what came back."""
+    """Ask for a translation, a caption, two classifications, tags and a continuation, and show what came back."""
     scene, digit = (_first_picture(checkpoints / name / "examples") for name in ("scenes", "digits"))
     table = Table(title=f"One request of each kind to {target}", box=SIMPLE_HEAD)
     for column in ("request", "answer", "model"):
@@ -42,6 +43,7 @@ def demo(
         _timed(table, f"caption\n{scene.name}", lambda: client.caption(scene))
         _timed(table, f"classify\n{digit.name}", lambda: client.classify(image=digit))
         _timed(table, f"classify\n{DOCSTRING}", lambda: client.classify(DOCSTRING))
+        _timed(table, f"tag\n{NOTICE}", lambda: client.tag(NOTICE))
         _timed(table, f"generate\n{PROMPT}", lambda: client.generate(PROMPT, decoding=Decoding(max_new_tokens=24)))
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(table)
@@ -56,11 +58,18 @@ def _timed(table: Table, request: str, ask: Callable[[], Answer]) -> Answer:
     start = time.perf_counter()
     answer = ask()
     seconds = time.perf_counter() - start
-    said = answer.text if isinstance(answer, Completion) else f"{answer.labels[0].label} ({answer.labels[0].score:.1%})"
     timings = answer.timings
     times = (f"{1000 * each:.1f}" for each in (timings.queue, timings.prefill, timings.decode, seconds))
-    table.add_row(Text(request), Text(said), Text(answer.model.name), *times)
+    table.add_row(Text(request), Text(_said(answer)), Text(answer.model.name), *times)
     return answer
+
+
+def _said(answer: Completion | Classification | Tagging) -> str:
+    if isinstance(answer, Completion):
+        return answer.text
+    if isinstance(answer, Tagging):
+        return ", ".join(f"{span.text}: {span.label}" for span in answer.spans)
+    return f"{answer.labels[0].label} ({answer.labels[0].score:.1%})"
 
 
 def _first_picture(folder: Path) -> Path:

@@ -18,7 +18,7 @@ def run_demo(server, tmp_path):
 
 
 def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
-    """Five requests are sent, five answers stand in the table, and the attention picture is there."""
+    """Six requests are sent, six answers stand in the table, and the attention picture is there."""
     for name in ("scenes/examples/b.png", "scenes/examples/a.png", "digits/examples/7.png"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -26,7 +26,7 @@ def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
     done = run_demo(tmp_path)
 
     assert (0, "") == (done.returncode, done.stderr)
-    asked = ["Translate", "Caption", "Classify", "Classify", "Generate"]
+    asked = ["Translate", "Caption", "Classify", "Classify", "Tag", "Generate"]
     assert asked == [seen.method for seen in server.servicer.seen]
     for word in (
         "we are eating bread",
@@ -35,6 +35,7 @@ def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
         "a picture of a 5 bytes",
         "7.png",
         "image (75.0%)",
+        "Maria: NAME",
     ):
         assert word in done.stdout
     assert (tmp_path / "out" / "alignment.png").read_bytes().startswith(b"\x89PNG")

@@ -52,6 +52,17 @@ def test_classify_image(client, digit):
     assert sum(each.score for each in answer.labels) == pytest.approx(1, abs=1e-4)
 
 
+def test_tag(client):
+    """Spans stand where they say they stand, and their tokens have places of their own."""
+    text = "Maria Silva sent 25 euros to Lisbon on Monday."
+    answer = client.tag(text)
+
+    assert answer.spans
+    assert all(text[span.start : span.end] == span.text for span in answer.spans)
+    assert all(0 <= token.start <= token.end <= len(text) for token in answer.tokens)
+    assert answer.model == weft.ResolvedModel("tags", 1)
+
+
 def test_classify_text(client):
     """Labels come most probable first."""
     answer = client.classify(text="Open a TCP connection to the server and send the request.")
@@ -142,10 +153,10 @@ def test_a_deadline_ends_the_call_and_frees_the_slot(server, client):
 
 
 def test_models_and_health_tell_what_there_is(client):
-    """Five ready models with their limits; health by server, service and model."""
+    """Six ready models with their limits; health by server, service and model."""
     models = {model.name: model for model in client.list_models()}
 
-    assert set(models) == {"en-es", "scenes", "digits", "topics", "pydocs"}
+    assert set(models) == {"en-es", "scenes", "digits", "topics", "pydocs", "tags"}
     assert all(model.state is weft.ModelState.READY for model in models.values())
     assert models["en-es"].source_languages == ("en",)
     assert models["digits"].limits.max_image_bytes > 0
