@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -57,6 +58,19 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
         prefill=_duration(times.first_token - times.admitted),
         decode=_duration(max(0.0, finished - times.first_token)),
     )
+
+
+@contextmanager
+def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
+    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
+    try:
+        yield
+    except BaseException as error:
+        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
+        if isinstance(error, asyncio.CancelledError):
+            model.metrics.cancelled("explain")
+        raise
+    model.metrics.finished(reason.value)
 
 
 @contextmanager

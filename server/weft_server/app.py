@@ -160,7 +160,7 @@ class App:
             _log.warning("drain timeout, ending the rest", active=self.guard.num_active)
             for entry in self.models.entries:
                 if entry.model:
-                    entry.model.engine.cancel_all(Draining)
+                    entry.model.cancel_all(Draining)
         # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.server.stop(grace=1)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
-from weft_server.answers import explain_rows, reading_of, timings_proto
+from weft_server.answers import explain_rows, finishing, reading_of, timings_proto
 from weft_server.call import CALL, Call
 from weft_server.completion import submitted
 from weft_server.errors import InvalidRequest
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
-    from weft_server.sequence import Sequence
+    from weft_server.sequence import FinishReason, Sequence
 
 DEFAULT_TOP_K = 5
 _TASKS = {
@@ -44,11 +44,12 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.model = model = self._models.resolve(request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
-            sequence, probabilities = await _answered(call, model, _reader(model, request, kind))
+            sequence, reason, probabilities = await _answered(call, model, _reader(model, request, kind))
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
-            if reading:
-                await explain_rows(answer.alignment, model, reading, sequence.inputs, [labels[0].label])
+            with finishing(model, sequence, reason):
+                if reading:
+                    await explain_rows(answer.alignment, model, reading, sequence.inputs, [labels[0].label])
         return answer
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
@@ -62,23 +63,23 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         source = TagInput(model)
         with reading_of(model, request) as reading:
             read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
-            sequence, probabilities = await _answered(call, model, read)
+            sequence, reason, probabilities = await _answered(call, model, read)
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
             answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
-            if reading:
-                await explain_rows(answer.alignment, model, reading, sequence.inputs, source.pieces())
+            with finishing(model, sequence, reason):
+                if reading:
+                    await explain_rows(answer.alignment, model, reading, sequence.inputs, source.pieces())
         return answer
 
 
-async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, np.ndarray]:
-    """A sequence that has ended, and the probabilities it got."""
+async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
+    """A sequence that has ended, why, and the probabilities it got."""
     async with submitted(call, model, read, lambda _: None) as sequence:
         reason = await sequence.reply.done()
-        model.metrics.finished(reason.value)
         probabilities = sequence.reply.probabilities
     assert probabilities is not None, "a classification ended without its answer. This is a bug."
-    return sequence, probabilities
+    return sequence, reason, probabilities
 
 
 def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:

@@ -118,21 +118,19 @@ async def complete(
         if text.stopped:
             model.engine.cancel(sequence, FinishReason.STOP_STRING)
             reason = FinishReason.STOP_STRING
-        yield _cut(model, text, sequence, reason)
+        yield _cut(text, sequence, reason)
 
 
 def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer of one who waited for all of it."""
     assert model.target_tokenizer is not None
-    model.metrics.finished(reason.value)
     reply = sequence.reply
     text = model.target_tokenizer.decode(reply.token_ids)
     return Completed(text, reply.token_ids, reply.log_probs, reason, sequence)
 
 
-def _cut(model: Model, text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
+def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer up to and including the token that completed a stop string, if one did."""
-    model.metrics.finished(reason.value)
     used = text.tokens_used if text.stopped else len(sequence.reply.token_ids)
     reply = sequence.reply
     return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)

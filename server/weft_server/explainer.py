@@ -58,6 +58,7 @@ class Explainer:
         # Not the model's workers: texts and pictures of those who don't ask would wait behind explanations.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
         self._waiting: set[asyncio.Future[Any]] = set()
+        self._ended: dict[asyncio.Future[Any], Exception] = {}
 
     @property
     def num_waiting(self) -> int:
@@ -77,13 +78,25 @@ class Explainer:
             self._num_asking -= 1
 
     async def work(self, job: Callable[[], Result]) -> Result:
-        """Run `job` in the explainer's thread, after those that came before."""
+        """Run `job` in the explainer's thread, after those that came before; raises what `cancel_all` says."""
         answer = asyncio.get_running_loop().run_in_executor(self._worker, job)
         self._waiting.add(answer)
+        self._metrics.explaining = len(self._waiting)
         try:
             return await answer
+        except asyncio.CancelledError:
+            if answer in self._ended:
+                raise self._ended.pop(answer) from None
+            raise
         finally:
             self._waiting.discard(answer)
+            self._metrics.explaining = len(self._waiting)
+
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End all that wait for an explanation, each with an outcome of its own."""
+        for answer in self._waiting:
+            if answer.cancel():
+                self._ended[answer] = outcome()
 
     def stop(self) -> None:
         """Let the thread finish what it is at, and end."""

@@ -49,6 +49,8 @@ class ModelMetrics:
         self.histograms = {spec.name: Histogram(spec.buckets) for spec in TABLE if spec.kind == "histogram"}
         self._stats: Callable[[], EngineStats] | None = None
         self._ready = False
+        # Answers that wait for their explanation now.
+        self.explaining = 0
         self.prompt_tokens = self.counters["prompt_tokens_total", ""]
         self.generated_tokens = self.counters["generated_tokens_total", ""]
         self.wasted_tokens = self.counters["wasted_tokens_total", ""]
@@ -117,6 +119,7 @@ class ModelMetrics:
             "queued_tokens": stats.queued_tokens,
             "oldest_queued_seconds": stats.oldest_queued_s,
             "requests_running": stats.running,
+            "requests_explaining": self.explaining,
             "decode_slots_used": stats.slots_used,
             "decode_slots_max": stats.slots_total,
             "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,

@@ -72,6 +72,12 @@ class Model:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes."""
         return await asyncio.get_running_loop().run_in_executor(self._workers, job)
 
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End all that the engine and the explainer have, each with an outcome of its own."""
+        self.engine.cancel_all(outcome)
+        if self.explainer:
+            self.explainer.cancel_all(outcome)
+
     def stop(self, timeout: float) -> bool:
         """Stop lanes, workers and explainer; whether all of them ended within `timeout` seconds, or one is stuck."""
         give_up = time.monotonic() + timeout

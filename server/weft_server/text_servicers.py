@@ -14,7 +14,7 @@ from weft_proto.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from weft_server.answers import completion_proto, explain_text, reading_of
+from weft_server.answers import completion_proto, explain_text, finishing, reading_of
 from weft_server.call import CALL
 from weft_server.completion import Completed, complete
 from weft_server.errors import InvalidRequest
@@ -55,8 +55,9 @@ class TextService:
                         yield common_pb2.TextDelta(text=event)
                         continue
                     answer = self.response()
-                    if reading:
-                        await explain_text(answer.alignment, model, event, reading)
+                    with finishing(model, event.sequence, event.finish_reason):
+                        if reading:
+                            await explain_text(answer.alignment, model, event, reading)
                     answer.completion.CopyFrom(
                         completion_proto(call, model, event, return_scores=request.return_scores)
                     )

@@ -8,7 +8,7 @@ from contextlib import aclosing, suppress
 import numpy as np
 import pytest
 
-from loaded import Loaded
+from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
 from weft_server import runner
 from weft_server.call import Call
@@ -105,7 +105,8 @@ def test_metrics_see_every_way_an_answer_ends(tiny_repository):
     async def run():
         async with Loaded(tiny_repository / "tiny-generate" / "1", lanes=1) as model:
             for _ in range(5):
-                await answer(model, [5, 6], common_pb2.Decoding(max_new_tokens=6, min_new_tokens=6))
+                six = common_pb2.Decoding(max_new_tokens=6, min_new_tokens=6)
+                await ask(model, token_ids=common_pb2.TokenIds(ids=[5, 6]), decoding=six)
             (lane,), left = model.engine._lanes, threading.Event()
             decode, steps = lane._runner.decode, []
 

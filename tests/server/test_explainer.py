@@ -10,7 +10,7 @@ from tiny import CHECKPOINTS
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.errors import CannotExplain, InvalidRequest, Overloaded
+from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
 from weft_server.explainer import Explainer, Explanation, Reading
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
@@ -258,6 +258,89 @@ def test_a_place_is_given_back_however_the_request_ends(tiny_repository, name):
                 with pytest.raises(InvalidRequest):
                     await ask(model, **wrong, explain=common_pb2.Explain())
             assert 0 == model.explainer._num_asking
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["tiny-text", "tiny-gpt", "tiny-tags"])
+def test_an_answer_counts_when_it_is_explained(tiny_repository, name):
+    """Until then it is not finished; cancelled meanwhile, its stage is explain and its tokens are wasted."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            count = lambda: {key: counter.value for key, counter in model.metrics.counters.items() if counter.value}  # noqa: E731 - read again below
+            finished = lambda: sum(value for (name, _), value in count().items() if name == "finished_total")  # noqa: E731 - same
+            with held(model) as go_on:
+                asked = [asyncio.create_task(ask(model, **ASKS)) for _ in range(2)]
+                await until(lambda: model.explainer.num_waiting == 2)
+                assert (0, 2) == (finished(), model.metrics.explaining)
+                asked[1].cancel()
+                await asyncio.wait(asked[1:])
+                go_on.set()
+                answer = await asked[0]
+            assert (1, 0) == (finished(), model.metrics.explaining)
+            assert 1 == count()["cancelled_total", "explain"]
+            tokens = answer.usage.output_tokens if hasattr(answer, "usage") else answer.completion.usage.output_tokens
+            assert tokens == model.metrics.wasted_tokens.value
+
+    asyncio.run(run())
+
+
+def test_draining_ends_those_who_wait_for_an_explanation(tiny_repository):
+    """Each with an outcome of its own, those being explained too; their answers are not finished."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            with held(model):
+                asked = [asyncio.create_task(ask(model, **ASKS)) for _ in range(3)]
+                await until(lambda: model.explainer.num_waiting == 3)
+                model.cancel_all(Draining)
+                outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+                assert [Draining] * 3 == [type(outcome) for outcome in outcomes]
+                assert 3 == len(set(map(id, outcomes)))
+            assert (0, {}) == (model.explainer._num_asking, model.explainer._ended)
+            assert ("cancelled_total", "explain") not in model.metrics.counters
+            assert (await ask(model, **ASKS)).HasField("alignment")
+
+    asyncio.run(run())
+
+
+def test_a_graph_that_fails_ends_its_request_alone(tiny_repository):
+    """What it raised is the request's end; the next one is explained."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            explain = model.explainer.explain
+
+            def fail(*_):
+                raise RuntimeError("no memory")
+
+            model.explainer.explain = fail
+            with pytest.raises(RuntimeError, match="no memory"):
+                await ask(model, **ASKS)
+            assert (await ask(model, **PLAIN)).labels
+            model.explainer.explain = explain
+            assert (await ask(model, **ASKS)).HasField("alignment")
+            assert 0 == model.explainer._num_asking == model.explainer.num_waiting
+
+    asyncio.run(run())
+
+
+def test_a_deadline_ends_an_explanation_and_its_place_in_the_queue(tiny_repository):
+    """As gRPC does when it passes, the request is cancelled: nobody waits for it and its graph does not run."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            before = model.metrics.explain.snapshot()[0][-1][1]
+            with held(model) as go_on:
+                first = asyncio.create_task(ask(model, **ASKS))
+                await until(lambda: model.explainer.num_waiting == 1)
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(ask(model, **ASKS), 0.2)
+                assert (1, 1) == (model.explainer._num_asking, model.explainer.num_waiting)
+                go_on.set()
+                assert (await first).HasField("alignment")
+            assert before + 1 == model.metrics.explain.snapshot()[0][-1][1]
 
     asyncio.run(run())
 

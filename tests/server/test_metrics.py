@@ -103,6 +103,7 @@ def test_gauges_are_read_at_the_scrape():
     labels = ("en-es", "1", "translate")
     assert _scrape(metrics)["weft_model_ready", *labels] == 0
     model.watch(lambda: STATS)
+    model.explaining = 2
     model.set_ready()
     metrics.set_draining()
     now = time.time() - time.monotonic()
@@ -113,6 +114,7 @@ def test_gauges_are_read_at_the_scrape():
         "queued_tokens": 70,
         "oldest_queued_seconds": 1.5,
         "requests_running": 8,
+        "requests_explaining": 2,
         "decode_slots_used": 6,
         "decode_slots_max": 32,
         "kv_cache_utilization": 0.25,
