@@ -184,8 +184,8 @@ characters; context {CONTEXT} tokens, which is {MAX_SHOTS} examples and a questi
   random.
 - It errs: after "bird:drib frog:gorf sand:dnas moon:" it writes "noon".
 - It has seen no words of other lengths than three and four, nor a prompt with both.
-- The set of rules was chosen in two rounds: the first ten (97.7 and 98.8 % after 2 and 4 examples on the held-out words)
-  left nothing ambiguous after one example, so others took their place. That was done knowing held-out figures.
+- The set of rules was chosen in two rounds: the first ten (97.7 and 98.8 % after 2 and 4 examples on the held-out
+  words) left nothing ambiguous after one example, so others took their place, in knowledge of those figures.
 - The layer that explains is the one whose letters attend most often to the letter they are made of, chosen on training
   words.""",
 )
