@@ -38,7 +38,8 @@ CARD = Card(
     title="a digit somewhere in a picture, by shifted windows",
     summary="Tells which digit stands somewhere in a cluttered picture, and shows where it looked.",
     data=DATA,
-    model="""Swin Transformer: 16 x 16 patches of 2 x 2 pixels, three stages of two layers (16 x 16, 8 x 8 and 4 x 4
-positions; widths 24, 48 and 96; 2, 4 and 8 heads) in windows of 4 x 4, every second layer's shifted by 2; float16.""",
+    model="""Swin Transformer: 8 x 8 patches of 4 x 4 pixels, two stages of two layers (8 x 8 and 4 x 4 positions;
+widths 48 and 96; 3 and 6 heads) in windows of 4 x 4, shifted by 2 in the second layer; the second stage is one window;
+float16.""",
     notes=NOTES,
 )
