@@ -267,11 +267,11 @@ def classify(request):
 
 
 def tag(request):
-    """Each word in capitals is a B-NAME; token ids have no places in the text."""
+    """Each word with a capital is a B-NAME; token ids have no places in the text."""
     words, tokens, spans = _words(request), [], []
     places = [match.span() for match in re.finditer(r"\S+", request.text)] or [(0, 0)] * len(words)
     for word, (start, end) in zip(words, places, strict=True):
-        label, index = ("B-NAME", 1) if word.isupper() else ("O", 0)
+        label, index = ("B-NAME", 1) if word[0].isupper() else ("O", 0)
         tokens.append(classification.TokenLabel(token=word, start=start, end=end, label=label, index=index, score=0.75))
         if index and end:
             spans.append(classification.Span(label="NAME", start=start, end=end, text=word, score=0.75))

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build" / "bench" / "families"
 ROWS = (1, 32)
 LENGTHS = (16, 32, 64, 128, 256, 511)
-SECONDS = 0.4
+SECONDS, ROUNDS = 0.4, 5
 RNG = np.random.default_rng(0)
 
 
@@ -131,8 +131,14 @@ def measure_growth(name):
         "parameters": bare.manifest.provenance.num_parameters,
         "lengths": LENGTHS,
         "state_bytes": [state_bytes(bare.manifest, length) for length in LENGTHS],
-        **{f"step_ms_{rows}": [rounded(step_ms(bare, rows, length)) for length in LENGTHS] for rows in ROWS},
+        **{f"step_ms_{rows}": rounds(bare, rows) for rows in ROWS},
     }
+
+
+def rounds(bare, num_rows):
+    """A step's time at each length: the median of ROUNDS rounds over all lengths, since a machine drifts."""
+    passes = [[step_ms(bare, num_rows, length) for length in LENGTHS] for _ in range(ROUNDS)]
+    return [rounded(statistics.median(times)) for times in zip(*passes, strict=True)]
 
 
 def table(rows):

@@ -1,6 +1,7 @@
 """The picture of `make bench-families`: state and step time against length, one line for each family."""
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 NAMES = {
     "rnn": "LSTM, fixed context",
@@ -26,7 +27,12 @@ def plot_growth(growth, path):
             axes.plot(each["lengths"], values, marker=marker, markersize=5, label=NAMES[each["family"]])
         axes.set_title(title)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        if key == "step_ms_1":  # a logarithmic axis would make much of little
+            axes.set_ylim(0, 1.1 * max(max(each[key]) for each in growth))
+        else:
+            axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_major_formatter("{x:,.4g}")
         axes.set_xticks(growth[0]["lengths"], [str(length) for length in growth[0]["lengths"]])
         axes.minorticks_off()
         axes.set_xlabel("tokens behind the sequence (and in its source)")

@@ -28,6 +28,7 @@ RECIPES: dict[str, Recipe] = {
     "scenes-lstm": _late("scenes_lstm"),
     "digits": _late("digits"),
     "found-digits-resnet": _late("found_digits_resnet"),
+    "found-digits-deit": _late("found_digits_deit"),
     "found-digits-swin": _late("found_digits_swin"),
     "topics": _late("topics"),
     "pydocs": _late("pydocs"),
