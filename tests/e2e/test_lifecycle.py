@@ -16,9 +16,18 @@ pytestmark = pytest.mark.e2e
 LONG = weft.Decoding(max_new_tokens=60, min_new_tokens=60)
 
 
-def test_sigterm_finishes_what_was_admitted(tiny_repository):
+@pytest.fixture(scope="module")
+def small_repository(tiny_repository, tmp_path_factory):
+    """One tiny model for each kind of request, so that none has to name one."""
+    repository = tmp_path_factory.mktemp("small")
+    for name in ("tiny-translate", "tiny-caption", "tiny-image", "tiny-text", "tiny-generate"):
+        (repository / name).symlink_to(tiny_repository / name)
+    return repository
+
+
+def test_sigterm_finishes_what_was_admitted(small_repository):
     """Streams that run at SIGTERM end whole, later calls are refused as Unavailable, and the exit code is 0."""
-    with ServerProcess(tiny_repository, slots=2, lanes=1) as server, weft.Client(server.target, timeout=30) as client:
+    with ServerProcess(small_repository, slots=2, lanes=1) as server, weft.Client(server.target, timeout=30) as client:
         server.wait_for("ready")
         waiting = 400
         with ThreadPoolExecutor(32) as pool:
@@ -39,9 +48,9 @@ def test_sigterm_finishes_what_was_admitted(tiny_repository):
     assert any(event["event"] == "stopped" for event in server.log)
 
 
-def test_draining_says_not_ready_and_still_serves_for_the_delay(tiny_repository):
+def test_draining_says_not_ready_and_still_serves_for_the_delay(small_repository):
     """During the delay health is NOT_SERVING, liveness SERVING, and requests are answered."""
-    with ServerProcess(tiny_repository, drain_delay_s=1.5) as server, weft.Client(server.target, timeout=5) as client:
+    with ServerProcess(small_repository, drain_delay_s=1.5) as server, weft.Client(server.target, timeout=5) as client:
         server.wait_for("ready")
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
@@ -55,9 +64,9 @@ def test_draining_says_not_ready_and_still_serves_for_the_delay(tiny_repository)
         assert server.process.wait(30) == 0
 
 
-def test_what_outlives_the_drain_timeout_is_told(tiny_repository):
+def test_what_outlives_the_drain_timeout_is_told(small_repository):
     """With no time to finish, running requests end as Unavailable, and the server still exits with 0."""
-    with ServerProcess(tiny_repository, drain_timeout_s=0, slots=1, lanes=1) as server:
+    with ServerProcess(small_repository, drain_timeout_s=0, slots=1, lanes=1) as server:
         server.wait_for("ready")
         with weft.Client(server.target, timeout=30) as client, ThreadPoolExecutor(64) as pool:
             calls = [pool.submit(client.generate, "a", decoding=LONG) for _ in range(64)]
@@ -70,9 +79,9 @@ def test_what_outlives_the_drain_timeout_is_told(tiny_repository):
         assert server.process.wait(30) == 0
 
 
-def test_a_hangup_drains_too(tiny_repository):
+def test_a_hangup_drains_too(small_repository):
     """A closed terminal ends the server as SIGTERM does."""
-    with ServerProcess(tiny_repository) as server:
+    with ServerProcess(small_repository) as server:
         server.wait_for("ready")
         server.process.send_signal(signal.SIGHUP)
 
@@ -80,9 +89,9 @@ def test_a_hangup_drains_too(tiny_repository):
         assert any(event["event"] == "draining" for event in server.log)
 
 
-def test_a_second_signal_exits_at_once(tiny_repository):
+def test_a_second_signal_exits_at_once(small_repository):
     """Whoever is in a hurry sends it twice: the drain delay is not waited for."""
-    with ServerProcess(tiny_repository, drain_delay_s=60) as server:
+    with ServerProcess(small_repository, drain_delay_s=60) as server:
         server.wait_for("ready")
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
@@ -91,9 +100,9 @@ def test_a_second_signal_exits_at_once(tiny_repository):
         assert server.process.wait(10) == 1
 
 
-def test_a_full_queue_refuses_at_once_with_a_hint(tiny_repository):
+def test_a_full_queue_refuses_at_once_with_a_hint(small_repository):
     """More requests than slots and queue hold: some are refused with a hint, every other one is answered."""
-    with ServerProcess(tiny_repository, slots=1, lanes=1, max_queued_requests=2) as server:
+    with ServerProcess(small_repository, slots=1, lanes=1, max_queued_requests=2) as server:
         server.wait_for("ready")
         barrier, outcomes = threading.Barrier(24), []
 
@@ -141,11 +150,11 @@ def test_a_wrong_setting_is_one_clear_line(arguments, complaint):
     assert "Traceback" not in run.stderr
 
 
-def test_a_taken_port_is_one_clear_line(tiny_repository):
+def test_a_taken_port_is_one_clear_line(small_repository):
     """A second server on the same port does not start."""
-    with ServerProcess(tiny_repository) as server:
+    with ServerProcess(small_repository) as server:
         port = server.target.rsplit(":", 1)[1]
-        command = ["-m", "weft_server", "--repository", str(tiny_repository), "--port", port, "--http-port", "0"]
+        command = ["-m", "weft_server", "--repository", str(small_repository), "--port", port, "--http-port", "0"]
         run = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False)
 
     assert run.returncode == 1

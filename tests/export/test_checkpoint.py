@@ -55,7 +55,7 @@ def edit_weights(directory, change):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda c: c.update(family="rnn"), "unknown family 'rnn'; known are"),
+        (lambda c: c.update(family="mlp"), "unknown family 'mlp'; known are"),
         (lambda c: c.pop("model"), "'model' is missing"),
         (lambda c: c.pop("golden"), "'golden' is missing"),
         (lambda c: c["model"].update(d_model=33), "multiple of"),
