@@ -12,7 +12,7 @@ import typer
 from weft import _show as show
 from weft._client import Client
 from weft._types import Alignment, Decoding, Explain, Sampling
-from weft.exceptions import InvalidRequest
+from weft.exceptions import Error, InvalidRequest
 
 if TYPE_CHECKING:
     from weft._requests import GenerateOptions, Options
@@ -86,7 +86,7 @@ class Request(Server):
         from weft.plot import require_matplotlib  # noqa: PLC0415 - `weft translate` stays light
 
         require_matplotlib()
-        if path.suffix not in PICTURES or path.is_dir():
+        if path.suffix.lower() not in PICTURES or path.is_dir():
             raise InvalidRequest(f"--explain: {str(path)!r} is no picture's name: it must end in {', '.join(PICTURES)}")
         if not path.parent.is_dir():
             raise InvalidRequest(f"--explain: there is no folder {str(path.parent)!r}")
@@ -94,7 +94,9 @@ class Request(Server):
 
     def draw(self, alignment: Alignment | None, *, title: str, image: Path | None = None) -> None:
         """Draw what the model looked at, if that was asked for."""
-        if alignment is not None and self.explain is not None:
+        if self.explain is not None:
+            if alignment is None:
+                raise Error("the server did not say what the model looked at; it may be older than this client")
             from weft.plot import plot_alignment  # noqa: PLC0415 - same
 
             with show.patience("drawing"):

@@ -130,14 +130,20 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
     return message
 
 
-def _explain(explain: bool | Explain) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
-    if not explain:
+def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
+    if not isinstance(explain, bool | Explain | None):
+        raise _refuse("explain", f"must be a bool or weft.Explain, not {type(explain).__name__}")
+    if explain is None or explain is False:
         return None
     message = common_pb2.Explain()
     if isinstance(explain, Explain):
         if explain.layer is None and explain.head is not None:
             raise _refuse("explain.head", "needs a layer")
-        _fill(message, layer=explain.layer, head=explain.head)
+        for part, number in (("layer", explain.layer), ("head", explain.head)):
+            try:
+                _fill(message, **{part: number})
+            except InvalidRequest as error:
+                raise _refuse(f"explain.{part}", error.field_violations[0].description) from None
     return message
 
 

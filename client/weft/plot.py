@@ -56,6 +56,8 @@ def plot_alignment(
         Error: matplotlib is missing.
         InvalidRequest: The path can't be written, or the image can't be read.
     """
+    if not alignment.weights:
+        raise InvalidRequest("alignment: has no rows to draw")
     require_matplotlib()
     from matplotlib.axes import Axes  # noqa: PLC0415 - only who draws loads it
     from matplotlib.figure import Figure  # noqa: PLC0415 - same
@@ -64,7 +66,8 @@ def plot_alignment(
         if alignment.grid_rows:
             raise InvalidRequest("an image's alignment needs a figure of its own: give a path, or nothing")
         _draw_matrix(path_or_ax, alignment)
-        path_or_ax.set_title(title or _reading(alignment), parse_math=False)
+        titles = [title, _reading(alignment)] if title else [_reading(alignment)]
+        path_or_ax.set_title(_printable("\n".join(titles)), parse_math=False)
         return path_or_ax.figure
     figure = Figure(layout="constrained")
     if alignment.grid_rows:
@@ -77,7 +80,7 @@ def plot_alignment(
     figure.supxlabel(reading, fontsize="small", color="dimgray", parse_math=False)
     if title:
         figure.suptitle(
-            "\n".join(textwrap.wrap(title, round(9 * figure.get_figwidth()), max_lines=3)), parse_math=False
+            "\n".join(textwrap.wrap(_printable(title), round(9 * figure.get_figwidth()), max_lines=3)), parse_math=False
         )
     if path_or_ax is not None:
         _save(figure, path_or_ax)
@@ -186,7 +189,7 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
 
 def _draw_scale(figure: Any, heat: Any, axes: Any) -> None:
     """Draw which colour is which weight, in a strip about three inches wide."""
-    width, height = figure.get_size_inches()
+    width, height = figure.get_figure(root=True).get_size_inches()
     shrink, thick, pad = min(1.0, 3.0 / width), 0.2 / height, 0.1 / height
     scale = figure.colorbar(heat, ax=axes, location="bottom", shrink=shrink, aspect=25, fraction=thick, pad=pad)
     scale.set_label("weight")
@@ -196,7 +199,13 @@ def _draw_scale(figure: Any, heat: Any, axes: Any) -> None:
 def _label(token: str) -> str:
     """Show a token's text so that white space can be seen, and cut it where it is long."""
     shown = token.strip() or token.replace("\n", "\u21b5").replace("\t", "\u21e5").replace(" ", "\u2423") or "\u2205"
+    shown = _printable(shown)
     return shown if len(shown) <= LABEL else shown[: LABEL - 1] + "\u2026"
+
+
+def _printable(text: str) -> str:
+    """Show control characters by a sign: an SVG may hold none of them."""
+    return "".join(char if char.isprintable() or char in " \n" else "\ufffd" for char in text)
 
 
 def _read(image: Picture) -> Any:

@@ -7,6 +7,7 @@ import zlib
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from xml.etree import ElementTree as ET
 
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -210,14 +211,29 @@ def test_shares_stand_beside_the_rows():
     assert ["25%", "100%"] == [label.get_text() for label in axes_of(plot_alignment(partly))[1].get_yticklabels()]
 
 
+def test_a_part_of_a_figure_can_be_drawn_into():
+    """Axes of a SubFigure are axes too."""
+    part, _ = Figure().subfigures(1, 2)
+
+    assert plot_alignment(text_alignment(("a", "b"), ("c", "d")), part.subplots()) is part
+
+
 def test_a_text_can_be_drawn_into_given_axes():
     """Axes of the caller's are used, and their figure returned; an image's alignment needs a figure of its own."""
     ax = Figure().add_subplot()
 
     assert ax.figure is plot_alignment(text_alignment(WORDS, WORDS), ax, title="here")
-    assert "here" == ax.get_title()
+    assert ["here", "attention rollout over all layers"] == ax.get_title().splitlines()
     with pytest.raises(weft.InvalidRequest, match="figure of its own"):
         plot_alignment(image_alignment(WORDS, 2, 2), ax)
+
+
+def test_control_characters_leave_a_picture_whole(tmp_path):
+    """Signs stand for them in tokens and title, so that an SVG stays XML."""
+    path = tmp_path / "odd.SVG"
+    plot_alignment(text_alignment(("a\x01b", "c"), ("\x02", "d")), path, title="x\x03y")
+
+    ET.parse(path)
 
 
 def test_what_cannot_be_drawn_is_an_error_of_ours(tmp_path):
@@ -226,6 +242,8 @@ def test_what_cannot_be_drawn_is_an_error_of_ours(tmp_path):
     for path in (tmp_path / "file" / "out.png", tmp_path / "out.nonsense"):
         with pytest.raises(weft.InvalidRequest, match="cannot write"):
             plot_alignment(text_alignment(WORDS, WORDS), path)
+    with pytest.raises(weft.InvalidRequest, match="no rows"):
+        plot_alignment(text_alignment(WORDS, ()))
     for image in (b"no image", tmp_path / "missing.png", png(4, 4)[:40]):
         with pytest.raises(weft.InvalidRequest):
             plot_alignment(image_alignment(WORDS, 2, 2), image=image)

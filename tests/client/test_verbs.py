@@ -207,6 +207,19 @@ def test_a_head_needs_its_layer(client, server):
     assert [] == server.servicer.seen
 
 
+@pytest.mark.parametrize(
+    ("explain", "field"),
+    [({"layer": 0}, "explain"), ("x", "explain"), (1, "explain"), (weft.Explain(layer=-1), "explain.layer")],
+)
+def test_what_cannot_be_meant_by_explain_is_refused(client, server, explain, field):
+    """Anything but a bool, None or an Explain in range is refused here, and nothing is sent."""
+    with pytest.raises(weft.InvalidRequest) as caught:
+        client.generate("a", explain=explain)
+
+    assert (field,) == tuple(each.field for each in caught.value.field_violations)
+    assert [] == server.servicer.seen
+
+
 def test_a_tagging_comes_out_typed(client):
     """Each token's label and place, the spans, and what every answer says of itself."""
     assert weft.Tagging(
