@@ -1,6 +1,7 @@
 """Tiny random checkpoints, one for each family and more: real in every part, small enough to export in seconds."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from weft_export.export import export_checkpoint
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
@@ -180,6 +182,21 @@ def tiny_generate() -> Checkpoint:
     )
 
 
+def tiny_rnn_text() -> Checkpoint:
+    """Return the classifier of words into four topics, by a GRU that attends."""
+    config = RnnClassifierConfig(
+        vocab_size=len(SOURCE_WORDS) + 4,
+        num_labels=4,
+        max_tokens=32,
+        cell="gru",
+        d_embedding=16,
+        d_hidden=12,
+        d_attention=8,
+    )
+    model = randomised(RnnClassifier(config))
+    return replace(tiny_text(), family="rnn_classifier", model=model, attention_layer=0)
+
+
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-translate": tiny_translate,
     "tiny-caption": tiny_caption,
@@ -193,6 +210,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-t5": tiny_t5,
     "tiny-post-norm": tiny_post_norm,
     **RECURRENT,
+    "tiny-rnn-text": tiny_rnn_text,
     **VISION,
 }
 

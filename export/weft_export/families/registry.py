@@ -15,6 +15,7 @@ from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.rnn import Rnn, RnnConfig
+from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
 from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.t5 import T5, T5Config
@@ -35,6 +36,7 @@ class Family:
 
 FAMILIES = {
     "rnn": Family(Rnn, RnnConfig, common_pb2.TASK_TRANSLATE),
+    "rnn_classifier": Family(RnnClassifier, RnnClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "attention_rnn": Family(AttentionRnn, AttentionRnnConfig, common_pb2.TASK_TRANSLATE),
     "show_attend_tell": Family(ShowAttendTell, ShowAttendTellConfig, common_pb2.TASK_CAPTION),
     "encoder_decoder": Family(EncoderDecoder, EncoderDecoderConfig, common_pb2.TASK_TRANSLATE),
