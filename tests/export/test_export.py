@@ -14,7 +14,7 @@ from weft_proto.v1 import bundle_pb2
 FP32, FP16 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16
 
 
-@pytest.mark.parametrize("name", ["tiny-generate", "tiny-image"])
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-image", "tiny-rnn-vanilla", "tiny-swin"])
 def test_half_precision(name, tmp_path):
     """An fp16 bundle has float16 weights and states at half the size, float32 answers, and a looser parity."""
     report = export_checkpoint(save_tiny(name, tmp_path / "checkpoint"), tmp_path / name / "1", "fp16")
