@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.corpus import count_clauses, sample
@@ -50,7 +51,8 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
         num_decoder_layers=2,
     )
     model = EncoderDecoder(config)
-    loss_of = _losses(model, encode(source, target, pairs), generator)
+    rows = encode(source, target, pairs)
+    loss_of = guided_losses(model, rows, generator, batch_size=BATCH, layer=ALIGNMENT_LAYER, guidance=GUIDANCE)
     fit(model, loss_of, num_steps=NUM_STEPS, peak_lr=PEAK_LR, on_progress=on_progress)
     save_checkpoint(out, _checkpoint(model, source, target))
     figures = measure(out, NUM_HELD_OUT)
@@ -128,22 +130,31 @@ def encode(source: Tokenizer, target: Tokenizer, pairs: list[Pair]) -> list[Row]
     return rows
 
 
-def _losses(model: EncoderDecoder, rows: list[Row], generator: torch.Generator) -> Callable[[int], Tensor]:
+def guided_losses(
+    model: SequenceToSequence,
+    rows: list[Row],
+    generator: torch.Generator,
+    *,
+    batch_size: int,
+    layer: int,
+    guidance: float,
+) -> Callable[[int], Tensor]:
+    """Return a step's loss: cross-entropy, and guidance times the misalignment of one layer's mean over its heads."""
     # Rows of like length share a batch, so that little of it is padding.
     rows = sorted(rows, key=lambda row: (len(row.source), len(row.target)))
-    order = shuffled(len(rows) // BATCH, 1, generator)
+    order = shuffled(len(rows) // batch_size, 1, generator)
 
     def loss_of(_step: int) -> Tensor:
-        first = int(next(order)) * BATCH
-        batch = rows[first : first + BATCH]
+        first = int(next(order)) * batch_size
+        batch = rows[first : first + batch_size]
         source = pad([row.source for row in batch], PAD)
         target = pad([row.target for row in batch], PAD)
         encoded, mask = model.encode(source, torch.tensor([len(row.source) for row in batch]))
         memories = model.decoder.project(encoded)
         logits = model.decoder(target[:, :-1], memories, mask)
         loss = functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
-        weights = model.decoder.attentions(target[:, :-1], memories, mask)[ALIGNMENT_LAYER].mean(dim=1)
-        return loss + GUIDANCE * misalignment(weights, batch)
+        weights = model.decoder.attentions(target[:, :-1], memories, mask)[layer].mean(dim=1)
+        return loss + guidance * misalignment(weights, batch)
 
     return loss_of
 

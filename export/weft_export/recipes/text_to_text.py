@@ -1,23 +1,21 @@
 """Recipe `text-to-text`: one small T5 that translates, summarises and names topics, as the text's prefix says."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, normalizers
-from torch import Tensor
-from torch.nn import functional
 
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.t5 import T5, T5Config
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
-from weft_export.recipes.en_es import Row, misalignment
+from weft_export.recipes.en_es import Row, guided_losses
 from weft_export.recipes.facts import TOPICS
 from weft_export.recipes.greedy import greedy
 from weft_export.recipes.pairs import HELD_OUT_SHARE
 from weft_export.recipes.text_tasks import SUMMARISE, TASKS, TOPIC, TRANSLATE, Example, examples
-from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
+from weft_export.recipes.training import Stopwatch, fit, pad, prepare
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
 from weft_proto.v1 import bundle_pb2
 
@@ -51,7 +49,8 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
         max_distance=64,
     )
     model = T5(config)
-    loss_of = _losses(model, encode(tokenizer, told), generator)
+    rows = encode(tokenizer, told)
+    loss_of = guided_losses(model, rows, generator, batch_size=BATCH, layer=ALIGNMENT_LAYER, guidance=GUIDANCE)
     fit(model, loss_of, num_steps=NUM_STEPS, peak_lr=PEAK_LR, on_progress=on_progress)
     save_checkpoint(out, _checkpoint(model, tokenizer), dtype=torch.float16)
     figures = measure(out, NUM_HELD_OUT)
@@ -117,26 +116,6 @@ def encode(tokenizer: Tokenizer, told: Sequence[Example]) -> list[Row]:
 
 def _words_of(prefix: str) -> list[str]:
     return prefix.lower().replace(":", " :").split()
-
-
-def _losses(model: T5, rows: list[Row], generator: torch.Generator) -> Callable[[int], Tensor]:
-    # Rows of like length share a batch, so that little of it is padding.
-    rows = sorted(rows, key=lambda row: (len(row.source), len(row.target)))
-    order = shuffled(len(rows) // BATCH, 1, generator)
-
-    def loss_of(_step: int) -> Tensor:
-        first = int(next(order)) * BATCH
-        batch = rows[first : first + BATCH]
-        source = pad([row.source for row in batch], PAD)
-        target = pad([row.target for row in batch], PAD)
-        encoded, mask = model.encode(source, torch.tensor([len(row.source) for row in batch]))
-        memories = model.decoder.project(encoded)
-        logits = model.decoder(target[:, :-1], memories, mask)
-        loss = functional.cross_entropy(logits.flatten(0, 1), target[:, 1:].flatten(), ignore_index=PAD)
-        weights = model.decoder.attentions(target[:, :-1], memories, mask)[ALIGNMENT_LAYER].mean(dim=1)
-        return loss + GUIDANCE * misalignment(weights, batch)
-
-    return loss_of
 
 
 def _checkpoint(model: T5, tokenizer: Tokenizer) -> Checkpoint:
