@@ -1,0 +1,62 @@
+"""The harness's hold on one adapter process."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+
+class PeerError(Exception):
+    """The system cannot do what was asked, and says why."""
+
+
+class Peer:
+    """A running adapter; a context manager that leaves nothing running. Methods are those of adapter._Loop."""
+
+    def __init__(self, system, log, environment=None):
+        self.system = system
+        self._log = log.open("a")
+        names = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
+        try:
+            self.process = subprocess.Popen(
+                [str(system.python), str(Path(__file__).with_name(system.script))],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=names | (environment or {}),
+                text=True,
+            )
+        except OSError as error:
+            self._log.close()
+            raise PeerError(f"{system.python} does not start: {error.strerror}") from error
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self._log.close()
+
+    def ask(self, do, **arguments):
+        """The adapter's answer.
+
+        Raises:
+            PeerError: it answered with an error, or ended; its own words are in the log.
+        """
+        try:
+            print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            raise PeerError(f"the process ended; see {self._log.name}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise PeerError(answer["error"])
+        return answer
