@@ -25,6 +25,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}")
 _DATA_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
     bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
+    bundle_pb2.DATA_TYPE_BFLOAT16: onnx.TensorProto.BFLOAT16,
     bundle_pb2.DATA_TYPE_INT32: onnx.TensorProto.INT32,
     bundle_pb2.DATA_TYPE_INT64: onnx.TensorProto.INT64,
 }

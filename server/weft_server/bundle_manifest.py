@@ -21,6 +21,8 @@ PRODUCES_TEXT = {common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.
 STATE_DATA_TYPE = {
     bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
     bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
+    bundle_pb2.PRECISION_BF16: bundle_pb2.DATA_TYPE_BFLOAT16,
+    bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
 }
 
 
@@ -52,6 +54,8 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
         require(len(set(manifest.labels)) == len(manifest.labels), "labels are not distinct")
         require(not manifest.states, "states are for tasks that produce text")
     _verify_golden(manifest, files)
+    if manifest.HasField("quality"):
+        _verify_quality(manifest.quality)
 
 
 def _verify_roles(manifest: bundle_pb2.BundleManifest) -> None:
@@ -190,3 +194,11 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest) -> None:
         row = values[start : start + width]
         sums = math.isclose(math.fsum(row), 1, abs_tol=1e-2)
         require(sums and min(row) >= 0, "golden.probabilities are no distribution")
+
+
+def _verify_quality(quality: bundle_pb2.Quality) -> None:
+    require(quality.metric and quality.num_examples, "quality.metric and num_examples are missing")
+    shares = (quality.score, quality.fp32_score, quality.min_share)
+    require(all(0 <= share <= 1 for share in shares), "quality has a score that is not in [0, 1]")
+    enough = quality.score >= quality.min_share * quality.fp32_score
+    require(enough, f"quality.score {quality.score:g} is less than its min_share of fp32_score")

@@ -18,10 +18,20 @@ if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
 
-_TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-3, bundle_pb2.PRECISION_FP16: 1e-2}
+_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-3,
+    bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 3e-2,
+    bundle_pb2.PRECISION_INT8: 1e-2,
+}
 # Rows are made to sum to 1 in float32 at any precision; a mass is what a softmax in the bundle's own summed to.
 _SUM_TOLERANCE = 1e-5
-_MASS_TOLERANCE = {bundle_pb2.PRECISION_FP32: 1e-5, bundle_pb2.PRECISION_FP16: 1e-2}
+_MASS_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-5,
+    bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 3e-2,
+    bundle_pb2.PRECISION_INT8: 1e-5,
+}
 _AVERAGE_TOLERANCE = 1e-4
 
 

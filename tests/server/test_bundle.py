@@ -213,6 +213,9 @@ def _classify_text(directory: Path) -> _Draft:
 def _tag(directory: Path) -> _Draft:
     draft = _with_labels(_with_text(_Draft(directory, common_pb2.TASK_TAG), max_source_tokens=12))
     draft.manifest.golden.probabilities.extend([0.0, 1.0, 0.0])
+    draft.manifest.precision = pb.PRECISION_INT8
+    quality = pb.Quality(metric="span_f1", score=1, fp32_score=1, num_examples=9, min_share=0.99)
+    draft.manifest.quality.CopyFrom(quality)
     draft.graph(pb.GRAPH_ROLE_TAGGER, "model.onnx", TEXT_IN, {"probabilities": ("f", ["batch", "seq", 3])})
     return _with_explain(draft, TEXT_IN, "seq", "seq", default_layer=None)
 
@@ -509,6 +512,9 @@ MANIFESTS = [
     (_generate, "m.states[0].encoder_output = 'x'", "waits for an encoder"),
     (_classify_image, "del m.labels[:]", "labels are missing"),
     (_classify_image, "m.labels[1] = 'good'", "labels are not distinct"),
+    (_tag, "m.quality.num_examples = 0", "quality.metric and num_examples are missing"),
+    (_tag, "m.quality.score = 1.5", "quality has a score that is not in [0, 1]"),
+    (_tag, "m.quality.score = 0.98", "less than its min_share"),
     (_generate, "m.ClearField('golden')", "golden is missing"),
     (_generate, "m.golden.text = ''", "golden.text is missing"),
     (_caption, "m.golden.image_path = 'other.png'", "golden image 'other.png'"),

@@ -25,43 +25,45 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aweft_proto/v1/bundle.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\x86\x04\n\x0e\x42undleManifest\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\r\x12\x1b\n\x04task\x18\x02 \x01(\x0e\x32\r.weft.v1.Task\x12\x0e\n\x06\x66\x61mily\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12%\n\tprecision\x18\x05 \x01(\x0e\x32\x12.weft.v1.Precision\x12\"\n\x05\x66iles\x18\x06 \x03(\x0b\x32\x13.weft.v1.BundleFile\x12\x1e\n\x06graphs\x18\x07 \x03(\x0b\x32\x0e.weft.v1.Graph\x12$\n\x06states\x18\x08 \x03(\x0b\x32\x14.weft.v1.StateTensor\x12\x1f\n\x04text\x18\t \x01(\x0b\x32\x11.weft.v1.TextSpec\x12!\n\x05image\x18\n \x01(\x0b\x32\x12.weft.v1.ImageSpec\x12#\n\x08\x64\x65\x63oding\x18\x0b \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x0e\n\x06labels\x18\x0c \x03(\t\x12\x1f\n\x06golden\x18\r \x01(\x0b\x32\x0f.weft.v1.Golden\x12\x1f\n\x06parity\x18\x0e \x01(\x0b\x32\x0f.weft.v1.Parity\x12\'\n\nprovenance\x18\x0f \x01(\x0b\x32\x13.weft.v1.Provenance\x12%\n\tattention\x18\x10 \x01(\x0b\x32\x12.weft.v1.Attention\"H\n\tAttention\x12\r\n\x05heads\x18\x01 \x03(\r\x12\x1a\n\rdefault_layer\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_default_layer\">\n\nBundleFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"v\n\x05Graph\x12 \n\x04role\x18\x01 \x01(\x0e\x32\x12.weft.v1.GraphRole\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x1d\n\x06inputs\x18\x03 \x03(\x0b\x32\r.weft.v1.Port\x12\x1e\n\x07outputs\x18\x04 \x03(\x0b\x32\r.weft.v1.Port\"I\n\x04Port\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\tdata_type\x18\x02 \x01(\x0e\x32\x11.weft.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\t\"\xb0\x01\n\x0bStateTensor\x12 \n\x04kind\x18\x01 \x01(\x0e\x32\x12.weft.v1.StateKind\x12\x0c\n\x04past\x18\x02 \x01(\t\x12\x0f\n\x07present\x18\x03 \x01(\t\x12$\n\tdata_type\x18\x04 \x01(\x0e\x32\x11.weft.v1.DataType\x12\r\n\x05shape\x18\x05 \x03(\r\x12\x13\n\x0blength_axis\x18\x06 \x01(\r\x12\x16\n\x0e\x65ncoder_output\x18\x07 \x01(\t\"\xcc\x02\n\x08TextSpec\x12\x18\n\x10source_tokenizer\x18\x01 \x01(\t\x12\x18\n\x10target_tokenizer\x18\x02 \x01(\t\x12\x19\n\x11source_vocab_size\x18\x03 \x01(\r\x12\x19\n\x11target_vocab_size\x18\x04 \x01(\r\x12\x15\n\x08start_id\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65nd_ids\x18\x06 \x03(\r\x12\x0e\n\x06pad_id\x18\x07 \x01(\r\x12\x19\n\x11max_source_tokens\x18\x08 \x01(\r\x12\x18\n\x10max_total_tokens\x18\t \x01(\r\x12\x16\n\x0emax_new_tokens\x18\n \x01(\r\x12\x18\n\x10source_languages\x18\x0b \x03(\t\x12\x18\n\x10target_languages\x18\x0c \x03(\t\x12\x10\n\x08prefixes\x18\r \x03(\tB\x0b\n\t_start_id\"\xa5\x01\n\tImageSpec\x12\x10\n\x08\x63hannels\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12#\n\x08resample\x18\x04 \x01(\x0e\x32\x11.weft.v1.Resample\x12\x0c\n\x04mean\x18\x05 \x03(\x02\x12\x0b\n\x03std\x18\x06 \x03(\x02\x12\x11\n\tgrid_rows\x18\x07 \x01(\r\x12\x14\n\x0cgrid_columns\x18\x08 \x01(\r\"a\n\x06Golden\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x14\n\nimage_path\x18\x02 \x01(\tH\x00\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x15\n\rprobabilities\x18\x04 \x03(\x02\x42\x07\n\x05input\"[\n\x06Parity\x12\x15\n\rmax_abs_error\x18\x01 \x01(\x02\x12\x11\n\ttolerance\x18\x02 \x01(\x02\x12\x11\n\tnum_steps\x18\x03 \x01(\r\x12\x14\n\x0cnum_requests\x18\x04 \x01(\r\"\xae\x01\n\nProvenance\x12\x14\n\x0cweft_version\x18\x01 \x01(\t\x12\x15\n\rtorch_version\x18\x02 \x01(\t\x12\x14\n\x0connx_version\x18\x03 \x01(\t\x12\x1b\n\x13onnxruntime_version\x18\x04 \x01(\t\x12\r\n\x05opset\x18\x05 \x01(\r\x12\x19\n\x11\x63heckpoint_sha256\x18\x06 \x01(\t\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04*N\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePRECISION_FP32\x10\x01\x12\x12\n\x0ePRECISION_FP16\x10\x02*\xa1\x01\n\tGraphRole\x12\x1a\n\x16GRAPH_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12GRAPH_ROLE_ENCODER\x10\x01\x12\x16\n\x12GRAPH_ROLE_DECODER\x10\x02\x12\x19\n\x15GRAPH_ROLE_CLASSIFIER\x10\x03\x12\x16\n\x12GRAPH_ROLE_EXPLAIN\x10\x04\x12\x15\n\x11GRAPH_ROLE_TAGGER\x10\x05*}\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x03\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x04*q\n\tStateKind\x12\x1a\n\x16STATE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13STATE_KIND_KV_CACHE\x10\x01\x12\x15\n\x11STATE_KIND_MEMORY\x10\x02\x12\x18\n\x14STATE_KIND_RECURRENT\x10\x03*c\n\x08Resample\x12\x18\n\x14RESAMPLE_UNSPECIFIED\x10\x00\x12\x15\n\x11RESAMPLE_BILINEAR\x10\x01\x12\x14\n\x10RESAMPLE_BICUBIC\x10\x02\x12\x10\n\x0cRESAMPLE_BOX\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aweft_proto/v1/bundle.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xa9\x04\n\x0e\x42undleManifest\x12\x16\n\x0e\x66ormat_version\x18\x01 \x01(\r\x12\x1b\n\x04task\x18\x02 \x01(\x0e\x32\r.weft.v1.Task\x12\x0e\n\x06\x66\x61mily\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12%\n\tprecision\x18\x05 \x01(\x0e\x32\x12.weft.v1.Precision\x12\"\n\x05\x66iles\x18\x06 \x03(\x0b\x32\x13.weft.v1.BundleFile\x12\x1e\n\x06graphs\x18\x07 \x03(\x0b\x32\x0e.weft.v1.Graph\x12$\n\x06states\x18\x08 \x03(\x0b\x32\x14.weft.v1.StateTensor\x12\x1f\n\x04text\x18\t \x01(\x0b\x32\x11.weft.v1.TextSpec\x12!\n\x05image\x18\n \x01(\x0b\x32\x12.weft.v1.ImageSpec\x12#\n\x08\x64\x65\x63oding\x18\x0b \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x0e\n\x06labels\x18\x0c \x03(\t\x12\x1f\n\x06golden\x18\r \x01(\x0b\x32\x0f.weft.v1.Golden\x12\x1f\n\x06parity\x18\x0e \x01(\x0b\x32\x0f.weft.v1.Parity\x12\'\n\nprovenance\x18\x0f \x01(\x0b\x32\x13.weft.v1.Provenance\x12%\n\tattention\x18\x10 \x01(\x0b\x32\x12.weft.v1.Attention\x12!\n\x07quality\x18\x11 \x01(\x0b\x32\x10.weft.v1.Quality\"H\n\tAttention\x12\r\n\x05heads\x18\x01 \x03(\r\x12\x1a\n\rdefault_layer\x18\x02 \x01(\rH\x00\x88\x01\x01\x42\x10\n\x0e_default_layer\">\n\nBundleFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0e\n\x06sha256\x18\x02 \x01(\t\x12\x12\n\nsize_bytes\x18\x03 \x01(\x04\"v\n\x05Graph\x12 \n\x04role\x18\x01 \x01(\x0e\x32\x12.weft.v1.GraphRole\x12\x0c\n\x04path\x18\x02 \x01(\t\x12\x1d\n\x06inputs\x18\x03 \x03(\x0b\x32\r.weft.v1.Port\x12\x1e\n\x07outputs\x18\x04 \x03(\x0b\x32\r.weft.v1.Port\"I\n\x04Port\x12\x0c\n\x04name\x18\x01 \x01(\t\x12$\n\tdata_type\x18\x02 \x01(\x0e\x32\x11.weft.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\t\"\xb0\x01\n\x0bStateTensor\x12 \n\x04kind\x18\x01 \x01(\x0e\x32\x12.weft.v1.StateKind\x12\x0c\n\x04past\x18\x02 \x01(\t\x12\x0f\n\x07present\x18\x03 \x01(\t\x12$\n\tdata_type\x18\x04 \x01(\x0e\x32\x11.weft.v1.DataType\x12\r\n\x05shape\x18\x05 \x03(\r\x12\x13\n\x0blength_axis\x18\x06 \x01(\r\x12\x16\n\x0e\x65ncoder_output\x18\x07 \x01(\t\"\xcc\x02\n\x08TextSpec\x12\x18\n\x10source_tokenizer\x18\x01 \x01(\t\x12\x18\n\x10target_tokenizer\x18\x02 \x01(\t\x12\x19\n\x11source_vocab_size\x18\x03 \x01(\r\x12\x19\n\x11target_vocab_size\x18\x04 \x01(\r\x12\x15\n\x08start_id\x18\x05 \x01(\rH\x00\x88\x01\x01\x12\x0f\n\x07\x65nd_ids\x18\x06 \x03(\r\x12\x0e\n\x06pad_id\x18\x07 \x01(\r\x12\x19\n\x11max_source_tokens\x18\x08 \x01(\r\x12\x18\n\x10max_total_tokens\x18\t \x01(\r\x12\x16\n\x0emax_new_tokens\x18\n \x01(\r\x12\x18\n\x10source_languages\x18\x0b \x03(\t\x12\x18\n\x10target_languages\x18\x0c \x03(\t\x12\x10\n\x08prefixes\x18\r \x03(\tB\x0b\n\t_start_id\"\xa5\x01\n\tImageSpec\x12\x10\n\x08\x63hannels\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12#\n\x08resample\x18\x04 \x01(\x0e\x32\x11.weft.v1.Resample\x12\x0c\n\x04mean\x18\x05 \x03(\x02\x12\x0b\n\x03std\x18\x06 \x03(\x02\x12\x11\n\tgrid_rows\x18\x07 \x01(\r\x12\x14\n\x0cgrid_columns\x18\x08 \x01(\r\"a\n\x06Golden\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x14\n\nimage_path\x18\x02 \x01(\tH\x00\x12\x11\n\ttoken_ids\x18\x03 \x03(\r\x12\x15\n\rprobabilities\x18\x04 \x03(\x02\x42\x07\n\x05input\"[\n\x06Parity\x12\x15\n\rmax_abs_error\x18\x01 \x01(\x02\x12\x11\n\ttolerance\x18\x02 \x01(\x02\x12\x11\n\tnum_steps\x18\x03 \x01(\r\x12\x14\n\x0cnum_requests\x18\x04 \x01(\r\"e\n\x07Quality\x12\x0e\n\x06metric\x18\x01 \x01(\t\x12\r\n\x05score\x18\x02 \x01(\x01\x12\x12\n\nfp32_score\x18\x03 \x01(\x01\x12\x14\n\x0cnum_examples\x18\x04 \x01(\r\x12\x11\n\tmin_share\x18\x05 \x01(\x01\"\xae\x01\n\nProvenance\x12\x14\n\x0cweft_version\x18\x01 \x01(\t\x12\x15\n\rtorch_version\x18\x02 \x01(\t\x12\x14\n\x0connx_version\x18\x03 \x01(\t\x12\x1b\n\x13onnxruntime_version\x18\x04 \x01(\t\x12\r\n\x05opset\x18\x05 \x01(\r\x12\x19\n\x11\x63heckpoint_sha256\x18\x06 \x01(\t\x12\x16\n\x0enum_parameters\x18\x07 \x01(\x04*v\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePRECISION_FP32\x10\x01\x12\x12\n\x0ePRECISION_FP16\x10\x02\x12\x12\n\x0ePRECISION_BF16\x10\x03\x12\x12\n\x0ePRECISION_INT8\x10\x04*\xa1\x01\n\tGraphRole\x12\x1a\n\x16GRAPH_ROLE_UNSPECIFIED\x10\x00\x12\x16\n\x12GRAPH_ROLE_ENCODER\x10\x01\x12\x16\n\x12GRAPH_ROLE_DECODER\x10\x02\x12\x19\n\x15GRAPH_ROLE_CLASSIFIER\x10\x03\x12\x16\n\x12GRAPH_ROLE_EXPLAIN\x10\x04\x12\x15\n\x11GRAPH_ROLE_TAGGER\x10\x05*\x95\x01\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x13\n\x0f\x44\x41TA_TYPE_INT32\x10\x03\x12\x13\n\x0f\x44\x41TA_TYPE_INT64\x10\x04\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x05*q\n\tStateKind\x12\x1a\n\x16STATE_KIND_UNSPECIFIED\x10\x00\x12\x17\n\x13STATE_KIND_KV_CACHE\x10\x01\x12\x15\n\x11STATE_KIND_MEMORY\x10\x02\x12\x18\n\x14STATE_KIND_RECURRENT\x10\x03*c\n\x08Resample\x12\x18\n\x14RESAMPLE_UNSPECIFIED\x10\x00\x12\x15\n\x11RESAMPLE_BILINEAR\x10\x01\x12\x14\n\x10RESAMPLE_BICUBIC\x10\x02\x12\x10\n\x0cRESAMPLE_BOX\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'weft_proto.v1.bundle_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRECISION']._serialized_start=1972
-  _globals['_PRECISION']._serialized_end=2050
-  _globals['_GRAPHROLE']._serialized_start=2053
-  _globals['_GRAPHROLE']._serialized_end=2214
-  _globals['_DATATYPE']._serialized_start=2216
-  _globals['_DATATYPE']._serialized_end=2341
-  _globals['_STATEKIND']._serialized_start=2343
-  _globals['_STATEKIND']._serialized_end=2456
-  _globals['_RESAMPLE']._serialized_start=2458
-  _globals['_RESAMPLE']._serialized_end=2557
+  _globals['_PRECISION']._serialized_start=2110
+  _globals['_PRECISION']._serialized_end=2228
+  _globals['_GRAPHROLE']._serialized_start=2231
+  _globals['_GRAPHROLE']._serialized_end=2392
+  _globals['_DATATYPE']._serialized_start=2395
+  _globals['_DATATYPE']._serialized_end=2544
+  _globals['_STATEKIND']._serialized_start=2546
+  _globals['_STATEKIND']._serialized_end=2659
+  _globals['_RESAMPLE']._serialized_start=2661
+  _globals['_RESAMPLE']._serialized_end=2760
   _globals['_BUNDLEMANIFEST']._serialized_start=68
-  _globals['_BUNDLEMANIFEST']._serialized_end=586
-  _globals['_ATTENTION']._serialized_start=588
-  _globals['_ATTENTION']._serialized_end=660
-  _globals['_BUNDLEFILE']._serialized_start=662
-  _globals['_BUNDLEFILE']._serialized_end=724
-  _globals['_GRAPH']._serialized_start=726
-  _globals['_GRAPH']._serialized_end=844
-  _globals['_PORT']._serialized_start=846
-  _globals['_PORT']._serialized_end=919
-  _globals['_STATETENSOR']._serialized_start=922
-  _globals['_STATETENSOR']._serialized_end=1098
-  _globals['_TEXTSPEC']._serialized_start=1101
-  _globals['_TEXTSPEC']._serialized_end=1433
-  _globals['_IMAGESPEC']._serialized_start=1436
-  _globals['_IMAGESPEC']._serialized_end=1601
-  _globals['_GOLDEN']._serialized_start=1603
-  _globals['_GOLDEN']._serialized_end=1700
-  _globals['_PARITY']._serialized_start=1702
-  _globals['_PARITY']._serialized_end=1793
-  _globals['_PROVENANCE']._serialized_start=1796
-  _globals['_PROVENANCE']._serialized_end=1970
+  _globals['_BUNDLEMANIFEST']._serialized_end=621
+  _globals['_ATTENTION']._serialized_start=623
+  _globals['_ATTENTION']._serialized_end=695
+  _globals['_BUNDLEFILE']._serialized_start=697
+  _globals['_BUNDLEFILE']._serialized_end=759
+  _globals['_GRAPH']._serialized_start=761
+  _globals['_GRAPH']._serialized_end=879
+  _globals['_PORT']._serialized_start=881
+  _globals['_PORT']._serialized_end=954
+  _globals['_STATETENSOR']._serialized_start=957
+  _globals['_STATETENSOR']._serialized_end=1133
+  _globals['_TEXTSPEC']._serialized_start=1136
+  _globals['_TEXTSPEC']._serialized_end=1468
+  _globals['_IMAGESPEC']._serialized_start=1471
+  _globals['_IMAGESPEC']._serialized_end=1636
+  _globals['_GOLDEN']._serialized_start=1638
+  _globals['_GOLDEN']._serialized_end=1735
+  _globals['_PARITY']._serialized_start=1737
+  _globals['_PARITY']._serialized_end=1828
+  _globals['_QUALITY']._serialized_start=1830
+  _globals['_QUALITY']._serialized_end=1931
+  _globals['_PROVENANCE']._serialized_start=1934
+  _globals['_PROVENANCE']._serialized_end=2108
 # @@protoc_insertion_point(module_scope)

@@ -32,9 +32,15 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     """PRECISION_FP32 is IEEE binary32."""
     PRECISION_FP16: _Precision.ValueType  # 2
     """PRECISION_FP16 is IEEE binary16."""
+    PRECISION_BF16: _Precision.ValueType  # 3
+    """PRECISION_BF16 is bfloat16: binary32 without its last 16 bits."""
+    PRECISION_INT8: _Precision.ValueType  # 4
+    """PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. All
+    else, ports and states included, is binary32.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
-    """Precision is a floating-point type."""
+    """Precision is what a bundle computes in."""
 
 PRECISION_UNSPECIFIED: Precision.ValueType  # 0
 """PRECISION_UNSPECIFIED is refused."""
@@ -42,6 +48,12 @@ PRECISION_FP32: Precision.ValueType  # 1
 """PRECISION_FP32 is IEEE binary32."""
 PRECISION_FP16: Precision.ValueType  # 2
 """PRECISION_FP16 is IEEE binary16."""
+PRECISION_BF16: Precision.ValueType  # 3
+"""PRECISION_BF16 is bfloat16: binary32 without its last 16 bits."""
+PRECISION_INT8: Precision.ValueType  # 4
+"""PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. All
+else, ports and states included, is binary32.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _GraphRole:
@@ -79,7 +91,7 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
-    All token ids are int64, all lengths int32; "float" is the bundle's precision, except where float32 is written.
+    All token ids are int64, all lengths int32; states, and an encoder's outputs that fill them, are of their data_type.
     """
 
 GRAPH_ROLE_UNSPECIFIED: GraphRole.ValueType  # 0
@@ -126,6 +138,8 @@ class _DataTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataType.Val
     """DATA_TYPE_INT32 is a signed 32-bit integer."""
     DATA_TYPE_INT64: _DataType.ValueType  # 4
     """DATA_TYPE_INT64 is a signed 64-bit integer."""
+    DATA_TYPE_BFLOAT16: _DataType.ValueType  # 5
+    """DATA_TYPE_BFLOAT16 is binary32 without its last 16 bits."""
 
 class DataType(_DataType, metaclass=_DataTypeEnumTypeWrapper):
     """DataType is a tensor's element type."""
@@ -140,6 +154,8 @@ DATA_TYPE_INT32: DataType.ValueType  # 3
 """DATA_TYPE_INT32 is a signed 32-bit integer."""
 DATA_TYPE_INT64: DataType.ValueType  # 4
 """DATA_TYPE_INT64 is a signed 64-bit integer."""
+DATA_TYPE_BFLOAT16: DataType.ValueType  # 5
+"""DATA_TYPE_BFLOAT16 is binary32 without its last 16 bits."""
 Global___DataType: _TypeAlias = DataType  # noqa: Y015
 
 class _StateKind:
@@ -229,6 +245,7 @@ class BundleManifest(_message.Message):
     PARITY_FIELD_NUMBER: _builtins.int
     PROVENANCE_FIELD_NUMBER: _builtins.int
     ATTENTION_FIELD_NUMBER: _builtins.int
+    QUALITY_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -238,7 +255,7 @@ class BundleManifest(_message.Message):
     description: _builtins.str
     """description is one sentence for people."""
     precision: Global___Precision.ValueType
-    """precision is the type of the weights and of the state tensors."""
+    """precision is the type of the weights and of the state tensors; for PRECISION_INT8, states are float32."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json. A file that is not listed is refused."""
@@ -289,6 +306,10 @@ class BundleManifest(_message.Message):
     def attention(self) -> Global___Attention:
         """attention describes what the EXPLAIN graph reads; set when there is one."""
 
+    @_builtins.property
+    def quality(self) -> Global___Quality:
+        """quality is what rounding cost on held-out examples; set when it was measured."""
+
     def __init__(
         self,
         *,
@@ -308,10 +329,11 @@ class BundleManifest(_message.Message):
         parity: Global___Parity | None = ...,
         provenance: Global___Provenance | None = ...,
         attention: Global___Attention | None = ...,
+        quality: Global___Quality | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -655,7 +677,9 @@ class Golden(_message.Message):
 
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32) or 1e-2 (fp16)."""
+        """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32), 1e-2
+        (fp16, int8) or 3e-2 (bf16).
+        """
 
     def __init__(
         self,
@@ -708,6 +732,44 @@ class Parity(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Parity: _TypeAlias = Parity  # noqa: Y015
+
+@_typing.final
+class Quality(_message.Message):
+    """Quality is a bundle's score on held-out examples beside that of the same checkpoint at fp32."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    METRIC_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    FP32_SCORE_FIELD_NUMBER: _builtins.int
+    NUM_EXAMPLES_FIELD_NUMBER: _builtins.int
+    MIN_SHARE_FIELD_NUMBER: _builtins.int
+    metric: _builtins.str
+    """metric says what was scored, such as `exact_match`; more is better."""
+    score: _builtins.float
+    """score is this bundle's, in [0, 1]."""
+    fp32_score: _builtins.float
+    """fp32_score is that of the checkpoint at fp32, in [0, 1]."""
+    num_examples: _builtins.int
+    """num_examples is how many held-out examples were scored."""
+    min_share: _builtins.float
+    """min_share is the least score / fp32_score that the exporter let pass."""
+    def __init__(
+        self,
+        *,
+        metric: _builtins.str = ...,
+        score: _builtins.float = ...,
+        fp32_score: _builtins.float = ...,
+        num_examples: _builtins.int = ...,
+        min_share: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fp32_score", b"fp32_score", "metric", b"metric", "min_share", b"min_share", "num_examples", b"num_examples", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Quality: _TypeAlias = Quality  # noqa: Y015
 
 @_typing.final
 class Provenance(_message.Message):
