@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from weft import __version__, _commands
+from weft._bench.command import bench
 from weft._options import flat
 from weft.exceptions import Error, InvalidRequest
 
@@ -34,6 +35,7 @@ for _verb in (
     _commands.generate,
     _commands.models,
     _commands.health,
+    bench,
 ):
     app.command()(flat(_verb))
 

@@ -83,7 +83,7 @@ def plot_alignment(
             "\n".join(textwrap.wrap(_printable(title), round(9 * figure.get_figwidth()), max_lines=3)), parse_math=False
         )
     if path_or_ax is not None:
-        _save(figure, path_or_ax)
+        save(figure, path_or_ax)
     return figure
 
 
@@ -223,7 +223,8 @@ def _read(image: Picture) -> Any:
         raise InvalidRequest(f"image: {error}", reason="BAD_IMAGE") from None
 
 
-def _save(figure: Any, path: str | PathLike[str]) -> None:
+def save(figure: Any, path: str | PathLike[str]) -> None:
+    """Write a figure, its format by the suffix; raises InvalidRequest when that can't be."""
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with warnings.catch_warnings():

@@ -1,0 +1,92 @@
+"""The requests of a load, made into bytes before the first is sent."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import cycle
+from random import Random
+from typing import Any
+
+from weft._bench.inputs import are_pictures, read_pictures, read_texts
+from weft._bench.lengths import Uniform
+from weft._bench.verb import PICTURE_TASKS, WRITES_TEXT, Verb
+from weft._bench.workload import Workload
+from weft._types import Decoding, Model, Picture, Text
+from weft.exceptions import InvalidRequest
+
+# So many different requests are made, and at least one for each input; then they come again from the first.
+NUM_TEXTS, NUM_PICTURES = 1024, 64
+DEFAULT = Uniform(8, 32)
+
+# Gives an input; told how many tokens the answer may have, for a prompt shares its room with it.
+Source = Callable[[int], Text | Picture]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request. `max_new_tokens` is 0 where the model decides or writes no text."""
+
+    payload: bytes
+    max_new_tokens: int
+
+
+def make_requests(workload: Workload, model: Model, verb: Verb) -> list[Asked]:
+    """Return the requests; the same seed makes the same ones.
+
+    Raises:
+        InvalidRequest: The model does not take such inputs, or not of such lengths.
+    """
+    random = Random(workload.seed)  # noqa: S311 - a load, not a secret
+    source, num_inputs, least = _source(workload, model, random)
+    output, limit = workload.output_tokens, _most_new_tokens(model, least)
+    if output is not None and output.least_limit > limit:
+        raise InvalidRequest(f"--output-tokens: {model.name} gives at most {limit} tokens, its inputs considered")
+    options: dict[str, Any] = {"model": model.name, "model_version": model.version}
+    for name, known in (("source_language", model.source_languages), ("target_language", model.target_languages)):
+        if len(known) > 1:  # then the server wants one of them named
+            options[name] = known[0]
+    made = []
+    for _ in range(max(num_inputs, NUM_PICTURES if model.task in PICTURE_TASKS else NUM_TEXTS)):
+        longest = 0 if output is None else output.draw(random, limit)
+        if model.task in WRITES_TEXT and longest:
+            options["decoding"] = Decoding(longest, longest - 1 if workload.forced else None)
+        made.append(Asked(verb.payload(source(longest), **options), longest))
+    return made
+
+
+def _most_new_tokens(model: Model, least_input: int) -> int:
+    limits = model.limits
+    room = limits.max_total_tokens - least_input if limits.max_total_tokens else limits.max_new_tokens
+    return min(limits.max_new_tokens, room)
+
+
+def _source(workload: Workload, model: Model, random: Random) -> tuple[Source, int, int]:
+    """Return what gives inputs, how many different ones there are, and the tokens that one may need at least."""
+    sees = model.task in PICTURE_TASKS
+    if workload.paths:
+        if are_pictures(workload.paths) != sees:
+            raise InvalidRequest(f"--input: {model.name} reads {'pictures' if sees else 'texts'}, not these")
+        if workload.input_tokens is not None:
+            raise InvalidRequest("--input-tokens: with --input, lengths are those of the inputs")
+        given: list[Any] = read_pictures(workload.paths) if sees else read_texts(workload.paths)
+        turn = cycle(given)
+        return lambda _: next(turn), len(given), 1
+    if sees:
+        raise InvalidRequest(f"--input: {model.name} looks at pictures; give files or a folder")
+    return _drawn(workload, model, random)
+
+
+def _drawn(workload: Workload, model: Model, random: Random) -> tuple[Source, int, int]:
+    """Draw token ids, each of the vocabulary as likely as any other."""
+    limits = model.limits
+    most = limits.max_prompt_tokens or limits.max_source_tokens
+    if limits.max_total_tokens:
+        most = min(most, limits.max_total_tokens - 1)
+    lengths = workload.input_tokens or Uniform(min(DEFAULT.low, most // 2), min(DEFAULT.high, most // 2))
+    if lengths.least_limit > most:
+        raise InvalidRequest(f"--input-tokens: {model.name} takes at most {most} tokens")
+
+    def draw(new_tokens: int) -> list[int]:
+        limit = min(most, limits.max_total_tokens - new_tokens) if limits.max_total_tokens else most
+        return random.choices(range(model.vocab_size), k=lengths.draw(random, limit))
+
+    return draw, 1, lengths.least_limit

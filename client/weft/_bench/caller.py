@@ -1,0 +1,87 @@
+"""Sends one request and writes down what came when. Nothing of an answer is read before its end: tokens are many."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import grpc
+
+from weft._bench.asking import Asked
+from weft._bench.record import Outcome, Record
+from weft._bench.verb import Verb
+from weft._channel import CHANNEL_OPTIONS, CallSettings
+from weft._status import error_of
+from weft._streams import task_is_cancelled
+from weft.exceptions import Error
+
+# A retried call is one that failed, and waiting for its next attempt is no latency of the server's: nothing is retried.
+_SERVICE_CONFIG: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
+_OPTIONS = {**dict(CHANNEL_OPTIONS), "grpc.service_config": json.dumps(_SERVICE_CONFIG)}
+
+
+def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
+    """Open a channel that retries nothing, in the running event loop."""
+    return grpc.aio.insecure_channel(settings.target, options=list(_OPTIONS.items()))
+
+
+class Caller:
+    """Calls one method on one channel."""
+
+    def __init__(self, channel: grpc.aio.Channel, verb: Verb, settings: CallSettings) -> None:
+        self._verb, self._settings = verb, settings
+        self._timeout = settings.seconds(None)
+        multicallable: Any = channel.unary_stream if verb.streams else channel.unary_unary
+        self._method = multicallable(verb.path)  # without serializers: bytes go and bytes come
+
+    async def call(self, asked: Asked, record: Record, cancel_after: float | None) -> None:
+        """Send a request and fill in its record.
+
+        `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
+        """
+        record.sent = time.monotonic()
+        call = self._method(asked.payload, timeout=self._timeout)
+        try:
+            if self._verb.streams:
+                last = await _read_stream(call, record, cancel_after)
+            else:
+                last = await _read_one(call, cancel_after)
+            record.ended = time.monotonic()
+            if last is None:
+                record.outcome = Outcome.CANCELLED
+            else:
+                self._verb.read(last, record)
+                record.outcome = Outcome.COMPLETED
+        except grpc.RpcError as error:
+            record.ended = time.monotonic()
+            status: Any = error
+            record.outcome, record.status = Outcome.FAILED, status.code().name
+            record.error = error_of(status, self._settings.target)
+        except Error as error:
+            record.outcome, record.status, record.error = Outcome.FAILED, "INTERNAL", error
+
+
+async def _read_stream(call: Any, record: Record, cancel_after: float | None) -> bytes | None:
+    """Return the last message; None when it was cancelled first."""
+    arrivals, clock, last = record.arrivals, time.monotonic, b""
+    while (message := await call.read()) is not grpc.aio.EOF:
+        arrivals.append(clock())
+        last = message
+        if len(arrivals) == cancel_after:
+            call.cancel()
+            return None
+    return last
+
+
+async def _read_one(call: Any, cancel_after: float | None) -> bytes | None:
+    """Return the answer; None when it was cancelled first."""
+    timer = None if cancel_after is None else asyncio.get_running_loop().call_later(cancel_after, call.cancel)
+    try:
+        return bytes(await call)
+    except asyncio.CancelledError:
+        if task_is_cancelled():
+            raise
+        return None
+    finally:
+        if timer is not None:
+            timer.cancel()

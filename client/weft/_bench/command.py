@@ -1,0 +1,91 @@
+"""`weft bench`: find the model, make the requests, run the load, print what it showed."""
+
+import asyncio
+import sys
+from selectors import SelectSelector
+from typing import Any
+
+import typer
+
+from weft import _show as show
+from weft._bench.arrivals import Arrivals
+from weft._bench.asking import make_requests
+from weft._bench.load import Load, Run
+from weft._bench.options import Asking, Judging, Sending
+from weft._bench.progress import progress
+from weft._bench.record import Outcome
+from weft._bench.report import Report, report_of
+from weft._bench.tables import print_report, print_sweep
+from weft._channel import CallSettings
+from weft._options import Server
+from weft._types import Model
+
+
+def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
+    """Put a load on a running server and measure it: latencies, rates, and where the time went."""
+    settings = CallSettings.of(server.target, server.timeout, None)
+    workload, loads, plan = asking.workload(), sending.loads(), sending.plan(asking.seed)
+    judging.check_plot(sweeps=sending.sweep is not None)
+    with server.client() as client, show.patience("asking for models"):
+        model = workload.find(client.list_models())
+    verb = workload.verb(model)
+    slo = judging.slo(streams=verb.streams)
+    requests = make_requests(workload, model, verb)
+    about = {
+        "target": server.target,
+        "model": model.name,
+        "version": model.version,
+        "task": model.task,
+        "streams": verb.streams,
+        "seed": asking.seed,
+    }
+    reports: list[Report] = []
+    runs: list[Run] = []
+    for arrivals in loads:
+        with progress(plan, f"{model.name}, {arrivals}") as watch:
+            load = Load(arrivals, plan, verb, requests)
+            with asyncio.Runner(loop_factory=_precise_loop) as runner:
+                run = runner.run(load.measure(settings, watch))
+        reports.append(report_of(run, slo))
+        runs.append(run)
+        _tell(reports[-1], arrivals, model, about, as_json=judging.as_json)
+        if run.interrupted:
+            break
+    _conclude(reports, model, judging)
+    if runs[-1].interrupted:
+        raise typer.Exit(130)
+    _fail_if_nothing_completed(runs)
+
+
+def _precise_loop() -> asyncio.AbstractEventLoop:
+    """Return a loop that wakes on time: epoll's clock, the default's, ticks in milliseconds."""
+    return asyncio.SelectorEventLoop(SelectSelector())
+
+
+def _tell(report: Report, arrivals: Arrivals, model: Model, about: dict[str, Any], *, as_json: bool) -> None:
+    """Print one load, and on stderr what makes its figures doubtful."""
+    if as_json:
+        show.emit_json({**about, **report.plain()})
+    else:
+        streams = "streams" if about["streams"] else "unary calls"
+        print_report(report, f"{model.name} {model.version} ({model.task}, {streams}), {arrivals}")
+    for warning in report.warnings:
+        print(f"weft: {warning}", file=sys.stderr)  # noqa: T201 - a warning belongs on stderr
+
+
+def _conclude(reports: list[Report], model: Model, judging: Judging) -> None:
+    """Print and draw what a sweep shows as a whole."""
+    if len(reports) > 1 and not judging.as_json:
+        print_sweep(reports, f"{model.name} {model.version}")
+    if judging.plot is not None:
+        from weft._bench.sweep_plot import plot_sweep  # noqa: PLC0415 - only who draws loads it
+
+        with show.patience("drawing"):
+            plot_sweep(reports, judging.plot, title=f"{model.name} {model.version} ({model.task})")
+
+
+def _fail_if_nothing_completed(runs: list[Run]) -> None:
+    """Raise the first error of a load that brought no answer at all: that is no measurement."""
+    errors = [record.error for run in runs for record in run.records if record.error is not None]
+    if errors and not any(run.num_ended[Outcome.COMPLETED] for run in runs):
+        raise errors[0]

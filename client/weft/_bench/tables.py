@@ -1,0 +1,91 @@
+"""A report for people: what happened, and percentiles in milliseconds."""
+
+import sys
+from collections.abc import Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft._bench.percentiles import Summary
+from weft._bench.report import Report
+
+NAMES = {
+    "ttft": "to the first message (TTFT)",
+    "itl": "from token to token (ITL)",
+    "gap": "from message to message",
+    "tpot": "for each token (TPOT)",
+    "e2e": "to the end",
+    "queue": "server: queue",
+    "prefill": "server: prefill",
+    "decode": "server: decode",
+    "late": "generator: sent late",
+    "lag": "generator: woken late",
+}
+COLUMNS = ("p50", "p90", "p95", "p99", "mean", "max")
+
+
+def print_report(report: Report, title: str) -> None:
+    """Print one load on stdout."""
+    console = _console()
+    console.print(Text(title, style="bold"))
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts(report):
+        facts.add_row(Text(name, style="dim"), Text(value))
+    console.print(facts)
+    table = Table("milliseconds", box=SIMPLE_HEAD)
+    for column in COLUMNS:
+        table.add_column(column, justify="right")
+    for part in (report.latency, report.server, report.generator):
+        for name, summary in part.items():
+            if summary.count:
+                table.add_row(NAMES[name], *(_ms(getattr(summary, column)) for column in COLUMNS))
+    console.print(table)
+
+
+def _facts(report: Report) -> list[tuple[str, str]]:
+    parts = {name: getattr(report, name) for name in ("completed", "cancelled", "failed", "unfinished")}
+    counts = ", ".join(f"{count} {name}" for name, count in parts.items() if count or name == "completed")
+    facts = [("requests", f"{report.requests}: {counts}")]
+    facts += [
+        (f"{each.status} {each.reason}".strip(), f"{each.count}, the first: {each.message}") for each in report.failures
+    ]
+    rates = report.per_s
+    facts.append(("measured", f"{report.seconds:.1f} s"))
+    facts.append(("requests/s", f"{rates.requests:.4g}"))
+    if rates.good is not None:
+        share = "" if report.good_share is None else f" ({report.good_share:.1%} of what was answered or failed)"
+        facts.append(("goodput", f"{rates.good:.4g} requests/s{share}"))
+    if rates.input_tokens:
+        facts.append(("tokens/s in", f"{rates.input_tokens:.4g}"))
+    if rates.output_tokens:
+        facts.append(("tokens/s out", f"{rates.output_tokens:.4g}"))
+    if report.tokens_per_message is not None:
+        facts.append(("tokens/message", f"{report.tokens_per_message:.2f}"))
+    return facts
+
+
+def print_sweep(reports: Sequence[Report], title: str) -> None:
+    """Print the loads of a sweep on stdout, one a row."""
+    streams = any("ttft" in report.latency for report in reports)
+    table = Table(title=title, box=SIMPLE_HEAD)
+    table.add_column("in flight" if reports[0].kind == "closed" else "sent/s", justify="right")
+    shown = ["ttft", "itl", "e2e"] if streams else ["e2e"]
+    heads = ["requests/s", "tokens/s", *(f"{name.upper()} {p}\nms" for name in shown for p in ("p50", "p99")), "failed"]
+    for head in heads:
+        table.add_column(head, justify="right")
+    for report in reports:
+        summaries = [report.latency.get(name, Summary.of(())) for name in shown]
+        times = [_ms(value) for summary in summaries for value in (summary.p50, summary.p99)]
+        rates = (report.per_s.requests, report.per_s.output_tokens or report.per_s.input_tokens)
+        table.add_row(f"{report.amount:g}", *(f"{rate:.4g}" for rate in rates), *times, str(report.failed))
+    _console().print(table)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
+def _ms(seconds: float) -> str:
+    return "-" if seconds != seconds else f"{1000 * seconds:.2f}"  # noqa: PLR0124 - only NaN differs from itself

@@ -1,0 +1,67 @@
+"""What a load asks for, as the options say it, and which model and method that means."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from weft._bench.inputs import are_pictures
+from weft._bench.lengths import Lengths
+from weft._bench.verb import PICTURE_TASKS, WRITES_TEXT, Verb
+from weft._types import Model, ModelState
+from weft.exceptions import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Without `paths`, token ids are drawn; without `output_tokens`, the model decides how long an answer is.
+
+    `streams` is None for a stream wherever text is produced. `forced` answers have exactly the length that was drawn;
+    others may end before.
+    """
+
+    model: str = ""
+    version: int | None = None
+    paths: tuple[Path, ...] = ()
+    input_tokens: Lengths | None = None
+    output_tokens: Lengths | None = None
+    forced: bool = True
+    streams: bool | None = None
+    seed: int = 0
+
+    def find(self, models: tuple[Model, ...]) -> Model:
+        """Return the model that is meant: the named one, or the only one that takes such inputs.
+
+        Raises:
+            InvalidRequest: There is none, or more than one, or it is not ready.
+        """
+        ready = {(m.name, m.version): m for m in models if m.state is ModelState.READY}
+        if self.model:
+            versions = [m for m in models if m.name == self.model and self.version in (None, m.version)]
+            if not versions:
+                raise InvalidRequest(f"--model: the server has no {self.model} {self.version or ''}".rstrip())
+            found = [m for m in versions if (m.name, m.version) in ready]
+            if not found:
+                raise InvalidRequest(f"--model: {self.model} is {versions[-1].state}")
+            return max(found, key=lambda m: m.version)
+        if self.version is not None:
+            raise InvalidRequest("--model-version needs --model")
+        latest = {m.name: m for _, m in sorted(ready.items())}
+        fitting = [m for m in latest.values() if self._fits(m)]
+        if not fitting:
+            raise InvalidRequest("no model of the server fits; `weft models` lists them")
+        if len(fitting) > 1:
+            raise InvalidRequest(f"several models fit; --model names one: {', '.join(m.name for m in fitting)}")
+        return fitting[0]
+
+    def _fits(self, model: Model) -> bool:
+        sees, writes = model.task in PICTURE_TASKS, model.task in WRITES_TEXT
+        is_seen = bool(self.paths) and are_pictures(self.paths)
+        return sees == is_seen and (writes or not (self.output_tokens or self.streams))
+
+    def verb(self, model: Model) -> Verb:
+        """Return what is called; refuses options that mean nothing to the model."""
+        if writes := model.task in WRITES_TEXT:
+            return Verb(model.task, streams=self.streams is not False)
+        for name, given in (("--stream", self.streams), ("--output-tokens", self.output_tokens)):
+            if given:
+                raise InvalidRequest(f"{name}: {model.name} writes no text")
+        return Verb(model.task, streams=writes)
