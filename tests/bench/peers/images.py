@@ -10,8 +10,9 @@ SIZE = 224
 
 
 def write_images(folder):
-    """Write NUM_IMAGES pictures of coloured squares in noise, always the same ones, to `folder`/<n>.png."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write NUM_IMAGES pictures of coloured squares in noise, always the same ones, to `folder`/images/<n>.png."""
+    directory = folder / "images"
+    directory.mkdir(parents=True, exist_ok=True)
     for index in range(NUM_IMAGES):
         drawn = np.random.default_rng(index)
         # As large as a photograph of its size, so that decoding costs as much.
@@ -20,7 +21,7 @@ def write_images(folder):
             top, left = drawn.integers(0, SIZE - 32, 2)
             height, width = drawn.integers(32, 128, 2)
             pixels[top : top + height, left : left + width] = drawn.integers(0, 255, 3)
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
+        Image.fromarray(pixels.astype(np.uint8)).save(directory / f"{index}.png")
 
 
 def pixel_values(folder, names):
