@@ -25,7 +25,7 @@ class Transformers(System):
         return f"transformers {transformers.__version__}, torch {torch.__version__}"
 
     def settings(self, workload, precision, in_flight, num_cpus):
-        """A generator's batches as large as may be, a classifier's smaller too; on all threads, or one for each batch."""
+        """A generator's batches as large as may be, a classifier's smaller; on all threads, or a batch for each."""
         types = ("float32",) if precision == "fp32" else ("bfloat16", "int8")
         if workload.writes:
             found = [{"workers": 1, "threads": num_cpus, "batch": in_flight}]
