@@ -15,10 +15,11 @@ train_app = typer.Typer(add_completion=False)
 
 
 class Precision(StrEnum):
-    """The type of a bundle's weights and states."""
+    """What a bundle computes in."""
 
     FP32 = "fp32"
     FP16 = "fp16"
+    INT8 = "int8"
 
 
 @export_app.command()
@@ -27,7 +28,7 @@ def export(
     bundle: Annotated[
         Path, typer.Argument(help="Where it goes: REPOSITORY/NAME/VERSION, such as build/models/en-es/1.")
     ],
-    precision: Annotated[Precision, typer.Option(help="fp32 for CPU, fp16 for CUDA.")] = Precision.FP32,
+    precision: Annotated[Precision, typer.Option(help="fp32 and int8 for CPU, fp16 for CUDA.")] = Precision.FP32,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle if it exists.")] = False,
 ) -> None:

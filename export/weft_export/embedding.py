@@ -9,12 +9,20 @@ from torch.nn import functional
 from weft_export.positions import sinusoidal_table
 
 
+class TiedEmbedding(nn.Embedding):
+    """E, whose transpose can be the output projection ("Using the Output Embedding ...", Press and Wolf 2017)."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Project x [..., d_model] to logits [..., vocab]."""
+        return functional.linear(x, self.weight)
+
+
 class TokenEmbedding(nn.Module):
-    """E[token], and E^T as the output projection ("Using the Output Embedding ...", Press and Wolf 2017)."""
+    """E[token], and E^T as the output projection."""
 
     def __init__(self, vocab_size: int, d_model: int) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(vocab_size, d_model)
+        self.tokens = TiedEmbedding(vocab_size, d_model)
         nn.init.normal_(self.tokens.weight, std=d_model**-0.5)
 
     def forward(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:  # noqa: ARG002 - of no account here
@@ -24,7 +32,8 @@ class TokenEmbedding(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to logits [..., vocab] with the embedding itself."""
-        return functional.linear(x, self.tokens.weight)
+        logits: Tensor = self.tokens.logits(x)
+        return logits
 
 
 class PositionedEmbedding(TokenEmbedding):

@@ -9,15 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft_export.bundle import provenance_of, write_manifest
-from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
+from weft_export.checkpoint import WEIGHTS_FILE, load_checkpoint
 from weft_export.errors import ExportError
 from weft_export.golden import golden_of
 from weft_export.graphs import graphs_of
 from weft_export.onnx_graph import write_graph
 from weft_export.parity import check_parity, runtime_version
+from weft_export.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 
-PRECISIONS = {"fp32": bundle_pb2.PRECISION_FP32, "fp16": bundle_pb2.PRECISION_FP16}
+PRECISIONS = {
+    "fp32": bundle_pb2.PRECISION_FP32,
+    "fp16": bundle_pb2.PRECISION_FP16,
+    "int8": bundle_pb2.PRECISION_INT8,
+}
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of the stage that begins, how many are done, and how many there are."""
@@ -70,7 +75,8 @@ def _build(
     checkpoint_dir: Path, work: Path, precision: bundle_pb2.Precision.ValueType, on_stage: OnStage
 ) -> bundle_pb2.BundleManifest:
     on_stage("loading the checkpoint", 0, 1)
-    checkpoint: Checkpoint = load_checkpoint(checkpoint_dir)
+    original = load_checkpoint(checkpoint_dir)
+    checkpoint = quantised(original) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     golden = golden_of(checkpoint, precision)
     graphs = graphs_of(checkpoint, precision)
@@ -83,7 +89,7 @@ def _build(
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
-    provenance = provenance_of(checkpoint, checkpoint_dir / WEIGHTS_FILE, version)
+    provenance = provenance_of(original, checkpoint_dir / WEIGHTS_FILE, version)
     manifest = write_manifest(work, checkpoint, graphs, precision, golden=golden, parity=parity, provenance=provenance)
     on_stage("done", num_stages, num_stages)
     return manifest

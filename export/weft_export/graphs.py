@@ -14,7 +14,11 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
 EXPLAIN_PORTS = ("weights", "source_mass")
-_DTYPES = {bundle_pb2.PRECISION_FP32: torch.float32, bundle_pb2.PRECISION_FP16: torch.float16}
+_DTYPES = {
+    bundle_pb2.PRECISION_FP32: torch.float32,
+    bundle_pb2.PRECISION_FP16: torch.float16,
+    bundle_pb2.PRECISION_INT8: torch.float32,
+}
 # The names of a state's past and present, and of what the encoder writes into it.
 _PORTS = {
     KV_CACHE: ("past_key_values", "present", ""),

@@ -88,5 +88,5 @@ class AttentionResnet(Classifier):
         return over_source(flow.mean(dim=0, keepdim=True))
 
     def _convolve(self, pixel_values: Tensor) -> Tensor:
-        grid: Tensor = self.stages(self.stem(pixel_values.to(self.head.weight.dtype)))
+        grid: Tensor = self.stages(self.stem(pixel_values.to(next(self.parameters()).dtype)))
         return grid

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from weft_export.cached_attention import KeyValue
 from weft_export.causal import CausalTransformer
+from weft_export.embedding import TiedEmbedding
 from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
 from weft_export.positions import rotary_tables
 from weft_export.style import Style
@@ -65,7 +65,7 @@ class CausalLm(CausalTransformer):
             window=config.sliding_window,
         )
         self.config = config
-        self.embedding = nn.Embedding(config.vocab_size, config.d_model)
+        self.embedding = TiedEmbedding(config.vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
         head_dim = config.d_model // config.num_heads
         # A graph is traced with more tokens than the shortest model takes.
@@ -85,4 +85,5 @@ class CausalLm(CausalTransformer):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project normed x [..., d_model] to logits [..., vocab] with the embedding itself."""
-        return functional.linear(x, self.embedding.weight)
+        logits: Tensor = self.embedding.logits(x)
+        return logits

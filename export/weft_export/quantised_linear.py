@@ -1,0 +1,101 @@
+"""Products in 8-bit integers: a scale for each row of activations as it comes, and one for each column of weights.
+
+"LLM.int8()" (Dettmers et al. 2022), section 2, without its outliers: y = (s_row * s_column) (x_q W_q). A row is rounded
+by its own largest value, so its bits are the same in any batch; ONNX Runtime's own dynamic quantisation takes one scale
+for all rows. The torch branch does the operators' arithmetic: given the same x, both give the same bits.
+"""
+
+import torch
+from torch import Tensor, nn
+
+LEVELS = 127
+"""Both sides of zero; -128 is left out, which makes the range symmetric."""
+_ZERO_POINT = 128
+# Sums of this many products of levels are below 2^24, so float32 adds them without rounding.
+_EXACT = 1024
+
+
+def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Round float rows [n, width] to int8 [n, width] and scales float32 [n, 1], whose product is nearest to them."""
+    scale = rows.abs().amax(dim=1, keepdim=True) / LEVELS
+    scale = torch.where(scale > 0, scale, 1.0)
+    return (rows / scale).round().to(torch.int8), scale
+
+
+def integer_product(x: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+    """Return x W for x [..., d_in] in float32 and W = columns * scale, int8 [d_in, d_out] and float32 [d_out]."""
+    # The largest of a row does not depend on the order of looking, unlike a sum.
+    step = x.abs().amax(dim=-1, keepdim=True) * (1 / LEVELS)
+    if torch.onnx.is_in_onnx_export():
+        return _emit(x, step, columns, scale)
+    # A row of zeros has a step of 0 and no levels; whatever stands for them is multiplied by that step.
+    levels = (x / step).round().nan_to_num().clamp(-LEVELS, LEVELS)
+    total = torch.zeros(*x.shape[:-1], columns.shape[1], dtype=torch.int32)
+    for start in range(0, columns.shape[0], _EXACT):
+        part = slice(start, start + _EXACT)
+        total += (levels[..., part] @ columns[part].float()).to(torch.int32)
+    return total.float() * scale * step
+
+
+class QuantisedLinear(nn.Module):
+    """Stands for an nn.Linear."""
+
+    columns: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        weight, scale = quantise(linear.weight.detach().float())
+        self.register_buffer("columns", weight.t().contiguous())
+        self.register_buffer("scale", scale[:, 0])
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., d_in] to [..., d_out]."""
+        out = integer_product(x, self.columns, self.scale)
+        return out if self.bias is None else out + self.bias
+
+
+class QuantisedEmbedding(nn.Module):
+    """Stands for a TiedEmbedding: each token's vector has a scale, and that is its column's in the projection too."""
+
+    rows: Tensor
+    scale: Tensor
+
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        rows, scale = quantise(embedding.weight.detach().float())
+        self.register_buffer("rows", rows)
+        self.register_buffer("scale", scale)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return E[token] for ids [...]: [..., d_model]."""
+        return nn.functional.embedding(ids, self.rows).float() * nn.functional.embedding(ids, self.scale)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Project x [..., d_model] to [..., vocab] with the embedding itself."""
+        return integer_product(x, self.rows.t(), self.scale[:, 0])
+
+
+def _emit(x: Tensor, step: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
+    # Rounding in blocks as wide as the row is one pass over x. Unsigned activations with signed weights are the pair
+    # that ONNX Runtime is fast at: signed activations take ten times as long.
+    zero_points = torch.full_like(step, _ZERO_POINT, dtype=torch.uint8)
+    levels = torch.onnx.ops.symbolic(
+        "::QuantizeLinear",
+        (x, step, zero_points),
+        {"axis": -1, "block_size": columns.shape[0]},
+        dtype=torch.uint8,
+        shape=x.shape,
+        version=21,
+    )
+    one, zero_point = torch.tensor(1.0), torch.tensor(_ZERO_POINT, dtype=torch.uint8)
+    product = torch.onnx.ops.symbolic(
+        "com.microsoft::MatMulIntegerToFloat",
+        (levels, columns, one, scale, zero_point),
+        dtype=torch.float32,
+        shape=(*x.shape[:-1], columns.shape[1]),
+        version=1,
+    )
+    return product * step
