@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn
 
 from weft._bench.load import Plan, Run
 from weft._bench.record import Outcome
@@ -18,7 +18,7 @@ def progress(plan: Plan, title: str) -> Iterator[Callable[[Run], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(24), TimeElapsedColumn(), TextColumn("{task.fields[facts]}"))
+    columns = (TextColumn("{task.description}"), BarColumn(12), TextColumn("{task.fields[facts]}"))
     # Its own thread would take the interpreter from the generator whenever it likes.
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
         task = bar.add_task(title, total=1.0, facts="")
@@ -51,7 +51,7 @@ class _Last:
     def facts(self, run: Run) -> str:
         now, completed = time.monotonic(), run.num_ended[Outcome.COMPLETED]
         seconds = max(now - self._at, 1e-9)
-        rates = f"{(completed - self._completed) / seconds:.0f} requests/s"
+        rates = f"{(completed - self._completed) / seconds:.0f}/s"
         if run.num_tokens:
             rates += f", {(run.num_tokens - self._tokens) / seconds:.0f} tokens/s"
         self._at, self._completed, self._tokens = now, completed, run.num_tokens

@@ -94,7 +94,9 @@ def report_of(run: Run, slo: Slo) -> Report:
     """Sum a run up."""
     start, stop = run.start, run.finished
     if run.plan.duration_s is not None:
-        stop = min(stop, start + run.plan.duration_s)
+        is_cut = run.interrupted or run.num_counted == run.plan.num_requests
+        end = start + run.plan.duration_s
+        stop = min(stop, end) if is_cut else end
     counted = [record for record in run.records if record.due >= start]
     by_outcome = {outcome: [r for r in counted if r.outcome is outcome] for outcome in Outcome}
     done = by_outcome[Outcome.COMPLETED]

@@ -9,7 +9,7 @@ from weft.plot import save
 
 PANEL_WIDTH, HEIGHT = 3.6, 3.9  # inches
 WIDEST_LINEAR = 30.0  # a panel whose largest value is more times its smallest gets a logarithmic axis
-NAMES = {"ttft": "To the first message (TTFT)", "itl": "From token to token (ITL)", "e2e": "To the end"}
+NAMES = {"ttft": "First message (TTFT)", "itl": "Token to token (ITL)", "e2e": "Whole answer"}
 LINES = {"p50": ("tab:blue", "-", "o"), "p99": ("tab:red", "--", "s")}
 
 
@@ -58,16 +58,13 @@ def _draw_panel(ax: Any, reports: Sequence[Report], name: str) -> None:
         ax.plot(through, times, color=colour, linestyle=line, marker=marker, markersize=4, label=part)
         if part == "p99":  # the upper line has the free side for labels
             for report, x, y in zip(found, through, times, strict=True):
-                look = {
-                    "ha": "center",
-                    "fontsize": "small",
-                    "path_effects": [withStroke(linewidth=3, foreground="white")],
-                }
-                ax.annotate(f"{report.amount:g}", (x, y), (0, 6), textcoords="offset points", **look)
+                text = ax.annotate(f"{report.amount:g}", (x, y), (0, 6), textcoords="offset points", ha="center")
+                text.set(fontsize="small", path_effects=[withStroke(linewidth=3, foreground="white")])
     ax.set_title(NAMES[name], fontsize="medium")
     ax.set_xlabel("output tokens/s" if writes else "requests/s")
-    ax.set_xlim(left=0)
     ax.margins(x=0.1, y=0.12)
+    ax.set_xlim(left=0)
+    ax.locator_params(axis="x", nbins=5)
     if values and min(values) > 0 and max(values) > WIDEST_LINEAR * min(values):
         ax.set_yscale("log")
         ax.yaxis.set_major_formatter("{x:g}")

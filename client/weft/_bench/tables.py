@@ -12,11 +12,11 @@ from weft._bench.percentiles import Summary
 from weft._bench.report import Report
 
 NAMES = {
-    "ttft": "to the first message (TTFT)",
-    "itl": "from token to token (ITL)",
-    "gap": "from message to message",
-    "tpot": "for each token (TPOT)",
-    "e2e": "to the end",
+    "ttft": "first message (TTFT)",
+    "itl": "token to token (ITL)",
+    "gap": "message to message",
+    "tpot": "each token (TPOT)",
+    "e2e": "whole answer",
     "queue": "server: queue",
     "prefill": "server: prefill",
     "decode": "server: decode",
@@ -39,7 +39,7 @@ def print_report(report: Report, title: str) -> None:
         table.add_column(column, justify="right")
     for part in (report.latency, report.server, report.generator):
         for name, summary in part.items():
-            if summary.count:
+            if summary.max > 0.0:  # nothing decodes in a classifier; what was not measured is NaN
                 table.add_row(NAMES[name], *(_ms(getattr(summary, column)) for column in COLUMNS))
     console.print(table)
 
@@ -53,14 +53,14 @@ def _facts(report: Report) -> list[tuple[str, str]]:
     ]
     rates = report.per_s
     facts.append(("measured", f"{report.seconds:.1f} s"))
-    facts.append(("requests/s", f"{rates.requests:.4g}"))
+    facts.append(("requests/s", _rate(rates.requests)))
     if rates.good is not None:
         share = "" if report.good_share is None else f" ({report.good_share:.1%} of what was answered or failed)"
-        facts.append(("goodput", f"{rates.good:.4g} requests/s{share}"))
+        facts.append(("goodput", f"{_rate(rates.good)} requests/s{share}"))
     if rates.input_tokens:
-        facts.append(("tokens/s in", f"{rates.input_tokens:.4g}"))
+        facts.append(("tokens/s in", _rate(rates.input_tokens)))
     if rates.output_tokens:
-        facts.append(("tokens/s out", f"{rates.output_tokens:.4g}"))
+        facts.append(("tokens/s out", _rate(rates.output_tokens)))
     if report.tokens_per_message is not None:
         facts.append(("tokens/message", f"{report.tokens_per_message:.2f}"))
     return facts
@@ -79,12 +79,16 @@ def print_sweep(reports: Sequence[Report], title: str) -> None:
         summaries = [report.latency.get(name, Summary.of(())) for name in shown]
         times = [_ms(value) for summary in summaries for value in (summary.p50, summary.p99)]
         rates = (report.per_s.requests, report.per_s.output_tokens or report.per_s.input_tokens)
-        table.add_row(f"{report.amount:g}", *(f"{rate:.4g}" for rate in rates), *times, str(report.failed))
+        table.add_row(f"{report.amount:g}", *map(_rate, rates), *times, str(report.failed))
     _console().print(table)
 
 
 def _console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 120)
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s >= 1000 else f"{per_s:.4g}"
 
 
 def _ms(seconds: float) -> str:
