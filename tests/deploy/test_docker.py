@@ -86,7 +86,14 @@ def test_torch_cannot_enter_the_image():
     rewritten = re.sub(pattern, replacement, (ROOT / "constraints.txt").read_text(), flags=re.MULTILINE)
 
     assert re.findall(r"^torch\b.*", rewritten, flags=re.MULTILINE) == ["torch<0"]
-    assert "weft[server]" in " ".join(argument for _, argument in instructions(SERVER))
+
+
+def test_the_image_has_one_runtime():
+    """The build installs one extra, the CPU's unless told otherwise; each brings the module onnxruntime."""
+    steps = instructions(SERVER)
+
+    assert ("ARG", "EXTRA=server") in steps
+    assert ["weft[${EXTRA}]"] == re.findall(r"weft\[[^\]]*\]", " ".join(argument for _, argument in steps))
 
 
 def test_the_image_is_configured_by_documented_variables():

@@ -70,6 +70,16 @@ def test_an_overlay_sets_namespace_images_and_settings(render):
     assert plain["metadata"]["name"] != objects["ConfigMap"]["metadata"]["name"]
 
 
+def test_a_pod_may_ask_for_a_gpu(render):
+    """The GPU's overlay gives the server one device and tells it to use it; the base's limits stay."""
+    plain = render({"resources": ["base"]})["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    objects = render(snippet("nvidia.com"))
+    (server,) = objects["Deployment"]["spec"]["template"]["spec"]["containers"]
+
+    assert plain["resources"]["limits"] | {"nvidia.com/gpu": "1"} == server["resources"]["limits"]
+    assert "cuda" == objects["ConfigMap"]["data"]["WEFT_DEVICE"]
+
+
 def test_the_autoscaler_may_follow_the_queue(render):
     """The queue's overlay scales by a gauge that the server has."""
     (metric,) = render(snippet("kind: HorizontalPodAutoscaler"))["HorizontalPodAutoscaler"]["spec"]["metrics"]
