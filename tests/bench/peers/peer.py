@@ -34,6 +34,10 @@ class Peer:
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """End the process, which it does when nobody asks any more."""
         self.process.stdin.close()
         try:
             self.process.wait(30)

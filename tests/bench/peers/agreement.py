@@ -1,0 +1,28 @@
+"""Whether two systems hold the same model: their answers to the same few requests, compared in words."""
+
+
+def agreement(workload, ours, theirs):
+    """One sentence. Random weights leave near ties, so that a token may differ, and all that come after it."""
+    if workload.writes:
+        pairs = [(a, b) for mine, other in zip(ours, theirs, strict=True) for a, b in zip(mine, other, strict=True)]
+        firsts = sum(mine[0] == other[0] for mine, other in zip(ours, theirs, strict=True))
+        whole = sum(mine == other for mine, other in zip(ours, theirs, strict=True))
+        same = sum(a == b for a, b in pairs)
+        distinct = len({a for a, _ in pairs})
+        return (
+            f"{firsts} of {len(ours)} first tokens, {whole} of {len(ours)} answers, {same} of {len(pairs)} tokens"
+            f" equal Weft's ({distinct} different ones)"
+        )
+    best = sum(_best(mine) == _best(other) for mine, other in zip(ours, theirs, strict=True))
+    # Weft answers with the most probable labels alone.
+    apart = max(
+        abs(a - b)
+        for mine, other in zip(ours, theirs, strict=True)
+        for a, b in zip(mine, other, strict=False)
+        if a is not None
+    )
+    return f"{best} of {len(ours)} best labels equal Weft's, probabilities differ by at most {apart:.1e}"
+
+
+def _best(probabilities):
+    return max(range(len(probabilities)), key=lambda index: probabilities[index] or 0)

@@ -1,0 +1,57 @@
+"""Checkpoints and bundles of the peer benchmark; the peers' own forms are made by their adapters."""
+
+import hashlib
+import sys
+
+from systems import ROOT, WEIGHTS
+
+# The tests share what random models are made of.
+sys.path.append(str(ROOT / "tests" / "export"))
+
+from shapes import SHAPES
+from translation import translation
+
+from weft_export.checkpoint import save_checkpoint
+from weft_export.export import PRECISIONS, export_checkpoint
+
+_CHECKPOINTS = {"translation": translation, **SHAPES}
+
+
+def prepare(shape, precisions, *, keep):
+    """Write WEIGHTS/<shape>/checkpoint once, and a bundle for each precision; return the precisions there are.
+
+    A bundle is made again when the exporter's code has changed, unless `keep` is set.
+    """
+    folder = WEIGHTS / shape
+    if not (folder / "checkpoint").is_dir():
+        print(f"writing the weights of {shape}", flush=True)
+        fresh = folder / "checkpoint.fresh"
+        save_checkpoint(fresh, _CHECKPOINTS[shape]())
+        if shape == "vit":
+            from images import write_images
+
+            write_images(folder)
+        fresh.rename(folder / "checkpoint")
+    return [precision for precision in precisions if _bundle(folder, shape, precision, keep=keep)]
+
+
+def _bundle(folder, shape, precision, *, keep):
+    if precision not in PRECISIONS:
+        print(f"no {precision} bundle of {shape}: this exporter has no such precision", flush=True)
+        return False
+    repository = folder / f"weft-{precision}"
+    bundle, stamp, exporter = repository / shape / "1", folder / f"weft-{precision}.exporter", _exporter()
+    if bundle.is_dir() and (keep or (stamp.is_file() and stamp.read_text() == exporter)):
+        return True
+    print(f"exporting {shape} at {precision}", flush=True)
+    report = export_checkpoint(folder / "checkpoint", bundle, precision, force=True)
+    print(f"  {report.size_bytes / 1e6:.0f} MB in {report.seconds:.0f} s", flush=True)
+    stamp.write_text(exporter)
+    return True
+
+
+def _exporter():
+    """The digest of everything that a bundle is made by."""
+    package = ROOT / "export" / "weft_export"
+    files = [*package.glob("*.py"), *(package / "families").glob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()

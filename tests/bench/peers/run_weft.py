@@ -1,0 +1,108 @@
+"""Weft, served: a server process, and in this one callers that know no more of it than its address."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+# A script finds what the tests share above it.
+sys.path.append(str(Path(__file__).parents[2]))
+
+import grpc.aio
+from adapter import Done, System, serve
+
+import weft
+from process import ServerProcess
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, translation_pb2
+
+_METHODS = {
+    "translation": "/weft.v1.TranslationService/Translate",
+    "llama": "/weft.v1.GenerationService/Generate",
+    "bert": "/weft.v1.ClassificationService/Classify",
+    "vit": "/weft.v1.ClassificationService/Classify",
+}
+
+
+class Weft(System):
+    """A closed loop: `in_flight` callers, each with one unary call at a time; bytes in, bytes out."""
+
+    server = None
+
+    def version(self):
+        return f"Weft {weft.__version__}"
+
+    def settings(self, workload, precision, in_flight, num_cpus):
+        if in_flight == 1:
+            return [{"lanes": 1, "threads": threads} for threads in (num_cpus, 1)]
+        many = {"lanes": num_cpus, "threads": 1}
+        if workload.writes:
+            wide = [share | {"slots": in_flight} for share in (many, {"lanes": 1, "threads": num_cpus})]
+            halves = [many | {"slots": in_flight // 2}] if in_flight > 32 else []
+            return [*wide, *halves, wide[0] | {"prefill_budget": 128}]
+        batches = sorted({max(1, in_flight // 4), max(1, in_flight // 2), in_flight})
+        return [many | {"max_batch": batch} for batch in batches] + [{"lanes": 1, "threads": num_cpus}]
+
+    def prepare(self, folder, precision):
+        """The harness has made the bundles: only it may import the exporter."""
+
+    def load(self, folder, workload, precision, setting):
+        self.shape, self.images = workload.shape, folder / "images"
+        self.server = ServerProcess(folder / f"weft-{precision}", **setting)
+        self.server.__enter__()
+        self.server.wait_for("ready")
+
+    def convert(self, requests):
+        return [self._message(request).SerializeToString() for request in requests]
+
+    def _message(self, request):
+        if "image" in request:
+            image = common_pb2.Image(data=(self.images / request["image"]).read_bytes())
+            return classification_pb2.ClassifyRequest(image=image)
+        ids = common_pb2.TokenIds(ids=request["ids"])
+        if "num_new" not in request:
+            return classification_pb2.ClassifyRequest(token_ids=ids)
+        decoding = common_pb2.Decoding(max_new_tokens=request["num_new"], min_new_tokens=request["num_new"])
+        if self.shape == "translation":
+            return translation_pb2.TranslateRequest(token_ids=ids, decoding=decoding)
+        return generation_pb2.GenerateRequest(token_ids=ids, decoding=decoding)
+
+    def run(self, messages, in_flight):
+        return asyncio.run(self._closed_loop(messages, in_flight))
+
+    async def _closed_loop(self, messages, in_flight):
+        answers, waiting = [None] * len(messages), iter(enumerate(messages))
+        async with grpc.aio.insecure_channel(self.server.target) as channel:
+            call = channel.unary_unary(_METHODS[self.shape])
+
+            async def caller():
+                for index, message in waiting:
+                    started = time.perf_counter()
+                    answer = await call(message)
+                    answers[index] = (time.perf_counter() - started, answer)
+
+            await asyncio.gather(*(caller() for _ in range(in_flight)))
+        return answers
+
+    def answers(self, ran):
+        return [Done(seconds, self._output(answer)) for seconds, answer in ran]
+
+    def _output(self, answer):
+        if self.shape == "translation":
+            return list(translation_pb2.TranslateResponse.FromString(answer).completion.token_ids)
+        if self.shape == "llama":
+            return list(generation_pb2.GenerateResponse.FromString(answer).completion.token_ids)
+        # The most probable labels only: the others are None.
+        labels = classification_pb2.ClassifyResponse.FromString(answer).labels
+        found = {label.index: label.score for label in labels}
+        return [found.get(index) for index in range(max(found) + 1)]
+
+    def root(self):
+        return self.server.process.pid
+
+    def close(self):
+        if self.server is not None:
+            self.server.__exit__()
+
+
+if __name__ == "__main__":
+    serve(Weft())

@@ -1,0 +1,97 @@
+"""The best configuration of a system for one task, found on a small sample."""
+
+from dataclasses import dataclass
+
+from peer import Peer, PeerError
+from systems import OUT, WEIGHTS
+from workloads import Workload
+
+LOG = OUT / "adapters.log"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A workload at one precision with so many requests in flight."""
+
+    workload: Workload
+    precision: str
+    in_flight: int
+
+    def __str__(self):
+        return f"{self.workload.name} {self.precision}, {self.in_flight} in flight"
+
+    @property
+    def unit(self):
+        """What is counted."""
+        return "tokens_per_s" if self.workload.writes else "requests_per_s"
+
+    @property
+    def folder(self):
+        """The weights."""
+        return str(WEIGHTS / self.workload.shape)
+
+    def settings(self, system, num_cpus):
+        """Make the system's form of the weights; its version and the configurations that it proposes.
+
+        Raises:
+            PeerError: the system is not installed, or has nothing for this task.
+        """
+        asked = {"workload": self.workload.name, "precision": self.precision, "in_flight": self.in_flight}
+        with Peer(system, LOG) as peer:
+            version = peer.ask("version")["version"]
+            settings = peer.ask("settings", num_cpus=num_cpus, **asked)["settings"]
+            if not settings:
+                raise PeerError(f"has no {self.precision} for this workload")
+            peer.ask("prepare", folder=self.folder, precision=self.precision)
+        return version, settings
+
+    def opened(self, system, setting):
+        """A Peer that is loaded and has answered once as many requests as may be in flight."""
+        peer = Peer(system, LOG, setting.get("environment"))
+        try:
+            asked = {"workload": self.workload.name, "precision": self.precision, "setting": setting}
+            peer.ask("load", folder=self.folder, **asked)
+            self.run(peer, self.workload.requests(self.in_flight, seed="warm"))
+        except PeerError:
+            peer.close()
+            raise
+        return peer
+
+    def run(self, peer, requests, **more):
+        """The adapter's answer, and in it `speed`: tokens per second, or requests per second.
+
+        Raises:
+            PeerError: an answer has not the length that was asked for.
+        """
+        answer = peer.ask("run", requests=requests, in_flight=self.in_flight, **more)
+        amount = len(requests)
+        if self.workload.writes:
+            asked = [request["num_new"] for request in requests]
+            if answer["lengths"] != asked:
+                raise PeerError("answers are not as long as was asked for")
+            amount = sum(asked)
+        return answer | {"speed": amount / answer["seconds"]}
+
+
+def best_setting(task, system, settings, requests):
+    """The fastest on `requests`; one that fails is said and left out.
+
+    Raises:
+        PeerError: none of them works.
+    """
+    if len(settings) == 1:
+        return settings[0]
+    found, failed = [], None
+    for setting in settings:
+        try:
+            with task.opened(system, setting) as peer:
+                speed = task.run(peer, requests)["speed"]
+        except PeerError as error:
+            failed = error
+            print(f"  {system.name} {setting}: {error}", flush=True)
+        else:
+            found.append((speed, setting))
+            print(f"  {system.name} {setting}: {speed:.1f} {task.unit}", flush=True)
+    if not found:
+        raise failed
+    return max(found, key=lambda each: each[0])[1]
