@@ -23,6 +23,7 @@ from weft_proto.v1 import (
 )
 from weft_server.classification_servicer import ClassificationServicer
 from weft_server.config import ConfigError
+from weft_server.device import device_of
 from weft_server.errors import Draining
 from weft_server.guard import Guard
 from weft_server.health import Health
@@ -32,6 +33,7 @@ from weft_server.metrics import Metrics
 from weft_server.model_servicer import ModelServicer
 from weft_server.models import Entry, Models
 from weft_server.repository import scan_repository
+from weft_server.session import verify_device
 from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ class App:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
+        verify_device(device_of(config))
         scan = scan_repository(config.repository)
         for oddity in scan.oddities:
             _log.warning("repository", oddity=oddity)

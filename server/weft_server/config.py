@@ -30,8 +30,18 @@ class ServerConfig(BaseSettings):
     slots: Count = Field(
         32, le=1024, description="Decode slots of each model, over all its lanes: how many run at once."
     )
-    lanes: int = Field(0, ge=0, le=256, description="Engine lanes of each model; 0: one for each CPU of the quota.")
+    lanes: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="Engine lanes of each model; 0: one for each CPU of the quota, or for the CUDA device.",
+    )
     threads: int = Field(0, ge=0, le=256, description="Intra-op threads of each session; 0: the quota over the lanes.")
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Where models run. `cuda` needs the `gpu` extra, and fp16 bundles of models that attend."
+    )
+    cuda_device: int = Field(0, ge=0, le=63, description="Which CUDA device, counted from 0.")
+    cuda_graphs: bool = Field(False, description="Capture decode steps on a CUDA device as graphs and replay them.")
     prefill_budget: Count = Field(
         512,
         le=1_000_000,

@@ -13,6 +13,7 @@ from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
+from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
 from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
@@ -54,7 +55,11 @@ class Model:
             max_image_bytes=config.max_image_bytes,
             max_image_pixels=config.max_image_pixels,
         )
+        self._device = device_of(config)
+        verify_precision(manifest.precision, self._device)
         num_lanes, self._threads = share_cpus(config.lanes, config.threads, cpu_quota())
+        if self._device.kind == "cuda":
+            num_lanes = 1
         # A prefix of its threads' names; `stop` waits for them by it.
         self._worker_name = f"{self.name}/{self.version}-worker"
         self.explainer = self._explainer(config.max_queued_requests)
@@ -100,7 +105,7 @@ class Model:
 
     def _decode_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
-        decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER)
+        decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER, captures=self._device.captures)
         assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
         text = self.manifest.text
         lanes: list[Lane] = []
@@ -135,9 +140,11 @@ class Model:
             for _ in range(num_lanes)
         ]
 
-    def _open(self, role: bundle_pb2.GraphRole.ValueType) -> Session | None:
+    def _open(self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False) -> Session | None:
         graph = self.bundle.graph(role)
-        return Session(self.bundle.path(graph.path), self._threads) if graph else None
+        if graph is None:
+            return None
+        return Session(self.bundle.path(graph.path), self._threads, self._device, captures=captures)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"

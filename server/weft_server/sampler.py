@@ -9,7 +9,7 @@ the row's full logits are read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -25,6 +25,17 @@ if TYPE_CHECKING:
 _LOGSUMEXP_ERROR = 1e-4
 
 
+class Rows(Protocol):
+    """An array [rows, vocab], or something that fetches a row of one when asked."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and vocab, at least."""
+
+    def __getitem__(self, row: int, /) -> Floats:
+        """Return one row, [vocab]."""
+
+
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """What a decoder run says of each row's next token, n rows: the K best, the normaliser, and everything."""
@@ -32,7 +43,7 @@ class Candidates:
     topk_logits: Floats  # [n, k], descending
     topk_ids: Ints  # [n, k]
     logsumexp: Floats  # [n]
-    logits: Floats  # [n, vocab], read only for rows that need it
+    logits: Rows  # [n, vocab], read only for rows that need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +74,9 @@ def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[I
         picks[sampled] = _draw(candidates, settings, sampled, allowed)
     ids, chosen = candidates.topk_ids[every_row, picks], candidates.topk_logits[every_row, picks]
     for row in np.flatnonzero(picks < 0).tolist():
-        ids[row] = _full_row(candidates.logits[row], settings, row, end_ids if barred[row] else end_ids[:0])
-        chosen[row] = candidates.logits[row, ids[row]]
+        logits = candidates.logits[row]
+        ids[row] = _full_row(logits, settings, row, end_ids if barred[row] else end_ids[:0])
+        chosen[row] = logits[ids[row]]
     return ids, chosen - candidates.logsumexp
 
 

@@ -10,6 +10,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
+from weft_server.device import HOST
 from weft_server.metrics import Metrics
 from weft_server.runner import DecodeRunner
 from weft_server.sequence import Decoding, Sequence
@@ -20,17 +21,21 @@ from weft_server.slots import Slots
 class Bare:
     """One bundle's decoder (and encoder), opened as the server opens it."""
 
-    def __init__(self, directory, num_lanes, num_threads):
+    def __init__(self, directory, num_lanes, num_threads, device=HOST):
         self.bundle = load_bundle(directory)
         self.manifest = self.bundle.manifest
         self.num_threads = num_threads
         self.num_lanes = num_lanes
+        self.device = device
         self.encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
         self.decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER)
 
     def _open(self, role):
         graph = self.bundle.graph(role)
-        return Session(self.bundle.path(graph.path), self.num_threads) if graph else None
+        if graph is None:
+            return None
+        captures = self.device.captures and role == bundle_pb2.GRAPH_ROLE_DECODER
+        return Session(self.bundle.path(graph.path), self.num_threads, self.device, captures=captures)
 
     def opened(self, num_rows):
         """(slots, runner) with nothing in them."""

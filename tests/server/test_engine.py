@@ -253,7 +253,7 @@ def test_a_step_copies_no_memory(tmp_path):
     toy = Toy(tmp_path, attends=True)
     slots = Slots(3, 24)
     runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), slots)
-    (memory,) = (state for state in runner._states if state.memory)
+    (memory,) = (state for state in runner._states.states if state.memory)
     slots.memory_lengths[:] = 5
     runner.encode([np.arange(5), np.arange(5, 10)], [0, 1])
     before, where = memory.buffers.copy(), memory.buffers.ctypes.data
@@ -261,9 +261,9 @@ def test_a_step_copies_no_memory(tmp_path):
         runner.decode(2)
     np.testing.assert_array_equal(toy.embedding[[range(5), range(5, 10)]], before[0, :2, :5])
     np.testing.assert_array_equal(before, memory.buffers)
-    bound = [array for array in runner._decodes[2, 0]._keep if isinstance(array, np.ndarray)]
-    assert where in [array.ctypes.data for array in bound]
-    assert 1 == sum(array.shape[1:] == (16, 8) for array in bound)  # as an input, and as no output
+    bound = runner._decodes[2, 0]
+    assert where == bound.inputs["memory"].pointer
+    assert [] == [block for block in bound.outputs.values() if block.shape[1:] == (16, 8)]
 
 
 def test_a_recurrent_model_has_no_cache_entries(toy):

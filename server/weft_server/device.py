@@ -1,0 +1,72 @@
+"""Where a model's graphs run, and what that changes for a lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.config import ConfigError, env_name, flag_name
+from weft_server.errors import BundleError
+
+if TYPE_CHECKING:
+    from weft_server.config import ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device, by ONNX Runtime's name for its memory.
+
+    Attributes:
+        kind: cpu or cuda.
+        index: which of the machine's devices of this kind.
+        in_place: whether runs read and write the host's arrays where they lie. Where they do not, tensors are the
+            device's own, and what the host says or hears is copied.
+        captures: whether decode runs are captured as CUDA graphs and replayed.
+    """
+
+    kind: Literal["cpu", "cuda"] = "cpu"
+    index: int = 0
+    in_place: bool = True
+    captures: bool = False
+
+    def batches(self, num_slots: int) -> list[int]:
+        """Return how many rows a decode run has for each number of running ones, from 0 to `num_slots`.
+
+        On the host as many. On a device a row costs next to nothing and a new shape much, so there are few: 1, 2, 4
+        and multiples of 8, the sizes that vLLM captures.
+        """
+        if self.in_place:
+            return list(range(num_slots + 1))
+        sizes = [*(size for size in (0, 1, 2, 4) if size < num_slots), *range(8, num_slots, 8), num_slots]
+        return [next(size for size in sizes if size >= num_rows) for num_rows in range(num_slots + 1)]
+
+
+HOST = Device()
+
+
+def device_of(config: ServerConfig) -> Device:
+    """Return the device that the settings name.
+
+    Raises:
+        ConfigError: another setting is not for it.
+    """
+    if config.device == "cpu":
+        _forbid(config.cuda_graphs, "cuda_graphs", "are for --device cuda")
+        return HOST
+    # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
+    _forbid(config.lanes > 1, "lanes", f"a CUDA device has one lane, not {config.lanes}")
+    return Device("cuda", config.cuda_device, in_place=False, captures=config.cuda_graphs)
+
+
+def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) -> None:
+    """Raise BundleError if a device has no kernels at all for a precision."""
+    if precision == bundle_pb2.PRECISION_BF16 and device.kind == "cpu":
+        raise BundleError("bf16 is for --device cuda; on the CPU serve a bundle of --precision fp32 or int8")
+    if precision == bundle_pb2.PRECISION_INT8 and device.kind == "cuda":
+        raise BundleError("int8 is for --device cpu; on CUDA serve a bundle of --precision fp16")
+
+
+def _forbid(condition: bool, field: str, sentence: str) -> None:  # noqa: FBT001 - a fact, not a mode
+    if condition:
+        raise ConfigError(f"{flag_name(field)} ({env_name(field)}): {sentence}")

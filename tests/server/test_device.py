@@ -1,0 +1,76 @@
+"""Which device a server runs on, and what it says when it cannot."""
+
+import pytest
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.config import ConfigError, read_config
+from weft_server.device import HOST, Device, device_of, verify_precision
+from weft_server.errors import BundleError
+from weft_server.session import verify_device
+
+FAR = Device(in_place=False)
+CUDA = Device("cuda", in_place=False)
+
+
+def has_cuda():
+    """Whether the ONNX Runtime installed here has CUDA in it."""
+    import onnxruntime
+
+    return "CUDAExecutionProvider" in onnxruntime.get_available_providers()
+
+
+def test_the_host_unless_told_otherwise():
+    """The default device is the CPU, in place: a GPU is asked for, since it promises no bits."""
+    assert HOST == device_of(read_config(repository="models"))
+
+
+def test_the_settings_name_the_device():
+    """Device, index and graphs come from the settings."""
+    config = read_config(repository="models", device="cuda", cuda_device=2, cuda_graphs=True)
+    assert Device("cuda", 2, in_place=False, captures=True) == device_of(config)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"cuda_graphs": True}, r"--cuda-graphs \(WEFT_CUDA_GRAPHS\): are for --device cuda"),
+        ({"device": "cuda", "lanes": 2}, r"--lanes \(WEFT_LANES\): a CUDA device has one lane, not 2"),
+    ],
+)
+def test_settings_that_contradict_the_device_are_refused(settings, text):
+    """A setting that the device cannot follow stops the start by its name."""
+    with pytest.raises(ConfigError, match=text):
+        device_of(read_config(repository="models", **settings))
+
+
+@pytest.mark.skipif(has_cuda(), reason="this ONNX Runtime has CUDA")
+def test_cuda_needs_the_runtime_that_has_it():
+    """Without CUDA in ONNX Runtime the start is refused with what to install, and never together with the other."""
+    with pytest.raises(ConfigError, match=r"pip install 'weft\[gpu\]' instead of 'weft\[server\]', never both"):
+        verify_device(CUDA)
+
+
+def test_the_host_is_always_there():
+    """A CPU needs no check."""
+    verify_device(HOST)
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "text"),
+    [
+        (bundle_pb2.PRECISION_BF16, HOST, "bf16 is for --device cuda"),
+        (bundle_pb2.PRECISION_INT8, CUDA, "int8 is for --device cpu"),
+    ],
+)
+def test_a_precision_without_kernels_is_refused(precision, device, text):
+    """A bundle that no kernel of the device can run is refused with the precisions that it can."""
+    with pytest.raises(BundleError, match=text):
+        verify_precision(precision, device)
+
+
+def test_batches_are_exact_on_the_host_and_few_elsewhere():
+    """On the host a decode run has as many rows as run; elsewhere the next of few sizes, the slots being the last."""
+    assert [0, 1, 2, 3, 4, 5] == HOST.batches(5)
+    assert [0, 1, 2, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12] == FAR.batches(12)
+    assert [0, 1, 2, 3] == FAR.batches(3)
+    assert [0, 1, 2, 4, 4, 8, 8, 8, 8] == FAR.batches(8)

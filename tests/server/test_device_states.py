@@ -1,0 +1,183 @@
+"""The path for a device whose memory the host cannot read, run for real on the CPU as if it were one.
+
+What needs CUDA itself is in tests/gpu.
+"""
+
+import asyncio
+import ctypes
+import random
+
+import numpy as np
+import pytest
+from tiny import CHECKPOINTS
+
+from loaded import Loaded
+from toy import START, Toy
+from weft_proto.v1 import bundle_pb2
+from weft_server import model as model_module
+from weft_server.blocks import block_of
+from weft_server.buffers import Column, FarRows, Output
+from weft_server.copies import Copies, Stretch
+from weft_server.decode_lane import DecodeLane
+from weft_server.device import HOST, Device
+from weft_server.device_states import DeviceStates
+from weft_server.errors import BundleError
+from weft_server.metrics import Metrics
+from weft_server.runner import DecodeRunner
+from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.session import Session, Value
+from weft_server.slots import Slots
+
+FAR = Device(in_place=False)
+
+
+def content(block):
+    """What lies in a block of the CPU's memory, as float32."""
+    words = (ctypes.c_float * (block.num_bytes // 4)).from_address(block.pointer)
+    return np.ctypeslib.as_array(words).reshape(block.words(block.num_bytes // 4).shape)
+
+
+def far(array):
+    """A far tensor with the array's content, and its block."""
+    value = Value.like(array, FAR)
+    value.send(array)
+    return value
+
+
+def test_a_column_is_seen_when_it_is_sent():
+    """Far runs see what was last sent; on the host they see what is there."""
+    array = np.arange(4, dtype=np.float32)
+    column = Column(array, FAR)
+    column.send()
+    array[0] = 7
+    assert [0, 1, 2, 3] == content(column.block).tolist()
+    column.send()
+    assert [7, 1, 2, 3] == content(column.block).tolist()
+    assert array.ctypes.data == Column(array, HOST).block.pointer
+
+
+def test_copies_touch_their_targets_alone():
+    """Rows are copied onto rows at any offset, all in one run, and nothing else changes."""
+    first, second = np.arange(12, dtype=np.float32).reshape(4, 3), np.arange(8, dtype=np.int64).reshape(4, 2)
+    one, other = far(first), far(second)
+    pairs = [(one.block.rows(3, 4), one.block.rows(0, 1)), (other.block.rows(0, 2), other.block.rows(2, 4))]
+    Copies(2, FAR).run(pairs)
+    np.testing.assert_array_equal(first[[3, 1, 2, 3]], one.fetch())
+    np.testing.assert_array_equal(second[[0, 1, 0, 1]], other.fetch())
+
+
+@pytest.mark.parametrize("length", [2, 5, 7])
+def test_a_stretch_keeps_the_head_of_the_middle_axis(length):
+    """A shorter, equal or longer source lands at the start of each target row, with zeros behind it."""
+    source = far(np.random.default_rng(0).normal(size=(6, length, 3)).astype(np.float32))
+    target = far(np.full((6, 5, 3), 9, np.float32))
+    Stretch(FAR).run(source.block, target.block)
+    expected = np.zeros((6, 5, 3), np.float32)
+    expected[:, :length] = source.fetch()[:, :5]
+    np.testing.assert_array_equal(expected, target.fetch())
+
+
+def test_an_output_is_fetched_as_far_as_it_was_written():
+    """What comes back is the rows of the last run, and not all slots."""
+    output = Output(np.zeros((4, 2), np.float32), FAR)
+    Copies(1, FAR).run([(block_of(np.arange(6, dtype=np.float32)), output.block(3))])
+    assert [[0, 1], [2, 3], [4, 5]] == output.read(3).tolist()
+
+
+def test_far_rows_are_fetched_one_by_one():
+    """Whoever asks for a row gets that row; the shape is known without fetching."""
+    rows = FarRows(3, 5, FAR)
+    Copies(1, FAR).run([(block_of(np.arange(15, dtype=np.float32)), rows.block)])
+    assert (3, 5) == rows.shape
+    assert [5, 6, 7, 8, 9] == rows[1].tolist()
+
+
+@pytest.mark.parametrize("data_type", [bundle_pb2.DATA_TYPE_FLOAT16, bundle_pb2.DATA_TYPE_BFLOAT16])
+def test_half_states_move_by_their_bits(data_type):
+    """States of two bytes, also of a type that numpy lacks, move between slots and keep every bit; others stay."""
+    cache = bundle_pb2.StateTensor(
+        kind=bundle_pb2.STATE_KIND_KV_CACHE, past="p", present="q", data_type=data_type, shape=[2, 3, 4], length_axis=1
+    )
+    states = DeviceStates([cache], 3, FAR)
+    (block,) = states.blocks(0, 3)[0].values()
+    bits = np.frombuffer((ctypes.c_char * block.num_bytes).from_address(block.pointer), np.uint16).reshape(3, -1)
+    assert not bits.any()
+    bits[:] = np.random.default_rng(1).integers(0, 2**16, bits.shape)
+    before = bits.copy()
+    states.move(2, 0, past=1, memory=1)
+    np.testing.assert_array_equal(before[[2, 1, 2]], bits)
+
+
+def test_a_state_of_odd_bytes_is_refused():
+    """States are copied in words of four bytes, so a position of another size is refused by name."""
+    odd = bundle_pb2.StateTensor(
+        kind=bundle_pb2.STATE_KIND_RECURRENT, past="p", present="q", data_type=bundle_pb2.DATA_TYPE_FLOAT16, shape=[3]
+    )
+    with pytest.raises(BundleError, match="'p' has 6 bytes a position"):
+        DeviceStates([odd], 2, FAR)
+
+
+@pytest.mark.parametrize("attends", [False, True], ids=["recurrent", "recurrent and memory"])
+def test_far_answers_are_the_definitions(tmp_path, attends):
+    """Any arrivals, cancellations and sampled rows: on far states each sequence gets what the recurrence gives."""
+    toy = Toy(tmp_path, attends=attends)
+    slots = Slots(11, 24)
+    runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1, FAR), Session(toy.path, 1, FAR), slots)
+    runner.warm()
+    metrics = Metrics().for_model("toy", 1, "translate")
+    lane = DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=metrics)
+    rng = random.Random(4)
+    sources = [[rng.randrange(3, 50) for _ in range(rng.randrange(1, 17))] for _ in range(60)]
+
+    async def answers():
+        waiting = [Sequence(str(n), np.array(s), len(s), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
+        found = {}
+
+        def take(num, budget):
+            # As the scheduler does: of one padded length or of several, as many as have room.
+            return [waiting.pop() for _ in range(min(num, len(waiting), rng.randrange(4)))]
+
+        while len(found) < len(sources):
+            for delivery in lane.step(take):
+                found[int(delivery.sequence.request_id)] = delivery.token_ids
+        return found
+
+    found = asyncio.run(answers())
+    assert [toy.greedy(s, 1 + n % 12) for n, s in enumerate(sources)] == [found[n] for n in range(len(sources))]
+
+
+async def answers_of(directory, device, monkeypatch):
+    """What a whole model on a device answers to random requests that come at once, greedy and sampled."""
+    monkeypatch.setattr(model_module, "device_of", lambda _: device)
+    rng = np.random.default_rng(5)
+    async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
+        text, image = model.manifest.text, model.manifest.image
+        sequences = []
+        for index in range(40):
+            if model.manifest.HasField("image"):
+                inputs = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+            else:
+                longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
+                inputs = rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1))
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - len(inputs)
+            max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
+            # So hot that the candidates rarely decide, and rows of logits are fetched.
+            sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
+            decoding = Decoding(max_new, max_new // 2, (), sampling) if max_new else None
+            model.engine.reserve()
+            sequence = Sequence(str(index), inputs, model.reader.num_tokens(inputs), decoding)
+            model.engine.submit(sequence)
+            sequences.append(sequence)
+        for sequence in sequences:
+            await sequence.reply.done()
+    replies = [sequence.reply for sequence in sequences]
+    return [(r.token_ids, r.log_probs, None if r.probabilities is None else r.probabilities.tobytes()) for r in replies]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_a_far_model_answers_the_same_bits(tiny_repository, name, monkeypatch):
+    """Every family: states that only device copies touch, and filled-up batches, give what the in-place path gives."""
+    directory = tiny_repository / name / "1"
+    near = asyncio.run(answers_of(directory, HOST, monkeypatch))
+    assert near == asyncio.run(answers_of(directory, FAR, monkeypatch))
