@@ -30,7 +30,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-families test test-fast check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths clean
+.PHONY: proto bench-smoke bench-families bench-lengths bench-gpu clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -109,6 +109,9 @@ bench-families: models families ## measure each family's parameters, step times 
 
 bench-lengths: $(READY) ## train RNNs without and with attention and measure them by sentence length, ten minutes
 	@$(BIN)/python tests/bench/lengths.py
+
+bench-gpu: $(READY) ## measure a generator on a CUDA device, beside transformers if that is installed
+	@$(BIN)/python tests/bench/gpu.py
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
