@@ -73,7 +73,8 @@ class Session:
         options.log_severity_level = _WARNINGS_AND_UP
         # Spinning burns a core between steps.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        if device.kind != "cpu":
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for _verify_placement
         self.device, self._captures = device, captures
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
