@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from weft_proto.v1 import bundle_pb2
+
 export_app = typer.Typer(add_completion=False)
 train_app = typer.Typer(add_completion=False)
 
@@ -29,6 +31,10 @@ def export(
         Path, typer.Argument(help="Where it goes: REPOSITORY/NAME/VERSION, such as build/models/en-es/1.")
     ],
     precision: Annotated[Precision, typer.Option(help="fp32 and int8 for CPU, fp16 for CUDA.")] = Precision.FP32,
+    held_out: Annotated[
+        Path | None,
+        typer.Option(help="Held-out examples that int8 is measured on [default: the checkpoint's held_out.jsonl]."),
+    ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle if it exists.")] = False,
 ) -> None:
@@ -41,11 +47,23 @@ def export(
         def on_stage(name: str, done: int, total: int) -> None:
             progress.update(task, description=name, completed=done, total=total)
 
-        report = export_checkpoint(checkpoint, bundle, precision, force=force, on_stage=on_stage)
+        report = export_checkpoint(checkpoint, bundle, precision, held_out=held_out, force=force, on_stage=on_stage)
     parity = report.manifest.parity
     typer.echo(
         f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"
         f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.0e}), {report.seconds:.1f} s"
+    )
+    if precision == Precision.INT8:
+        typer.echo(_quality_line(report.manifest))
+
+
+def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
+    if not manifest.HasField("quality"):
+        return "quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE"
+    quality = manifest.quality
+    return (
+        f"{quality.metric} {quality.score:.4f} on {quality.num_examples} held-out examples,"
+        f" {quality.fp32_score:.4f} at fp32 (allowed {quality.min_share:.0%} of it)"
     )
 
 

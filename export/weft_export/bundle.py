@@ -26,6 +26,7 @@ def write_manifest(
     golden: bundle_pb2.Golden,
     parity: bundle_pb2.Parity,
     provenance: bundle_pb2.Provenance,
+    quality: bundle_pb2.Quality | None = None,
 ) -> bundle_pb2.BundleManifest:
     """Describe everything that lies in a directory and write bundle.json into it."""
     manifest = bundle_pb2.BundleManifest(
@@ -43,6 +44,7 @@ def write_manifest(
         golden=golden,
         parity=parity,
         provenance=provenance,
+        quality=quality,
     )
     if checkpoint.model.attention_heads:
         manifest.attention.heads.extend(checkpoint.model.attention_heads)

@@ -10,6 +10,7 @@ config.json:
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
+    metric           how answers to held-out requests are scored: one of its task in specs.METRICS, or the first
     attention_layer  which attention layer explains unless a request names one, from 0; for a model that attends and has
                      no summary of all its layers
 
@@ -31,13 +32,13 @@ from torch import Tensor
 from weft_export.classifier import Classifier
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
-from weft_export.specs import WRITES_TEXT, check_image, check_labels, check_text
+from weft_export.specs import METRICS, WRITES_TEXT, check_image, check_labels, check_metric, check_text
 from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
-_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer"}
+_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Checkpoint:
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
     attention_layer: int | None = None
+    metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -67,6 +69,7 @@ class Checkpoint:
             check_text(self.task, config, self.text)
             check_image(self.task, config, self.image)
             check_labels(self.task, config, self.labels)
+            check_metric(self.task, self.metric)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         self._check_decoding()
@@ -79,6 +82,11 @@ class Checkpoint:
     def task(self) -> common_pb2.Task.ValueType:
         """What the model does."""
         return FAMILIES[self.family].task
+
+    @property
+    def scored_by(self) -> str:
+        """How answers to held-out requests are scored."""
+        return self.metric or METRICS[self.task][0]
 
     def _check_attention_layer(self) -> None:
         num_layers = len(self.model.attention_heads)
@@ -162,6 +170,8 @@ def _to_config(checkpoint: Checkpoint) -> dict[str, Any]:
     config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
     if checkpoint.attention_layer is not None:
         config["attention_layer"] = checkpoint.attention_layer
+    if checkpoint.metric is not None:
+        config["metric"] = checkpoint.metric
     return config
 
 
@@ -182,6 +192,8 @@ def _from_config(config: dict[str, Any]) -> dict[str, Any]:
         fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
     if "attention_layer" in config:
         fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
+    if "metric" in config:
+        fields["metric"] = _typed(config["metric"], str, "metric")
     if "text" in config:
         fields["text"] = json_format.ParseDict(config["text"], bundle_pb2.TextSpec())
     if "image" in config:

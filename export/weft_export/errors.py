@@ -9,5 +9,9 @@ class CheckpointError(ExportError):
     """A checkpoint is missing something, contradicts itself, or is not of a family we know."""
 
 
+class QualityError(ExportError):
+    """Rounding costs a model more of its quality than an export lets pass."""
+
+
 class ParityError(ExportError):
     """ONNX Runtime and torch disagree about a model."""

@@ -8,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft_export.answering import torch_run
 from weft_export.bundle import provenance_of, write_manifest
-from weft_export.checkpoint import WEIGHTS_FILE, load_checkpoint
+from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
 from weft_export.errors import ExportError
 from weft_export.golden import golden_of
 from weft_export.graphs import graphs_of
+from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity, runtime_version
+from weft_export.parity import check_parity, onnx_run, runtime_version
+from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 
@@ -43,16 +46,19 @@ def export_checkpoint(
     bundle_dir: Path,
     precision: str = "fp32",
     *,
+    held_out: Path | None = None,
     force: bool = False,
     on_stage: OnStage = lambda *_: None,
 ) -> Report:
     """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
 
-    The bundle is made beside its place and moved there once it has passed; on failure nothing is left behind.
+    held_out is the examples that int8 is measured on, by default held_out.jsonl of the checkpoint if it has one. The
+    bundle is made beside its place and moved there once it has passed; on failure nothing is left behind.
 
     Raises:
-        ExportError: the checkpoint is broken (CheckpointError), torch and ONNX Runtime disagree (ParityError), the
-            bundle's path is not of that form, or it exists and force is not set.
+        ExportError: the checkpoint is broken (CheckpointError), torch and ONNX Runtime disagree (ParityError), int8
+            costs too much of the quality (QualityError), the bundle's path is not of that form, or it exists and force
+            is not set.
     """
     started = time.monotonic()
     _check_path(bundle_dir)
@@ -63,7 +69,7 @@ def export_checkpoint(
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
             work = Path(scratch) / "bundle"
             work.mkdir()
-            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], on_stage)
+            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             _put(work, bundle_dir, Path(scratch) / "replaced")
     except OSError as error:
@@ -72,27 +78,57 @@ def export_checkpoint(
 
 
 def _build(
-    checkpoint_dir: Path, work: Path, precision: bundle_pb2.Precision.ValueType, on_stage: OnStage
+    checkpoint_dir: Path,
+    work: Path,
+    precision: bundle_pb2.Precision.ValueType,
+    held_out: Path | None,
+    on_stage: OnStage,
 ) -> bundle_pb2.BundleManifest:
     on_stage("loading the checkpoint", 0, 1)
     original = load_checkpoint(checkpoint_dir)
+    examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
     checkpoint = quantised(original) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     golden = golden_of(checkpoint, precision)
     graphs = graphs_of(checkpoint, precision)
-    num_stages = len(graphs) + 3
+    num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
         on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
         write_graph(graph, work)
-    on_stage("checking parity", num_stages - 2, num_stages)
+    on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision)
+    quality = None
+    if examples:
+        on_stage("measuring quality", num_stages - 2, num_stages)
+        exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
+        quality = check_quality(original, exact, onnx_run(graphs, work), examples)
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
     provenance = provenance_of(original, checkpoint_dir / WEIGHTS_FILE, version)
-    manifest = write_manifest(work, checkpoint, graphs, precision, golden=golden, parity=parity, provenance=provenance)
+    manifest = write_manifest(
+        work,
+        checkpoint,
+        graphs,
+        precision,
+        golden=golden,
+        parity=parity,
+        provenance=provenance,
+        quality=quality,
+    )
     on_stage("done", num_stages, num_stages)
     return manifest
+
+
+def _held_out(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, given: Path | None, default: Path
+) -> list[Example]:
+    if precision != bundle_pb2.PRECISION_INT8:
+        if given is not None:
+            raise ExportError("held-out examples are for int8, whose rounding they measure")
+        return []
+    path = given or default
+    return read_held_out(path, checkpoint) if given is not None or path.exists() else []
 
 
 def _check_path(bundle_dir: Path) -> None:

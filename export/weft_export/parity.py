@@ -5,12 +5,14 @@ apart into neighbouring slots, so that decode batches grow and are ragged.
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from weft_export.answering import Run
 from weft_export.checkpoint import Checkpoint
 from weft_export.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.errors import ExportError
@@ -72,6 +74,19 @@ def check_parity(
         num_steps=num_steps,
         num_requests=len(requests),
     )
+
+
+def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
+    """Run graphs as ONNX Runtime does from their files in a directory."""
+    runtime = _runtime()
+    sessions = {graph.role: _session(runtime, directory / graph.file_name) for graph in graphs}
+
+    def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        outputs = sessions[role].run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+        names = [port.name for port in sessions[role].get_outputs()]
+        return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
+
+    return run
 
 
 def runtime_version() -> str:

@@ -40,6 +40,16 @@ _READS_TEXT = (
 WRITES_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE)
 LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
 
+# What held-out answers of a task are scored by; the first one unless config.json says which.
+METRICS = {
+    common_pb2.TASK_TRANSLATE: ("exact_match", "token_accuracy"),
+    common_pb2.TASK_CAPTION: ("exact_match", "token_accuracy"),
+    common_pb2.TASK_GENERATE: ("token_accuracy", "exact_match"),
+    common_pb2.TASK_CLASSIFY_TEXT: ("accuracy",),
+    common_pb2.TASK_CLASSIFY_IMAGE: ("accuracy",),
+    common_pb2.TASK_TAG: ("span_f1",),
+}
+
 
 def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.TextSpec | None) -> None:
     """Raise ValueError when text does not fit the task and the sizes in config."""
@@ -96,6 +106,12 @@ def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str
         _require(len(set(labels)) == len(labels), "labels are not distinct")
     else:
         _require(not labels, "only a classifier has labels")
+
+
+def check_metric(task: common_pb2.Task.ValueType, metric: str | None) -> None:
+    """Raise ValueError when held-out answers of the task are not scored by metric."""
+    known = METRICS[task]
+    _require(metric is None or metric in known, f"the metric {metric!r} is not one of {', '.join(known)}")
 
 
 def _require(condition: bool, complaint: str) -> None:  # noqa: FBT001 - reads as a sentence at each use

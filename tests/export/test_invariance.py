@@ -4,7 +4,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from google.protobuf import json_format
-from tiny import CHECKPOINTS
+from tiny import CHECKPOINTS, INT8
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -48,12 +48,13 @@ def assert_padding_is_not_read(session, feeds, vocab_size):
             assert np.array_equal(one, other), f"{port.name} of row {row}"
 
 
-@pytest.mark.parametrize("name", READERS)
-def test_encoders_classifiers_and_taggers(name, tiny_repository):
+@pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
+def test_encoders_classifiers_and_taggers(name, tiny_repository, int8_repository):
     """The rows of an encoder, classifier or tagger do not influence each other, whatever stands in the padding."""
     names = ("encoder.onnx", "classifier.onnx", "tagger.onnx")
-    (file_name,) = (name_ for name_ in names if (tiny_repository / name / "1" / name_).exists())
-    session, manifest = open_graph(tiny_repository / name / "1", file_name)
+    repository = int8_repository if name.endswith("-int8") else tiny_repository
+    (file_name,) = (name_ for name_ in names if (repository / name / "1" / name_).exists())
+    session, manifest = open_graph(repository / name / "1", file_name)
     if manifest.HasField("image"):
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
@@ -67,10 +68,11 @@ def test_encoders_classifiers_and_taggers(name, tiny_repository):
         assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-def test_decoders(name, tiny_repository):
+@pytest.mark.parametrize("name", [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)])
+def test_decoders(name, tiny_repository, int8_repository):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
-    session, manifest = open_graph(tiny_repository / name / "1", "decoder.onnx")
+    repository = int8_repository if name.endswith("-int8") else tiny_repository
+    session, manifest = open_graph(repository / name / "1", "decoder.onnx")
     capacity = manifest.text.max_total_tokens
     feeds = {
         "input_ids": RNG.integers(0, manifest.text.target_vocab_size, (ROWS, 1)),

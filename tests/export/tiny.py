@@ -214,6 +214,9 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     **VISION,
 }
 
+INT8 = ["tiny-translate", "tiny-generate", "tiny-tags", "tiny-t5", "tiny-attention-rnn", "tiny-swin"]
+"""Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
+
 
 def save_tiny(name: str, directory: Path) -> Path:
     """Write one of CHECKPOINTS into a directory and return it."""
@@ -221,7 +224,8 @@ def save_tiny(name: str, directory: Path) -> Path:
     return directory
 
 
-def export_tiny(checkpoints: Path, repository: Path, name: str) -> None:
-    """Export one of CHECKPOINTS to <repository>/<name>/1."""
+def export_tiny(checkpoints: Path, repository: Path, name: str, precision: str = "fp32") -> None:
+    """Export one of CHECKPOINTS to <repository>/<name>/1, at another precision than fp32 to <name>-<precision>/1."""
     torch.set_num_threads(1)  # a second one gains nothing on tiny tensors
-    export_checkpoint(save_tiny(name, checkpoints / name), repository / name / "1")
+    bundle = name if precision == "fp32" else f"{name}-{precision}"
+    export_checkpoint(save_tiny(name, checkpoints / bundle), repository / bundle / "1", precision)

@@ -4,7 +4,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from tiny import CHECKPOINTS
+from tiny import CHECKPOINTS, INT8
 
 from loaded import Loaded
 from weft_proto.v1 import bundle_pb2
@@ -27,6 +27,17 @@ def test_each_golden_answer_is_given_and_explained(tiny_repository, name):
         async with Loaded(tiny_repository / name / "1") as model:
             await verify_golden(model)
             assert (model.explainer is not None) == bool(model.metrics.explain.snapshot()[0][-1][1])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_int8_answers_are_given_and_explained(int8_repository, name):
+    """A bundle at int8 is ready by its own golden answer, as one at fp32 is."""
+
+    async def run():
+        async with Loaded(int8_repository / f"{name}-int8" / "1") as model:
+            await verify_golden(model)
 
     asyncio.run(run())
 

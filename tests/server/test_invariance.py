@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import CHECKPOINTS
+from tiny import CHECKPOINTS, INT8
 
 from weft_proto.v1 import common_pb2
 from weft_server.bundle import load_bundle
@@ -124,6 +124,13 @@ def check(directory, count):
 def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name):
     """Random weights, every family: tokens, scores, probabilities and alignments are bit-identical."""
     check(tiny_repository / name / "1", 200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INT8)
+def test_int8_models_answer_the_same_alone_and_crowded(int8_repository, name):
+    """At int8 as at fp32: tokens, scores, probabilities and alignments are bit-identical."""
+    check(int8_repository / f"{name}-int8" / "1", 100)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from weft_export.held_out import HELD_OUT_FILE
 from weft_export.recipes import Figures
 
 
@@ -22,6 +23,14 @@ class Card:
     notes: str
 
 
+def _held_out(directory: Path) -> str:
+    path = directory / HELD_OUT_FILE
+    if not path.exists():
+        return ""
+    count = len(path.read_text(encoding="utf-8").splitlines())
+    return f"\n\n`{HELD_OUT_FILE}` has {count} examples of the held-out part; it is what int8 is measured on."
+
+
 def write_card(directory: Path, card: Card, figures: Figures) -> None:
     """Write README.md into a checkpoint directory; the size is that of the weights already there."""
     size = (directory / "model.safetensors").stat().st_size
@@ -33,7 +42,7 @@ def write_card(directory: Path, card: Card, figures: Figures) -> None:
 
 ## Data
 
-{card.data}
+{card.data}{_held_out(directory)}
 
 ## Model
 

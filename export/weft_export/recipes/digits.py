@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.vit import Vit, VitConfig
+from weft_export.held_out import HeldOut, write_held_out
 from weft_export.pixels import to_pixel_values
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
@@ -71,6 +72,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["pictures trained on"] = len(x)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures |= watch.figures()
+    write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
 
@@ -95,6 +97,12 @@ def measure(directory: Path) -> Figures:
     return {"test accuracy": accuracy, "test pictures": len(x)}
 
 
+def held_out() -> HeldOut:
+    """Return the test split."""
+    *_, pictures, labels = split()
+    return [(_png(picture, SIDE), str(label)) for picture, label in zip(pictures, labels.tolist(), strict=True)]
+
+
 def distort(pictures: Tensor, generator: torch.Generator) -> Tensor:
     """Turn, shear, scale and shift pictures [batch, 1, 8, 8] a little, each in its own way, over a dark background."""
     count = len(pictures)
@@ -116,9 +124,9 @@ def _pixels(pictures: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.stack([to_pixel_values(Image.fromarray(picture), IMAGE) for picture in pictures]))
 
 
-def _png(picture: NDArray[np.uint8]) -> bytes:
+def _png(picture: NDArray[np.uint8], side: int = SHOWN) -> bytes:
     file = io.BytesIO()
-    Image.fromarray(picture).resize((SHOWN, SHOWN), Image.Resampling.NEAREST).save(file, "PNG", optimize=True)
+    Image.fromarray(picture).resize((side, side), Image.Resampling.NEAREST).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.sequence_to_sequence import SequenceToSequence
+from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.corpus import count_clauses, sample
@@ -60,6 +61,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["clauses of the grammar, at least"] = count_clauses()
     figures["distinct sentences trained on"] = len({pair.source for pair in pairs})
     figures |= watch.figures()
+    write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
 
@@ -80,6 +82,11 @@ def measure(directory: Path, count: int) -> Figures:
         f"alignment agreement (layer {checkpoint.attention_layer})": aligned,
         f"“{EXAMPLE}”": translate(checkpoint.model, source, target, [EXAMPLE])[0],
     }
+
+
+def held_out() -> HeldOut:
+    """Return sentences whose combinations were never trained on, and their translations."""
+    return [(pair.source, pair.target) for pair in sample(500, SEED + 2, held_out=True)]
 
 
 @torch.no_grad()

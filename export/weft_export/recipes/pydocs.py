@@ -1,6 +1,7 @@
 """Recipe `pydocs`: a small causal language model of Python's own documentation strings."""
 
 import math
+import random
 from pathlib import Path
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
+from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.bigram import Bigram
 from weft_export.recipes.card import Card, write_card
@@ -57,6 +59,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["passes over them"] = round(NUM_STEPS * BATCH * CONTEXT / len(stream), 1)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures |= watch.figures()
+    write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
 
@@ -98,6 +101,13 @@ def measure(directory: Path) -> Figures:
         "bigram model, bits per byte": total_bigram / math.log(2) / num_bytes,
         "held-out tokens": num_predicted,
     }
+
+
+def held_out() -> HeldOut:
+    """Return texts of files that were never trained on: their first 40 characters, and up to 200 that follow."""
+    texts = [text for text in read(held_out=True) if len(text) >= 80]
+    some = random.Random(SEED).sample(texts, 200)  # noqa: S311  (docstrings, not secrets)
+    return [(text[:40], text[40:240]) for text in some]
 
 
 @torch.no_grad()

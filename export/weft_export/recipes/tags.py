@@ -11,10 +11,12 @@ from torch.nn import functional
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
+from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.notices import LABEL_OF, Notice, Notices
 from weft_export.recipes.training import Stopwatch, fit, pad, prepare
+from weft_export.spans import Span, spans_of
 from weft_proto.v1 import bundle_pb2
 
 SEED = 67
@@ -28,8 +30,6 @@ INVENTED, STRANGE, FORGOTTEN = 0.3, 0.2, 0.03
 NUM_MEASURED = 1_000
 EXAMPLE = "Zoë Krüger paid €40 for 3 kg of rice in Łódź on 12 May 2021."
 IGNORED = -100
-
-Span = tuple[str, int, int]
 
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
@@ -70,6 +70,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["notices trained on"] = NUM_STEPS * BATCH
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures |= watch.figures()
+    write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
 
@@ -102,20 +103,6 @@ def labels_of(notice: Notice, encoding: Encoding) -> list[int]:
     return labels
 
 
-def spans_of(labels: Sequence[int], encoding: Encoding) -> list[Span]:
-    """Return the spans that the tokens' labels make: an I continues its own kind, and else begins a span like a B."""
-    spans: list[Span] = []
-    open_kind = ""
-    for index, (start, end), special in zip(labels, encoding.offsets, encoding.special_tokens_mask, strict=True):
-        part, _, kind = ("O", "", "") if special else LABELS[index].partition("-")
-        if part == "I" and kind == open_kind:
-            spans[-1] = (kind, spans[-1][1], end)
-        elif kind:
-            spans.append((kind, start, end))
-        open_kind = kind
-    return spans
-
-
 @torch.no_grad()
 def tag(model: BertTagger, tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[Span]]:
     """Return the spans in each text, of which the first MAX_TOKENS tokens count."""
@@ -126,7 +113,7 @@ def tag(model: BertTagger, tokenizer: Tokenizer, texts: Sequence[str]) -> list[l
         rows = [encoding.ids for encoding in encodings]
         guesses = model(pad(rows, PAD), torch.tensor([len(row) for row in rows])).argmax(dim=-1).tolist()
         found += [
-            spans_of(labels[: len(row)], encoding)
+            spans_of([LABELS[label] for label in labels[: len(row)]], encoding)
             for labels, row, encoding in zip(guesses, rows, encodings, strict=True)
         ]
     return found
@@ -153,6 +140,12 @@ def measure(directory: Path) -> Figures:
                 figures[f"the same, {kind} alone"] = f1(notices, answers, kind)
     figures["notices measured, each time"] = NUM_MEASURED
     return figures
+
+
+def held_out() -> HeldOut:
+    """Return notices of names and templates that were never trained on, and their spans."""
+    drawn = Notices(SEED + 1, new_templates=True, new_names=True)
+    return [(notice.text, notice.spans) for notice in (drawn.draw() for _ in range(400))]
 
 
 def f1(notices: Sequence[Notice], answers: Sequence[Sequence[Span]], kind: str | None = None) -> float:

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
+from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.docstrings import is_held_out, read_docstrings
@@ -99,6 +100,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     figures["docstrings trained on"] = len(rows)
     figures["parameters"] = sum(p.numel() for p in model.parameters())
     figures |= watch.figures()
+    write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
 
@@ -129,6 +131,14 @@ def measure(directory: Path) -> Figures:
         "macro F1": float(f1_score(labels, guesses, average="macro")),
         "held-out docstrings": len(labels),
     }
+
+
+def held_out() -> HeldOut:
+    """Return docstrings of files that were never trained on, or what a model can read of them, and their topics."""
+    texts, labels = read(held_out=True)
+    # A token has a byte at least.
+    short = [(text, list(TOPICS)[label]) for text, label in zip(texts, labels, strict=True) if len(text) < MAX_TOKENS]
+    return random.Random(SEED).sample(short, 500)  # noqa: S311  (docstrings, not secrets)
 
 
 @torch.no_grad()

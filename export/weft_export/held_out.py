@@ -1,0 +1,109 @@
+"""Held-out examples: requests that a model was not trained on, with the answers that it ought to give.
+
+A file of JSON lines, {"input": ..., "reference": ...}. input is a text, or a picture in base64. reference is what a
+request for it should get: the text that a translator or captioner writes, the text that goes on after a prompt, a
+label, or for a tagger the spans [[kind, start, end], ...], in characters of the input.
+"""
+
+import base64
+import binascii
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from tokenizers import Encoding, Tokenizer
+from torch import Tensor
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
+from weft_export.pixels import to_pixel_values
+from weft_proto.v1 import common_pb2
+
+HELD_OUT_FILE = "held_out.jsonl"
+
+HeldOut = Iterable[tuple[str | bytes, Any]]
+"""Inputs, a text or the bytes of a picture's file, and references."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the model takes, and what it ought to answer.
+
+    source is pixel_values [C, H, W] or token ids [seq]; encoding is what the ids were made of.
+    """
+
+    source: Tensor
+    reference: Any
+    encoding: Encoding | None = None
+
+
+def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
+    """Read the examples of a file.
+
+    Raises:
+        CheckpointError: it is not readable or empty, or a line is no example for this model.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"cannot read {path}: {error}") from error
+    tokenizer = None
+    if checkpoint.image is None:
+        assert checkpoint.text is not None
+        tokenizer = Tokenizer.from_buffer(checkpoint.files[checkpoint.text.source_tokenizer])
+    examples = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            examples.append(_example(json.loads(line), checkpoint, tokenizer))
+        except (ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
+            raise CheckpointError(f"{path}, line {number}: {_reason(error)}") from error
+    if not examples:
+        raise CheckpointError(f"{path} has no examples")
+    return examples
+
+
+def write_held_out(directory: Path, examples: HeldOut) -> None:
+    """Write examples into a checkpoint's directory."""
+    lines = []
+    for given, reference in examples:
+        text = base64.b64encode(given).decode() if isinstance(given, bytes) else given
+        lines.append(json.dumps({"input": text, "reference": reference}, ensure_ascii=False) + "\n")
+    (directory / HELD_OUT_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> Example:
+    given, reference = line["input"], _reference(line["reference"], checkpoint)
+    if tokenizer is None:
+        assert checkpoint.image is not None
+        with Image.open(io.BytesIO(base64.b64decode(given, validate=True))) as image:
+            return Example(torch.from_numpy(to_pixel_values(image, checkpoint.image)), reference)
+    assert checkpoint.text is not None
+    encoding = tokenizer.encode(given)
+    limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
+    if not 1 <= len(encoding.ids) <= limit:
+        raise ValueError(f"the input has {len(encoding.ids)} tokens; it must have between 1 and {limit}")
+    return Example(torch.tensor(encoding.ids), reference, encoding)
+
+
+def _reference(value: Any, checkpoint: Checkpoint) -> Any:
+    if checkpoint.task == common_pb2.TASK_TAG:
+        return {_span(span) for span in value}
+    if not isinstance(value, str):
+        raise TypeError("the reference is not a text")
+    if checkpoint.labels and value not in checkpoint.labels:
+        raise ValueError(f"the reference {value!r} is not a label")
+    return value
+
+
+def _span(value: Sequence[Any]) -> tuple[str, int, int]:
+    kind, start, end = value
+    return str(kind), int(start), int(end)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,123 @@
+"""What rounding costs: the score of a bundle on held-out examples, beside that of its checkpoint at fp32."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from tokenizers import Tokenizer
+
+from weft_export.answering import Row, Run, probabilities, write
+from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError, QualityError
+from weft_export.held_out import Example
+from weft_export.spans import Span, spans_of
+from weft_proto.v1 import bundle_pb2
+
+MIN_SHARE = 0.99
+"""Of its score at fp32, a bundle must keep this share."""
+_BATCH = 50
+
+
+def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Sequence[Example]) -> bundle_pb2.Quality:
+    """Score a checkpoint's graphs at fp32 and rounded, by its metric.
+
+    Raises:
+        QualityError: less than MIN_SHARE of the score is left.
+        CheckpointError: the score at fp32 is 0, of which no share can be said.
+    """
+    metric = checkpoint.scored_by
+    with torch.inference_mode():
+        fp32_score, score = (score_of(run, checkpoint, examples, metric) for run in (exact, rounded))
+    if fp32_score == 0:
+        raise CheckpointError(f"the held-out examples say nothing: at fp32 their {metric} is 0")
+    if score < MIN_SHARE * fp32_score:
+        raise QualityError(
+            f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
+            f" {MIN_SHARE:.0%} of that is needed"
+        )
+    return bundle_pb2.Quality(
+        metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE
+    )
+
+
+def score_of(run: Run, checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
+    """Return the metric of a model's answers to examples, in [0, 1]."""
+    hits = total = 0
+    for first in range(0, len(examples), _BATCH):
+        some = examples[first : first + _BATCH]
+        right, asked = _COUNTS[metric](run, checkpoint, some)
+        hits, total = hits + right, total + asked
+    return hits / total if total else 0.0
+
+
+def _accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    answers = [checkpoint.labels[int(row.argmax())] for row in rows]
+    right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
+    return right, len(examples)
+
+
+def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Twice the right spans, of all spans wanted and given: their quotient is F1."""
+    right = total = 0
+    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    for row, example in zip(rows, examples, strict=True):
+        assert example.encoding is not None
+        labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
+        given: set[Span] = set(spans_of(labels, example.encoding))
+        right += 2 * len(given & example.reference)
+        total += len(given) + len(example.reference)
+    return right, total
+
+
+def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    text = checkpoint.text
+    assert text is not None
+    rows = [_row(checkpoint, example) for example in examples]
+    num_given = [len(row.tokens) for row in rows]
+    write(run, checkpoint, rows, text.max_new_tokens)
+    target = _target(checkpoint)
+    produced = [row.tokens[given:] for row, given in zip(rows, num_given, strict=True)]
+    answers = [target.decode([token for token in tokens if token not in text.end_ids]) for tokens in produced]
+    right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
+    return right, len(examples)
+
+
+def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Of each token of the references, whether it is the likeliest after those before it."""
+    text, target = checkpoint.text, _target(checkpoint)
+    assert text is not None
+    rows, num_given = [_row(checkpoint, example) for example in examples], []
+    for row, example in zip(rows, examples, strict=True):
+        num_given.append(len(row.tokens))
+        wanted = target.encode(example.reference, add_special_tokens=False).ids
+        if text.HasField("start_id"):
+            wanted.append(text.end_ids[0])
+        row.tokens = (row.tokens + wanted)[: text.max_total_tokens]
+    write(run, checkpoint, rows, max_new_tokens=0)
+    right = total = 0
+    for row, given in zip(rows, num_given, strict=True):
+        wanted, guesses = row.tokens[given:], row.guesses[given - 1 :]
+        right += sum(token == guess for token, guess in zip(wanted, guesses, strict=False))
+        total += len(wanted)
+    return right, total
+
+
+def _row(checkpoint: Checkpoint, example: Example) -> Row:
+    text = checkpoint.text
+    assert text is not None
+    if text.HasField("start_id"):
+        return Row(example.source, [text.start_id])
+    return Row(None, example.source.tolist())
+
+
+def _target(checkpoint: Checkpoint) -> Tokenizer:
+    assert checkpoint.text is not None
+    return Tokenizer.from_buffer(checkpoint.files[checkpoint.text.target_tokenizer])
+
+
+_COUNTS: dict[str, Callable[[Run, Checkpoint, Sequence[Example]], tuple[int, int]]] = {
+    "accuracy": _accuracy,
+    "span_f1": _span_f1,
+    "exact_match": _exact_match,
+    "token_accuracy": _token_accuracy,
+}

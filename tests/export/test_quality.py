@@ -1,0 +1,180 @@
+"""The quality gate of int8: what is scored, what passes, and what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from google.protobuf import json_format
+from tiny import CHECKPOINTS, save_tiny
+from typer.testing import CliRunner
+
+from weft_export.__main__ import export_app
+from weft_export.answering import Row, probabilities, torch_run, write
+from weft_export.checkpoint import load_checkpoint, save_checkpoint
+from weft_export.errors import CheckpointError, ExportError, QualityError
+from weft_export.export import export_checkpoint
+from weft_export.graphs import graphs_of
+from weft_export.held_out import HELD_OUT_FILE, read_held_out, write_held_out
+from weft_export.quality import MIN_SHARE, check_quality, score_of
+from weft_export.quantising import quantised
+from weft_export.spans import spans_of
+from weft_proto.v1 import bundle_pb2
+
+FP32 = bundle_pb2.PRECISION_FP32
+TRAINED = Path(__file__).parents[2] / "export" / "checkpoints"
+TEXTS = [f"the {size} {animal} {verb}" for size in ("big", "small") for animal in ("dog", "cat") for verb in ("eats",)]
+
+
+def run_of(checkpoint):
+    """Answer with a checkpoint's own modules."""
+    return torch_run(graphs_of(checkpoint, FP32))
+
+
+def read_lines(lines, checkpoint, directory):
+    """Read held-out examples from objects, by a file."""
+    file = directory / "lines.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_held_out(file, checkpoint)
+
+
+def write_own_answers(checkpoint, texts, directory):
+    """Write held-out examples whose references are what the checkpoint says at fp32."""
+    examples = read_lines([{"input": text, "reference": checkpoint.labels[0]} for text in texts], checkpoint, directory)
+    with torch.inference_mode():
+        rows = probabilities(run_of(checkpoint), checkpoint, [example.source for example in examples])
+    write_held_out(directory, zip(texts, [checkpoint.labels[int(row.argmax())] for row in rows], strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits", "en-es", "pydocs", "scenes", "tags", "topics"])
+def test_demo_models_keep_their_quality(name):
+    """Each demo model at int8 keeps MIN_SHARE of its score on its own held-out examples."""
+    checkpoint = load_checkpoint(TRAINED / name)
+    examples = read_held_out(TRAINED / name / HELD_OUT_FILE, checkpoint)
+    quality = check_quality(checkpoint, run_of(checkpoint), run_of(quantised(checkpoint)), examples)
+
+    assert len(examples) == quality.num_examples
+    assert MIN_SHARE * quality.fp32_score <= quality.score
+    assert quality.fp32_score > 0.3
+
+
+def with_outliers(checkpoint):
+    """Make one channel of what each product is given 10,000 times larger; what the model says at fp32 is the same."""
+    for layer in checkpoint.model.encoder.layers:
+        with torch.no_grad():
+            for norm, linear in (
+                (layer.attention_norm, layer.attention.qkv),
+                (layer.feed_forward_norm, layer.feed_forward.inner),
+            ):
+                norm.weight[0] *= 1e4
+                norm.bias[0] *= 1e4
+                linear.weight[:, 0] /= 1e4
+    return checkpoint
+
+
+def test_a_model_that_rounding_ruins_is_refused(tmp_path):
+    """One huge channel leaves the others no levels: int8 is refused with both scores, and nothing is written."""
+    checkpoint = with_outliers(CHECKPOINTS["tiny-text"]())
+    save_checkpoint(tmp_path / "checkpoint", checkpoint)
+    words = ["the", "big", "small", "dog", "cat", "eats", "and", "finds", "house"]
+    texts = [" ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(40)]
+    write_own_answers(checkpoint, texts, tmp_path / "checkpoint")
+
+    with pytest.raises(QualityError, match=r"int8 costs too much: accuracy 0\.\d+ on 40 .* 1\.0000 at fp32; 99% of"):
+        export_checkpoint(tmp_path / "checkpoint", tmp_path / "models" / "topics" / "1", "int8")
+    assert not (tmp_path / "models").exists()
+
+
+def test_the_figure_is_in_the_manifest_and_on_the_command_line(tmp_path):
+    """`weft export --precision int8 --held-out FILE` writes and prints what it measured; without a file it says so."""
+    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
+    (tmp_path / "other").mkdir()
+    write_own_answers(CHECKPOINTS["tiny-text"](), TEXTS, tmp_path / "other")
+    bundle, file = tmp_path / "topics" / "1", tmp_path / "other" / HELD_OUT_FILE
+
+    arguments = [str(checkpoint), str(bundle), "--precision", "int8"]
+    made = CliRunner().invoke(export_app, [*arguments, "--held-out", str(file)])
+    manifest = json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+    assert "accuracy 1.0000 on 4 held-out examples, 1.0000 at fp32 (allowed 99% of it)" in made.stdout
+    assert (
+        bundle_pb2.Quality(metric="accuracy", score=1, fp32_score=1, num_examples=4, min_share=MIN_SHARE)
+        == manifest.quality
+    )
+    assert bundle_pb2.PRECISION_INT8 == manifest.precision
+    assert 1e-9 < manifest.parity.max_abs_error <= manifest.parity.tolerance
+
+    plain = CliRunner().invoke(export_app, [*arguments, "--force"])
+    manifest = json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+    assert "quality not measured: the checkpoint has no held_out.jsonl" in plain.stdout
+    assert not manifest.HasField("quality")
+
+
+def test_held_out_examples_are_for_int8(tmp_path):
+    """Another precision refuses --held-out instead of ignoring it."""
+    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
+    with pytest.raises(ExportError, match="held-out examples are for int8"):
+        export_checkpoint(checkpoint, tmp_path / "topics" / "1", held_out=tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "complaint"),
+    [
+        ("tiny-text", {"input": "the dog"}, "line 1: 'reference' is missing"),
+        ("tiny-text", {"input": "the dog", "reference": "nothing"}, "'nothing' is not a label"),
+        ("tiny-text", {"input": "dog " * 99, "reference": "people"}, "the input has 100 tokens"),
+        ("tiny-image", {"input": "not base64!", "reference": "1"}, "line 1"),
+        ("tiny-image", {"input": "aGVsbG8=", "reference": "1"}, "cannot identify image"),
+        ("tiny-tags", {"input": "the dog", "reference": [["X", 1]]}, "not enough values"),
+        ("tiny-translate", {"input": "the dog", "reference": 3}, "is not a text"),
+    ],
+)
+def test_a_bad_example_is_named(name, line, complaint, tmp_path):
+    """A line that is no example for the model is refused by its number and its fault."""
+    with pytest.raises(CheckpointError, match=complaint):
+        read_lines([line], CHECKPOINTS[name](), tmp_path)
+
+
+def test_no_examples_are_refused(tmp_path):
+    """A file without examples, or that is not there, is refused."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    with pytest.raises(CheckpointError, match="has no examples"):
+        read_lines([], checkpoint, tmp_path)
+    with pytest.raises(CheckpointError, match="cannot read"):
+        read_held_out(tmp_path / "missing", checkpoint)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate", "tiny-rnn", "tiny-caption"])
+def test_answers_are_greedy_and_its_own_answers_score_one(name):
+    """What the graphs write step by step is what a recomputation gives, and a model's own answers score 1."""
+    checkpoint = CHECKPOINTS[name]()
+    source = torch.tensor([5, 6, 7])
+    if checkpoint.image is not None:
+        source = torch.randn(3, checkpoint.image.height, checkpoint.image.width)
+    starts = checkpoint.text.HasField("start_id")
+    rows = [Row(source, [checkpoint.text.start_id]) if starts else Row(None, source.tolist()) for _ in range(2)]
+    with torch.inference_mode():
+        write(run_of(checkpoint), checkpoint, rows, 6)
+        given = 1 if starts else 3
+        taken = source[None] if source.dim() > 1 else (source[None], torch.tensor([3], dtype=torch.int32))
+        taken = (taken,) if isinstance(taken, torch.Tensor) else taken
+        logits = checkpoint.model.decode(torch.tensor([rows[0].tokens[:-1]]), *(taken if starts else ()))[0]
+
+    assert rows[0].tokens == rows[1].tokens
+    assert logits.argmax(dim=-1)[given - 1 :].tolist() == rows[0].tokens[given:]
+    assert logits.argmax(dim=-1).tolist() == rows[0].guesses[: len(logits)]
+
+
+def test_spans_are_scored_by_f1(tmp_path):
+    """A tagger's own spans score 1; as many others beside them, which it does not give, cost a third."""
+    checkpoint = CHECKPOINTS["tiny-tags"]()
+    run, text = run_of(checkpoint), checkpoint.golden.text
+    (example,) = read_lines([{"input": text, "reference": []}], checkpoint, tmp_path)
+    with torch.inference_mode():
+        (row,) = probabilities(run, checkpoint, [example.source])
+        own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], example.encoding)
+        assert own
+        others = [("nowhere", index, index + 1) for index in range(len(own))]
+        for wanted, f1 in ((own, 1), (own + others, 2 / 3), (others, 0)):
+            examples = read_lines([{"input": text, "reference": wanted}], checkpoint, tmp_path)
+            assert f1 == pytest.approx(score_of(run, checkpoint, examples, "span_f1"))
