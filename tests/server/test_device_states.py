@@ -117,12 +117,15 @@ def test_a_state_of_odd_bytes_is_refused():
         DeviceStates([odd], 2, FAR)
 
 
+@pytest.mark.parametrize("captures", [False, True])
 @pytest.mark.parametrize("attends", [False, True], ids=["recurrent", "recurrent and memory"])
-def test_far_answers_are_the_definitions(tmp_path, attends):
-    """Any arrivals, cancellations and sampled rows: on far states each sequence gets what the recurrence gives."""
+def test_far_answers_are_the_definitions(tmp_path, attends, captures):
+    """Whatever arrives together and ends apart, each sequence on far states gets what the recurrence gives."""
+    device = Device(in_place=False, captures=captures)
     toy = Toy(tmp_path, attends=attends)
     slots = Slots(11, 24)
-    runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1, FAR), Session(toy.path, 1, FAR), slots)
+    decoder = Session(toy.path, 1, device, captures=captures)
+    runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1, device), decoder, slots)
     runner.warm()
     metrics = Metrics().for_model("toy", 1, "translate")
     lane = DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=metrics)
@@ -134,7 +137,6 @@ def test_far_answers_are_the_definitions(tmp_path, attends):
         found = {}
 
         def take(num, budget):
-            # As the scheduler does: of one padded length or of several, as many as have room.
             return [waiting.pop() for _ in range(min(num, len(waiting), rng.randrange(4)))]
 
         while len(found) < len(sources):
@@ -144,6 +146,20 @@ def test_far_answers_are_the_definitions(tmp_path, attends):
 
     found = asyncio.run(answers())
     assert [toy.greedy(s, 1 + n % 12) for n, s in enumerate(sources)] == [found[n] for n in range(len(sources))]
+
+
+@pytest.mark.parametrize(("captures", "totals"), [(False, [256, 512, 1000]), (True, [1000, 1000, 1000])])
+def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
+    """Far runs hear the longest row in steps of 256, up to the capacity; captured ones always hear the capacity."""
+    toy, slots, device = Toy(tmp_path), Slots(4, 24), Device(in_place=False, captures=captures)
+    toy.manifest.text.max_total_tokens = 1000
+    runner = DecodeRunner(toy.manifest, None, Session(toy.path, 1, device, captures=captures), slots)
+    heard = []
+    for longest in (255, 256, 999):
+        slots.past_lengths[1] = longest
+        runner.decode(2)
+        heard.append(int(runner._total_length[0]))
+    assert totals == heard
 
 
 async def answers_of(directory, device, monkeypatch):
