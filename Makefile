@@ -30,7 +30,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-families test test-fast check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-gpu clean
+.PHONY: proto bench-smoke bench-families bench-lengths bench-gpu bench-peers clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -112,6 +112,25 @@ bench-lengths: $(READY) ## train RNNs without and with attention and measure the
 
 bench-gpu: $(READY) ## measure a generator on a CUDA device, beside transformers if that is installed
 	@$(BIN)/python tests/bench/gpu.py
+
+# The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
+PEERS     := build/bench/peers
+PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
+PEER_NEEDS = grep '^torch==' $< | xargs $(PEER_PIP) install && $(PEER_PIP) install -r $<
+
+bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## compare with other systems on the same weights; ARGS=--quick takes ten minutes
+	@$(BIN)/python tests/bench/peers/bench.py $(ARGS)
+
+$(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
+	@$(PYTHON) -m venv $(@D)
+	@$(PEER_NEEDS)
+	@touch $@
+
+# A benchmark without vLLM is still one; bench.py says who is missing. Its package asks for torch's relatives, whose builds
+# here may not fit the CPU build of torch, and imports them if they are there.
+$(PEERS)/.venv-vllm/.installed: tests/bench/peers/requirements-vllm.txt
+	@$(PYTHON) -m venv $(@D)
+	@($(PEER_NEEDS) && $(PEER_PIP) uninstall -y torchvision torchaudio torchcodec && touch $@) || echo "vLLM could not be installed; going on without it."
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
