@@ -209,6 +209,7 @@ def test_help_lists_every_command(weft_command):
             "generate",
             "models",
             "health",
+            "bench",
             "serve",
             "export",
             "train",

@@ -1,0 +1,102 @@
+"""`weft bench` as a process against a real server: every task, a sweep with its picture, a full queue, a drain."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from process import ServerProcess
+
+pytestmark = pytest.mark.e2e
+WEFT = Path(sys.executable).with_name("weft")
+ROOT = Path(__file__).parents[2]
+SCENES, DIGITS = (str(ROOT / "export/checkpoints" / name / "examples") for name in ("scenes", "digits"))
+TASKS = [
+    (["--model", "en-es", "--output-tokens", "4..12"], True),
+    (["--model", "pydocs", "--input-tokens", "8..32", "--output-tokens", "lognormal:16,0.5"], True),
+    (["--model", "pydocs", "--unary"], False),
+    (["--model", "scenes", "--input", SCENES], True),
+    (["--model", "digits", "--input", DIGITS], False),
+    (["--model", "topics", "--input-tokens", "16"], False),
+    (["--model", "tags"], False),
+]
+
+
+def bench(target, *argv):
+    """Run the command to its end; returns its exit code and the reports."""
+    command = [WEFT, "bench", "--json", "--target", target, *argv]
+    answer = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    return answer.returncode, [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("argv", "streams"), TASKS, ids=[argv[1] for argv, _ in TASKS])
+def test_every_task_can_be_measured(server, argv, streams):
+    """All requests complete, the server's own split is there, and text comes as a stream unless it was not wanted."""
+    code, (report,) = bench(server.target, *argv, "-c", "4", "--requests", "24", "--warmup", "0.1")
+
+    assert (0, 24, streams) == (code, report["completed"], "ttft" in report["latency"])
+    assert 0 < report["server"]["prefill"]["p50"] < report["latency"]["e2e"]["max"]
+    assert report["per_s"]["requests"] > 0
+
+
+def test_forced_answers_have_their_length(server):
+    """With one length for all, tokens a second are that many times requests a second."""
+    code, (report,) = bench(server.target, "--model", "pydocs", "--output-tokens", "24", "--requests", "16", "-c", "4")
+
+    assert 0 == code
+    assert pytest.approx(24 * report["per_s"]["requests"]) == report["per_s"]["output_tokens"]
+
+
+def test_a_sweep_of_a_real_server_is_drawn(server, tmp_path):
+    """Three loads, three lines, one picture."""
+    options = ["--model", "en-es", "--output-tokens", "8", "--duration", "0.5", "--warmup", "0.2"]
+    code, reports = bench(server.target, *options, "--sweep", "1,2,4", "--plot", str(tmp_path / "sweep.png"))
+
+    assert (0, [1, 2, 4]) == (code, [report["amount"] for report in reports])
+    assert all(report["completed"] for report in reports)
+    assert (tmp_path / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cancelled_streams_leave_nothing_behind(server):
+    """What the load cancels, the server has forgotten when it ends."""
+    options = ["--model", "pydocs", "--output-tokens", "64", "--requests", "40", "-c", "8", "--cancel-fraction", "0.5"]
+    code, (report,) = bench(server.target, *options)
+
+    assert 0 == code
+    assert report["cancelled"] > 0
+    assert 40 == report["cancelled"] + report["completed"]
+    for gauge in ("weft_decode_slots_used", "weft_requests_queued", "weft_requests_running"):
+        server.wait_until(lambda name=gauge: server.metric(name) == 0, timeout=5, what=f"{gauge} at 0")
+
+
+def test_more_in_flight_than_the_queue_holds(demo_repository):
+    """A small queue refuses some: they are counted with their reason, and the others complete."""
+    with ServerProcess(demo_repository, slots=2, max_queued_requests=2) as server:
+        server.wait_for("ready")
+        options = ["--model", "pydocs", "--output-tokens", "48", "-c", "24", "--requests", "96"]
+        code, (report,) = bench(server.target, *options)
+
+    assert 0 == code
+    assert [("RESOURCE_EXHAUSTED", "QUEUE_FULL")] == [(each["status"], each["reason"]) for each in report["failures"]]
+    assert 96 == report["completed"] + report["failed"]
+    assert report["completed"] > 0
+
+
+def test_a_server_that_drains_is_no_end(demo_repository):
+    """SIGTERM in mid-run: what was admitted completes, what comes after is counted as unavailable."""
+    with ServerProcess(demo_repository) as server:
+        server.wait_for("ready")
+        options = ["--model", "pydocs", "--output-tokens", "32", "-c", "4", "--duration", "4", "--warmup", "0"]
+        command = [WEFT, "bench", "--json", "--target", server.target, *options]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            server.wait_until(lambda: server.metric("weft_requests_total", model="pydocs") > 8)
+            assert 0 == server.terminate()
+            out, _ = process.communicate(timeout=60)
+
+    report = json.loads(out)
+    assert 0 == process.returncode
+    assert report["completed"] > 0
+    assert {"UNAVAILABLE"} == {each["status"] for each in report["failures"]}
+    assert 4.0 == pytest.approx(report["seconds"])
