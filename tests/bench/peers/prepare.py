@@ -12,6 +12,7 @@ from shapes import SHAPES
 from translation import translation
 
 from weft_export.checkpoint import save_checkpoint
+from weft_export.errors import ExportError
 from weft_export.export import PRECISIONS, export_checkpoint
 
 _CHECKPOINTS = {"translation": translation, **SHAPES}
@@ -44,7 +45,11 @@ def _bundle(folder, shape, precision, *, keep):
     if bundle.is_dir() and (keep or (stamp.is_file() and stamp.read_text() == exporter)):
         return True
     print(f"exporting {shape} at {precision}", flush=True)
-    report = export_checkpoint(folder / "checkpoint", bundle, precision, force=True)
+    try:
+        report = export_checkpoint(folder / "checkpoint", bundle, precision, force=True)
+    except ExportError as error:
+        print(f"no {precision} bundle of {shape}: {error}", flush=True)
+        return False
     print(f"  {report.size_bytes / 1e6:.0f} MB in {report.seconds:.0f} s", flush=True)
     stamp.write_text(exporter)
     return True
