@@ -1,6 +1,7 @@
 """What a load is made of before it is sent: lengths, arrivals, inputs, requests."""
 
 import json
+import os
 from itertools import islice
 from random import Random
 
@@ -54,7 +55,22 @@ def test_a_log_normal_has_its_median_and_its_spread():
 
 
 @pytest.mark.parametrize(
-    "text", ["0", "-3", "0..4", "9..8", "8..", "..8", "a", "", "1.5", "lognormal:0,1", "lognormal:8", "lognormal:8,-1"]
+    "text",
+    [
+        "0",
+        "-3",
+        "0..4",
+        "9..8",
+        "8..",
+        "..8",
+        "a",
+        "",
+        "1.5",
+        "lognormal:0,1",
+        "lognormal:8,99",
+        "lognormal:8",
+        "lognormal:8,-1",
+    ],
 )
 def test_a_wrong_length_names_its_option(text):
     """What is no length is an InvalidRequest that begins with the option."""
@@ -85,10 +101,10 @@ def test_a_sweep_is_of_concurrencies_or_rates():
 def test_lines_are_texts(tmp_path):
     """Each line of a text file is a text; of a .jsonl file a string, token ids, or an object with either."""
     plain, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
-    plain.write_text("we are\nñ\n", encoding="utf-8")
+    plain.write_text("we are\nñ\u2028x\n", encoding="utf-8")
     lines.write_text('"a b"\n[1, 2]\n{"text": "c"}\n{"token_ids": [3], "more": 0}\n')
 
-    assert ["we are", "ñ", "a b", [1, 2], "c", [3]] == read_texts((plain, lines))
+    assert ["we are", "ñ\u2028x", "a b", [1, 2], "c", [3]] == read_texts((plain, lines))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +112,7 @@ def test_lines_are_texts(tmp_path):
     [
         ("a.txt", b"one\n\ntwo\n", "line 2: is empty"),
         ("a.txt", b"one\n \n", "line 2: is empty"),
-        ("a.txt", b"", "is empty"),
+        ("a.txt", b"", "line 1: is empty"),
         ("a.txt", b"\xff", "not UTF-8 at byte 0"),
         ("a.jsonl", b'"a"\n{\n', "line 2"),
         ("a.jsonl", b'{"prompt": "a"}', "line 1: must hold a text"),
@@ -132,6 +148,14 @@ def test_pictures_are_files_or_those_of_a_folder(tmp_path):
         read_pictures((tmp_path / "no.png",))
     with pytest.raises(weft.InvalidRequest, match="either texts or pictures"):
         are_pictures((folder, tmp_path / "a.txt"))
+
+
+def test_what_is_no_file_is_not_read(tmp_path):
+    """A pipe or a device may never end: it is refused."""
+    for name, read in (("pipe.txt", read_texts), ("pipe.png", read_pictures)):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(weft.InvalidRequest, match="not a regular file"):
+            read((tmp_path / name,))
 
 
 def asked(model, stream, **options):

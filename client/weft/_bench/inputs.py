@@ -19,12 +19,12 @@ def read_texts(paths: tuple[Path, ...]) -> list[Text]:
     """
     found: list[Text] = []
     for path in paths:
+        if path.exists() and not path.is_file():  # a pipe or a device may never end
+            raise InvalidRequest(f"--input: {path} is not a regular file")
         try:
-            lines = path.read_text("utf-8").splitlines()
+            lines = path.read_text("utf-8").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequest(f"--input: cannot read {path}: {_why(error)}") from None
-        if not lines:
-            raise InvalidRequest(f"--input: {path} is empty")
         read = _json_line if path.suffix == ".jsonl" else str
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -60,6 +60,8 @@ def read_pictures(paths: tuple[Path, ...]) -> list[bytes]:
             if not inside:
                 raise InvalidRequest(f"--input: {path} holds no picture ({', '.join(PICTURES)})")
             files += inside
+        elif path.exists() and not path.is_file():
+            raise InvalidRequest(f"--input: {path} is not a regular file")
         else:
             files.append(path)
     try:

@@ -9,6 +9,8 @@ from weft.exceptions import InvalidRequest
 
 FORMS = "a number such as 64, a range such as 8..40, or lognormal:MEDIAN,SIGMA such as lognormal:64,0.5"
 
+MAX_SIGMA = 4.0
+
 _RANGE = re.compile(r"(\d+)(?:\.\.(\d+))?")
 _LOG_NORMAL = re.compile(r"lognormal:(\d+),(\d+(?:\.\d+)?)")
 
@@ -62,7 +64,7 @@ def parse_lengths(option: str, text: str) -> Lengths:
             raise InvalidRequest(f"{option}: {text} must begin at 1 or more and not end before it begins")
         return Uniform(low, high)
     if match := _LOG_NORMAL.fullmatch(text):
-        if int(match[1]) < 1:
-            raise InvalidRequest(f"{option}: the median must be at least 1 token")
+        if int(match[1]) < 1 or not float(match[2]) <= MAX_SIGMA:
+            raise InvalidRequest(f"{option}: the median must be at least 1 token, and sigma in [0, {MAX_SIGMA:g}]")
         return LogNormal(int(match[1]), float(match[2]))
     raise InvalidRequest(f"{option}: {text!r} must be {FORMS}")
