@@ -81,7 +81,8 @@ class QuantisedEmbedding(nn.Module):
 def _emit(x: Tensor, step: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
     # Rounding in blocks as wide as the row is one pass over x. Unsigned activations with signed weights are the pair
     # that ONNX Runtime is fast at: signed activations take ten times as long.
-    zero_points = torch.full_like(step, _ZERO_POINT, dtype=torch.uint8)
+    # Made of the sizes, not of step: so all products of as many rows share them.
+    zero_points = torch.full((*x.shape[:-1], 1), _ZERO_POINT, dtype=torch.uint8)
     levels = torch.onnx.ops.symbolic(
         "::QuantizeLinear",
         (x, step, zero_points),
