@@ -1,6 +1,7 @@
 """Checkpoints: what is written is read, and what is broken is named."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import safetensors.torch
@@ -23,6 +24,15 @@ def test_round_trip(name, tmp_path):
         assert getattr(actual, field) == getattr(expected, field)
     for key, tensor in expected.model.state_dict().items():
         assert torch.equal(actual.model.state_dict()[key], tensor)
+
+
+def test_the_metric_is_kept(tmp_path):
+    """How a checkpoint's answers are scored is saved with it; unless it says so, its task has a metric of its own."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    save_checkpoint(tmp_path, replace(checkpoint, metric="token_accuracy"))
+
+    assert checkpoint.scored_by == "exact_match"
+    assert load_checkpoint(tmp_path).scored_by == "token_accuracy"
 
 
 def test_half_weights_load_as_float32(tmp_path):
@@ -75,6 +85,8 @@ def edit_weights(directory, change):
         (lambda c: c.update(labels=[1]), "a label must be of type str"),
         (lambda c: c.update(attention_layer="last"), "attention_layer must be of type int"),
         (lambda c: c.update(attention_layer=2), "attention_layer"),
+        (lambda c: c.update(metric="bleu"), "the metric 'bleu' is not one of exact_match, token_accuracy"),
+        (lambda c: c.update(metric=1), "metric must be of type str"),
         (lambda c: c.update(labels=["a"]), "only a classifier"),
         (lambda c: c.update(golden={"image": "x.png"}), "cannot read"),
     ],
