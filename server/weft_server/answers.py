@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from google.protobuf import duration_pb2
@@ -16,6 +17,7 @@ from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from typing import Any
 
     import numpy as np
@@ -32,6 +34,8 @@ _REASONS = {
     FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
 }
 
+_NOT_ASKED: AbstractContextManager[None] = nullcontext()
+
 
 def completion_proto(call: Call, model: Model, done: Completed, *, return_scores: bool) -> common_pb2.Completion:
     """The finished answer as a message."""
@@ -44,7 +48,7 @@ def completion_proto(call: Call, model: Model, done: Completed, *, return_scores
         decoding=decoding_proto(done.sequence.decoding),
         usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),
         timings=timings_proto(done.sequence),
-        model=common_pb2.ResolvedModel(name=model.name, version=model.version),
+        model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
     )
 
@@ -60,6 +64,12 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
     )
 
 
+@lru_cache(64)
+def resolved_proto(name: str, version: int) -> common_pb2.ResolvedModel:
+    """The model that answered; the same message each time, not to be changed."""
+    return common_pb2.ResolvedModel(name=name, version=version)
+
+
 @contextmanager
 def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
     """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
@@ -73,19 +83,20 @@ def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterato
     model.metrics.finished(reason.value)
 
 
-@contextmanager
-def reading_of(model: Model, request: Any) -> Iterator[Reading | None]:
+def reading_of(model: Model, request: Any) -> AbstractContextManager[Reading | None]:
     """Which attention a request asks for, None when it doesn't; one that does holds a place until it has ended.
 
     Raises:
         RequestError: the model cannot show it, or all places are taken.
     """
-    if not request.HasField("explain"):
-        yield None
-        return
+    return _held(model, request.explain) if request.HasField("explain") else _NOT_ASKED
+
+
+@contextmanager
+def _held(model: Model, asked: common_pb2.Explain) -> Iterator[Reading]:
     if model.explainer is None:
         raise CannotExplain(model.name)
-    reading = model.explainer.resolve(request.explain)
+    reading = model.explainer.resolve(asked)
     with model.explainer.place():
         yield reading
 
@@ -134,6 +145,6 @@ def _packed(field: int, values: np.ndarray) -> bytes:
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:
-    duration = duration_pb2.Duration()
-    duration.FromNanoseconds(int(seconds * 1e9))
-    return duration
+    # The library's own FromNanoseconds takes five times as long, three times an answer.
+    whole, rest = divmod(int(seconds * 1e9), 1_000_000_000)
+    return duration_pb2.Duration(seconds=whole, nanos=rest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import secrets
+import os
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Call:
         """Take the caller's request id, or make one; raises InvalidRequest when too long or not printable ASCII."""
         if len(request_id) > MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
             raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")
-        self.request_id = request_id or secrets.token_hex(8)
+        self.request_id = request_id or os.urandom(8).hex()
 
 
 CALL: ContextVar[Call] = ContextVar("weft_call")

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
-from weft_server.answers import explain_rows, finishing, reading_of, timings_proto
+from weft_server.answers import explain_rows, finishing, reading_of, resolved_proto, timings_proto
 from weft_server.call import CALL, Call
-from weft_server.completion import submitted
+from weft_server.completion import classify
 from weft_server.errors import InvalidRequest
 from weft_server.spans import spans_of
 from weft_server.tags import TagInput
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
-    from weft_server.sequence import FinishReason, Sequence
+    from weft_server.sequence import Sequence
 
 DEFAULT_TOP_K = 5
 _TASKS = {
@@ -44,7 +44,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.model = model = self._models.resolve(request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
-            sequence, reason, probabilities = await _answered(call, model, _reader(model, request, kind))
+            sequence, reason, probabilities = await classify(call, model, _reader(model, request, kind))
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, sequence, reason):
@@ -63,7 +63,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         source = TagInput(model)
         with reading_of(model, request) as reading:
             read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
-            sequence, reason, probabilities = await _answered(call, model, read)
+            sequence, reason, probabilities = await classify(call, model, read)
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
             answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
@@ -73,21 +73,13 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         return answer
 
 
-async def _answered(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
-    """A sequence that has ended, why, and the probabilities it got."""
-    async with submitted(call, model, read, lambda _: None) as sequence:
-        reason = await sequence.reply.done()
-        probabilities = sequence.reply.probabilities
-    assert probabilities is not None, "a classification ended without its answer. This is a bug."
-    return sequence, reason, probabilities
-
-
 def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
     """The `top_k` labels of probabilities [labels], most probable first; the lower index wins a tie."""
     labels = model.manifest.labels
+    order = (-probabilities).argsort(kind="stable")[:top_k]
     return [
-        classification_pb2.LabelScore(label=labels[index], index=index, score=float(probabilities[index]))
-        for index in np.argsort(-probabilities, kind="stable")[:top_k].tolist()
+        classification_pb2.LabelScore(label=labels[index], index=index, score=score)
+        for index, score in zip(order.tolist(), probabilities[order].tolist(), strict=True)
     ]
 
 
@@ -96,7 +88,7 @@ def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
     return {
         "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
         "timings": timings_proto(sequence),
-        "model": common_pb2.ResolvedModel(name=model.name, version=model.version),
+        "model": resolved_proto(model.name, model.version),
         "request_id": call.request_id,
     }
 

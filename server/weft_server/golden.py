@@ -9,7 +9,7 @@ import numpy as np
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.call import Call
-from weft_server.completion import Completed, complete, submitted
+from weft_server.completion import Completed, classify, complete
 from weft_server.decoding import resolve_decoding
 from weft_server.errors import BundleError
 from weft_server.explainer import Explanation, Reading
@@ -57,10 +57,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
-    async with submitted(_call(), model, _reader(model, golden), lambda _: None) as sequence:
-        await sequence.reply.done()
-        actual = sequence.reply.probabilities
-    assert actual is not None
+    sequence, _, actual = await classify(_call(), model, _reader(model, golden))
     # A tagger's are [tokens, labels].
     expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = _TOLERANCE[model.manifest.precision]

@@ -33,6 +33,7 @@ class InputReader:
         max_image_pixels: int,
     ) -> None:
         self._text, self._image = manifest.text, manifest.image
+        self._vocab_size = self._text.source_vocab_size
         self._tokenizer = tokenizer
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         generates = manifest.task == common_pb2.TASK_GENERATE
@@ -63,12 +64,13 @@ class InputReader:
             raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
         if count > self.max_tokens:
             raise self._too_long(f"{field}.ids", f"{count} tokens")
-        ids = np.array(token_ids.ids, np.int64)
-        wrong = np.flatnonzero(ids >= self._text.source_vocab_size)
-        if len(wrong):
+        # Of a message's numbers np.array makes a list first, and asks each for its type.
+        ids = np.fromiter(token_ids.ids, np.int64, count)
+        if ids.max() >= self._vocab_size:
+            wrong = np.flatnonzero(ids >= self._vocab_size)
             raise InvalidRequest(
                 f"{field}.ids[{wrong[0]}]",
-                f"must be below the vocabulary size, {self._text.source_vocab_size}, not {ids[wrong[0]]}",
+                f"must be below the vocabulary size, {self._vocab_size}, not {ids[wrong[0]]}",
                 "TOKEN_OUT_OF_RANGE",
             )
         return ids

@@ -66,7 +66,8 @@ class Reply:
         # float32 [labels], or [tokens, labels] of a tagger.
         self.probabilities: np.ndarray | None = None
         self.outcome: Outcome | None = None
-        self._changed = asyncio.Event()
+        self._news = False
+        self._reader: asyncio.Future[None] | None = None
 
     def put(self, token_ids: list[int], log_probs: list[float], outcome: Outcome | None) -> None:
         """Append what a step brought; after an outcome nothing more is taken."""
@@ -75,12 +76,17 @@ class Reply:
         self.token_ids += token_ids
         self.log_probs += log_probs
         self.outcome = outcome
-        self._changed.set()
+        self._news = True
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     async def changed(self) -> None:
         """Wait for anything new since the last call; tokens that came together are seen together."""
-        await self._changed.wait()
-        self._changed.clear()
+        if not self._news:
+            # One reader, so a bare future does; an Event would be made for each request and its list for each wait.
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        self._news = False
 
     async def done(self) -> FinishReason:
         """Wait for the end; raises what the engine reported when that was an error."""

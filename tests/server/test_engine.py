@@ -85,6 +85,33 @@ def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
     asyncio.run(run())
 
 
+def test_requests_that_come_together_share_a_step(toy, monkeypatch):
+    """An idle lane leaves the event loop some turns: who comes within them is taken in one step, in order."""
+    monkeypatch.setattr("weft_server.engine.HEARTBEAT_S", 60)
+    monkeypatch.setattr("weft_server.engine.GATHER_S", 60)
+
+    async def run():
+        async with Running(toy, num_slots=8, num_lanes=1) as running:
+            encode, together = running.runners[0].encode, []
+
+            def noted(inputs, slots):
+                together.append([ids.tolist() for ids in inputs])
+                encode(inputs, slots)
+
+            running.runners[0].encode = noted
+            while not running.engine._wake._waiters:  # noqa: ASYNC110 - a thread that waits tells no event of asyncio's
+                await asyncio.sleep(0.001)
+            asked = []
+            for token in (5, 6, 7, 8):
+                asked.append(running.submit([token], Decoding(4)))
+                await asyncio.sleep(0)
+            for sequence in asked:
+                await sequence.reply.done()
+            assert [[[5], [6], [7], [8]]] == together
+
+    asyncio.run(run())
+
+
 def test_scores_and_samples_are_bit_identical_alone_and_crowded(toy):
     """Tokens and log-probabilities, greedy and sampled, do not depend on arrivals, lanes or slots."""
 
