@@ -5,6 +5,9 @@ by its own largest value, so its bits are the same in any batch; ONNX Runtime's 
 for all rows. The torch branch does the operators' arithmetic: given the same x, both give the same bits.
 """
 
+from collections.abc import Callable
+from functools import cached_property
+
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +25,11 @@ def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (rows / scale).round().to(torch.int8), scale
 
 
-def integer_product(x: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
-    """Return x W for x [..., d_in] in float32 and W = columns * scale, int8 [d_in, d_out] and float32 [d_out]."""
+def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Callable[[], Tensor]) -> Tensor:
+    """Return x W for x [..., d_in] in float32 and W = columns * scale, int8 [d_in, d_out] and float32 [d_out].
+
+    wide gives columns in float32, for torch, which is slow to multiply integers and to widen them each time.
+    """
     # The largest of a row does not depend on the order of looking, unlike a sum.
     step = x.abs().amax(dim=-1, keepdim=True) * (1 / LEVELS)
     if torch.onnx.is_in_onnx_export():
@@ -33,7 +39,7 @@ def integer_product(x: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
     total = torch.zeros(*x.shape[:-1], columns.shape[1], dtype=torch.int32)
     for start in range(0, columns.shape[0], _EXACT):
         part = slice(start, start + _EXACT)
-        total += (levels[..., part] @ columns[part].float()).to(torch.int32)
+        total += (levels[..., part] @ wide()[part]).to(torch.int32)
     return total.float() * scale * step
 
 
@@ -53,8 +59,12 @@ class QuantisedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_in] to [..., d_out]."""
-        out = integer_product(x, self.columns, self.scale)
+        out = integer_product(x, self.columns, self.scale, lambda: self._wide)
         return out if self.bias is None else out + self.bias
+
+    @cached_property
+    def _wide(self) -> Tensor:
+        return self.columns.float()
 
 
 class QuantisedEmbedding(nn.Module):
@@ -75,7 +85,11 @@ class QuantisedEmbedding(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to [..., vocab] with the embedding itself."""
-        return integer_product(x, self.rows.t(), self.scale[:, 0])
+        return integer_product(x, self.rows.t(), self.scale[:, 0], lambda: self._wide)
+
+    @cached_property
+    def _wide(self) -> Tensor:
+        return self.rows.t().float()
 
 
 def _emit(x: Tensor, step: Tensor, columns: Tensor, scale: Tensor) -> Tensor:

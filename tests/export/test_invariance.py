@@ -14,6 +14,11 @@ READERS = [name for name, make in CHECKPOINTS.items() if make().task != common_p
 RNG = np.random.default_rng(0)
 
 
+def repository_of(name, request):
+    """Export what is needed: all at fp32, or some at int8."""
+    return request.getfixturevalue("int8_repository" if name.endswith("-int8") else "tiny_repository")
+
+
 def open_graph(bundle, file_name):
     """Open a session and the manifest of a bundle."""
     options = onnxruntime.SessionOptions()
@@ -49,10 +54,10 @@ def assert_padding_is_not_read(session, feeds, vocab_size):
 
 
 @pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
-def test_encoders_classifiers_and_taggers(name, tiny_repository, int8_repository):
+def test_encoders_classifiers_and_taggers(name, request):
     """The rows of an encoder, classifier or tagger do not influence each other, whatever stands in the padding."""
     names = ("encoder.onnx", "classifier.onnx", "tagger.onnx")
-    repository = int8_repository if name.endswith("-int8") else tiny_repository
+    repository = repository_of(name, request)
     (file_name,) = (name_ for name_ in names if (repository / name / "1" / name_).exists())
     session, manifest = open_graph(repository / name / "1", file_name)
     if manifest.HasField("image"):
@@ -69,9 +74,9 @@ def test_encoders_classifiers_and_taggers(name, tiny_repository, int8_repository
 
 
 @pytest.mark.parametrize("name", [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)])
-def test_decoders(name, tiny_repository, int8_repository):
+def test_decoders(name, request):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
-    repository = int8_repository if name.endswith("-int8") else tiny_repository
+    repository = repository_of(name, request)
     session, manifest = open_graph(repository / name / "1", "decoder.onnx")
     capacity = manifest.text.max_total_tokens
     feeds = {
