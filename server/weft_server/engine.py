@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # An idle lane wakes this often to show that it lives.
 HEARTBEAT_S = 1.0
-# Turns of the event loop that an idle lane leaves to requests which come together, so that one step takes them all;
+# Turns of the event loop without a request that an idle lane waits, so that one step takes all that come together;
 # about 0.1 ms when little happens, and never more than so many seconds.
 GATHER_TURNS = 8
 GATHER_S = 0.002
@@ -72,7 +72,7 @@ class Engine:
         self._stopping = False
         self._beats = [time.monotonic()] * len(lanes)
         self._loop = loop
-        self._gathering = False
+        self._gathering, self._turns = False, 0
         self._threads = [
             threading.Thread(target=self._run, args=(index,), name=f"lane-{index}", daemon=True)
             for index in range(len(lanes))
@@ -99,14 +99,16 @@ class Engine:
             self._scheduler.enqueue(sequence)
             self._live.add(sequence)
         # A lane that woke at the first would fight the event loop for the interpreter, and run one row.
+        self._turns = GATHER_TURNS
         if not self._gathering:
             self._gathering = True
-            self._loop.call_soon(self._gather, GATHER_TURNS, time.monotonic() + GATHER_S)
+            self._loop.call_soon(self._gather, time.monotonic() + GATHER_S)
 
-    def _gather(self, turns: int, until: float) -> None:
-        """Wake idle lanes some turns later."""
-        if turns and time.monotonic() < until:
-            self._loop.call_soon(self._gather, turns - 1, until)
+    def _gather(self, until: float) -> None:
+        """Wake idle lanes some turns after the last request that came."""
+        if self._turns and time.monotonic() < until:
+            self._turns -= 1
+            self._loop.call_soon(self._gather, until)
             return
         self._gathering = False
         with self._lock:
