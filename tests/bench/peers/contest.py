@@ -25,7 +25,7 @@ class Contender:
         return [each["speed"] for each in self.rounds]
 
 
-def contenders(task, systems, num_cpus, sample, chosen, *, num_settings=None):
+def contenders(task, systems, num_cpus, sample, chosen, *, quick):
     """Each of the systems that can do the task, in its best configuration; says which cannot and why.
 
     chosen: configurations by (task, system) that were found before; those found here are added.
@@ -36,7 +36,9 @@ def contenders(task, systems, num_cpus, sample, chosen, *, num_settings=None):
         try:
             version, settings = task.settings(system, num_cpus)
             if key not in chosen:
-                chosen[key] = best_setting(task, system, settings[:num_settings], task.workload.requests(sample))
+                # They come likeliest first, and a single one needs no search.
+                proposed = settings[:1] if quick else settings
+                chosen[key] = best_setting(task, system, proposed, task.workload.requests(sample))
             print(f"chosen for {key}: {chosen[key]}", flush=True)
             found.append(Contender(system, version, chosen[key]))
         except PeerError as error:
@@ -47,17 +49,36 @@ def contenders(task, systems, num_cpus, sample, chosen, *, num_settings=None):
 def compete(task, found, requests, num_rounds):
     """Run the rounds, every other one backwards, so that nobody always comes first; fills in `rounds`.
 
-    A contender that fails is left out from there on. Returns the outputs of a few requests by system, to compare.
+    Returns those who were there to the end, and by system their outputs for a few requests, to compare.
     """
+    outputs, few = {}, task.workload.requests(min(8, 2 * task.in_flight), seed="few")
     with ExitStack() as stack:
-        for contender in found:
+
+        def begin(contender):
             contender.peer = stack.enter_context(task.opened(contender.system, contender.setting))
-        few = task.workload.requests(8, seed="few")
-        outputs = {each.system.name: task.run(each.peer, few, outputs=True)["outputs"] for each in found}
+            outputs[contender.system.name] = task.run(contender.peer, few, outputs=True)["outputs"]
+
+        found = _without_failures(task, found, begin)
         for index in range(num_rounds):
-            for contender in found if index % 2 == 0 else reversed(found):
-                contender.rounds.append(task.run(contender.peer, requests))
-    return outputs
+            order = found if index % 2 == 0 else found[::-1]
+            stayed = _without_failures(
+                task, order, lambda contender: contender.rounds.append(task.run(contender.peer, requests))
+            )
+            found = [contender for contender in found if contender in stayed]
+    return found, outputs
+
+
+def _without_failures(task, found, do):
+    """Do it with each; those it went well with."""
+    stayed = []
+    for contender in found:
+        try:
+            do(contender)
+        except PeerError as error:
+            print(f"left out of {task}: {contender.system.name}: {error}", flush=True)
+        else:
+            stayed.append(contender)
+    return stayed
 
 
 def result(task, contender, weft):

@@ -18,8 +18,8 @@ from weft_export.export import PRECISIONS, export_checkpoint
 _CHECKPOINTS = {"translation": translation, **SHAPES}
 
 
-def prepare(shape, precisions, *, keep):
-    """Write WEIGHTS/<shape>/checkpoint once, and a bundle for each precision; return the precisions there are.
+def prepare(shape, precision, *, keep):
+    """Write WEIGHTS/<shape>/checkpoint once, and a bundle; return whether there is one.
 
     A bundle is made again when the exporter's code has changed, unless `keep` is set.
     """
@@ -33,7 +33,7 @@ def prepare(shape, precisions, *, keep):
 
             write_images(folder)
         fresh.rename(folder / "checkpoint")
-    return [precision for precision in precisions if _bundle(folder, shape, precision, keep=keep)]
+    return _bundle(folder, shape, precision, keep=keep)
 
 
 def _bundle(folder, shape, precision, *, keep):

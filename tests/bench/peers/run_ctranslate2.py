@@ -23,18 +23,18 @@ class CTranslate2(System):
 
     def settings(self, workload, precision, in_flight, num_cpus):
         shares = [(num_cpus, 1), (1, num_cpus)] if in_flight > 1 else [(1, num_cpus), (1, 1)]
-        if in_flight >= 4 * num_cpus:
-            shares.append((2 * num_cpus, 1))
         plain = [{"workers": workers, "threads": threads, "batch": in_flight // workers} for workers, threads in shares]
+        first = plain[0]
         if in_flight >= 4 * num_cpus:
-            plain.append(plain[0] | {"batch": plain[0]["batch"] // 2})
-        # Its default on an AMD processor is oneDNN; MKL is in the package too.
-        found = [*plain, *(setting | {"environment": {"CT2_USE_MKL": "1"}} for setting in plain[:2])]
-        found.append(plain[0] | {"environment": {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1", "CT2_USE_MKL": "1"}})
-        if workload.inputs[0] < workload.inputs[1]:
-            found.append(plain[0] | {"tokens": plain[0]["batch"] * sum(workload.inputs) // 2})
+            plain.append(first | {"batch": first["batch"] // 2})
         if workload.new[0] < workload.new[1]:
-            return [setting | {"ends": ends} for setting in found[:3] for ends in ("callback", "longest")]
+            return [setting | {"ends": ends} for setting in plain for ends in ("callback", "longest")]
+        # Its choice on an AMD processor is oneDNN; MKL is in the package too, and can have weights packed for it.
+        mkl = {"CT2_USE_MKL": "1"}
+        packed = mkl | {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"}
+        found = [*plain, first | {"environment": mkl}, first | {"environment": packed}]
+        if workload.inputs[0] < workload.inputs[1]:
+            found.append(first | {"tokens": first["batch"] * sum(workload.inputs) // 2})
         return found
 
     def prepare(self, folder, precision):

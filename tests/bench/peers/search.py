@@ -73,8 +73,11 @@ class Task:
         return answer | {"speed": amount / answer["seconds"]}
 
 
+NUM_TRIES = 2
+
+
 def best_setting(task, system, settings, requests):
-    """The fastest on `requests`; one that fails is said and left out.
+    """The fastest on `requests`, each by the better of two tries; one that fails is said and left out.
 
     Raises:
         PeerError: none of them works.
@@ -85,7 +88,7 @@ def best_setting(task, system, settings, requests):
     for setting in settings:
         try:
             with task.opened(system, setting) as peer:
-                speed = task.run(peer, requests)["speed"]
+                speed = max(task.run(peer, requests)["speed"] for _ in range(NUM_TRIES))
         except PeerError as error:
             failed = error
             print(f"  {system.name} {setting}: {error}", flush=True)
