@@ -106,7 +106,7 @@ def result(task, contender, weft):
 
 def percentile(ordered, share):
     """The value that `share` per cent of them do not exceed."""
-    return ordered[min(len(ordered) - 1, len(ordered) * share // 100)]
+    return ordered[-(-len(ordered) * share // 100) - 1]
 
 
 def weft_of(found):
