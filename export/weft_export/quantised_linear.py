@@ -5,9 +5,6 @@ by its own largest value, so its bits are the same in any batch; ONNX Runtime's 
 for all rows. The torch branch does the operators' arithmetic: given the same x, both give the same bits.
 """
 
-from collections.abc import Callable
-from functools import cached_property
-
 import torch
 from torch import Tensor, nn
 
@@ -25,10 +22,10 @@ def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:
     return (rows / scale).round().to(torch.int8), scale
 
 
-def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Callable[[], Tensor]) -> Tensor:
+def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Tensor) -> Tensor:
     """Return x W for x [..., d_in] in float32 and W = columns * scale, int8 [d_in, d_out] and float32 [d_out].
 
-    wide gives columns in float32, for torch, which is slow to multiply integers and to widen them each time.
+    wide is columns in float32, for torch, which is slow to multiply integers and to widen them each time.
     """
     # The largest of a row does not depend on the order of looking, unlike a sum.
     step = x.abs().amax(dim=-1, keepdim=True) * (1 / LEVELS)
@@ -39,7 +36,7 @@ def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Callable[[]
     total = torch.zeros(*x.shape[:-1], columns.shape[1], dtype=torch.int32)
     for start in range(0, columns.shape[0], _EXACT):
         part = slice(start, start + _EXACT)
-        total += (levels[..., part] @ wide()[part]).to(torch.int32)
+        total += (levels[..., part] @ wide[part]).to(torch.int32)
     return total.float() * scale * step
 
 
@@ -47,6 +44,7 @@ class QuantisedLinear(nn.Module):
     """Stands for an nn.Linear."""
 
     columns: Tensor
+    wide: Tensor
     scale: Tensor
     bias: Tensor | None
 
@@ -54,29 +52,28 @@ class QuantisedLinear(nn.Module):
         super().__init__()
         weight, scale = quantise(linear.weight.detach().float())
         self.register_buffer("columns", weight.t().contiguous())
+        self.register_buffer("wide", self.columns.float())
         self.register_buffer("scale", scale[:, 0])
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float())
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_in] to [..., d_out]."""
-        out = integer_product(x, self.columns, self.scale, lambda: self._wide)
+        out = integer_product(x, self.columns, self.scale, self.wide)
         return out if self.bias is None else out + self.bias
-
-    @cached_property
-    def _wide(self) -> Tensor:
-        return self.columns.float()
 
 
 class QuantisedEmbedding(nn.Module):
     """Stands for a TiedEmbedding: each token's vector has a scale, and that is its column's in the projection too."""
 
     rows: Tensor
+    wide: Tensor
     scale: Tensor
 
     def __init__(self, embedding: nn.Embedding) -> None:
         super().__init__()
         rows, scale = quantise(embedding.weight.detach().float())
         self.register_buffer("rows", rows)
+        self.register_buffer("wide", rows.t().float())
         self.register_buffer("scale", scale)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -85,11 +82,7 @@ class QuantisedEmbedding(nn.Module):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to [..., vocab] with the embedding itself."""
-        return integer_product(x, self.rows.t(), self.scale[:, 0], lambda: self._wide)
-
-    @cached_property
-    def _wide(self) -> Tensor:
-        return self.rows.t().float()
+        return integer_product(x, self.rows.t(), self.scale[:, 0], self.wide)
 
 
 def _emit(x: Tensor, step: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
