@@ -43,9 +43,9 @@ class ServerConfig(BaseSettings):
     cuda_device: int = Field(0, ge=0, le=63, description="Which CUDA device, counted from 0.")
     cuda_graphs: bool = Field(False, description="Capture decode steps on a CUDA device as graphs and replay them.")
     prefill_budget: Count = Field(
-        512,
+        32,
         le=1_000_000,
-        description="Tokens of encode and prefill work in one step of a lane, so that decoding goes on.",
+        description="Tokens of encode and prefill work in a step of a lane that decodes, or as many as it has rows.",
     )
     batch_tokens: Count = Field(
         4096, le=10_000_000, description="Tokens of one classification batch, padding included."

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from weft_server.sequence import Outcome, Sequence
     from weft_server.slots import Slots
 
+# Tokens of encode and prefill work in a step of a lane in which nobody decodes and waits for it.
+ALONE_BUDGET = 512
+
 
 class Take(Protocol):
     """How a lane asks the scheduler for waiting sequences: up to `num` of `budget` input tokens."""
@@ -104,7 +107,7 @@ class DecodeLane:
         slots = self.slots
         if not self.has_room():
             return
-        taken = sorted(take(slots.num_slots - slots.num_running, self._budget), key=_bucket)
+        taken = sorted(take(slots.num_slots - slots.num_running, self._allowance()), key=_bucket)
         # All sit down before anything runs, so that a failed run leaves nobody standing.
         for sequence in taken:
             self._place(slots.num_running, sequence)
@@ -117,10 +120,18 @@ class DecodeLane:
             self._count_computed(len(batch) * bucket, sum(sequence.num_input_tokens for sequence in batch))
 
     def _prefill(self, take: Take) -> None:
-        """Read prompts in chunks, one prompt at a time, until the step's budget is spent."""
-        budget = self._budget
-        while budget > 0 and self._next_prompt(take, budget):
-            budget -= self._prefill_chunk()
+        """Read prompts in chunks, one prompt at a time, until the step's allowance is spent."""
+        spent = 0
+        while (left := self._allowance() - spent) > 0 and self._next_prompt(take, left):
+            spent += self._prefill_chunk(left)
+
+    def _allowance(self) -> int:
+        """Tokens of encode and prefill work in this step: about what the decoding costs that waits for it.
+
+        So each row keeps at least half its pace whatever is admitted, and admission keeps up with what ends.
+        """
+        num_running = self.slots.num_running
+        return max(self._budget, num_running) if num_running else max(self._budget, ALONE_BUDGET)
 
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():
@@ -133,12 +144,15 @@ class DecodeLane:
         self.slots.place(slot, sequence)
         self._runner.begin(slot)
 
-    def _prefill_chunk(self) -> int:
-        """Run one chunk of the prompt; after its last chunk the row has its first token and runs."""
+    def _prefill_chunk(self, left: int) -> int:
+        """Run a chunk of the prompt, of `left` tokens or a little more; after its last one the row runs.
+
+        Where a prompt is cut depends on the load. Its bits do not, as long as a run reads two tokens or more.
+        """
         prompt, slot = self._prompt, self.slots.num_running
         assert prompt is not None
         done = int(self.slots.past_lengths[slot])
-        chunk = prompt.inputs[done : done + self._runner.chunk]
+        chunk = prompt.inputs[done : done + self._runner.chunk(left)]
         padded, candidates = self._runner.prefill(slot, chunk)
         self._count_computed(padded, len(chunk))
         if done + len(chunk) == len(prompt.inputs):

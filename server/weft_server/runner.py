@@ -94,10 +94,11 @@ class DecodeRunner:
         """Cache entries (tokens) that all slots together can hold."""
         return self._slots.num_slots * self._max_total if self._has_cache else 0
 
-    @property
-    def chunk(self) -> int:
-        """Prompt tokens that one prefill run reads at most."""
-        return 1 if self._flips else PREFILL_CHUNK
+    def chunk(self, budget: int) -> int:
+        """Prompt tokens that a prefill run should read where `budget` may be computed: a bucket, so without padding."""
+        if self._flips:
+            return 1
+        return max((bucket for bucket in PREFILL_BUCKETS if bucket <= budget), default=PREFILL_BUCKETS[0])
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
@@ -110,7 +111,7 @@ class DecodeRunner:
         self._states.fill(self._encoder, encoder_feeds(inputs, self._pad_id), slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
-        """Append up to `chunk` prompt tokens to the slot's state.
+        """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
@@ -165,8 +166,12 @@ class DecodeRunner:
         return min(self._slots.num_running + 1, self._slots.num_slots)  # with the one in prefill
 
     def _bucket(self, length: int, past: int) -> int:
-        """Padded length of a chunk: it depends on the prompt alone, and never runs over the end of the cache."""
-        assert length <= self.chunk, "a chunk is longer than the largest bucket. This is a bug."
+        """Padded length of a chunk, which never runs over the end of the cache.
+
+        It is two or more, because a prompt leaves room for a new token: one token alone takes another kernel and gets
+        other bits, and how a prompt is cut must not show.
+        """
+        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
         if self._flips:
             return 1
         return min(next(bucket for bucket in PREFILL_BUCKETS if bucket >= length), self._max_total - past)
