@@ -12,6 +12,7 @@ import numpy as np
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
+from weft_server.pages import zeros
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +54,7 @@ class State:
         self.recurrent = spec.kind == bundle_pb2.STATE_KIND_RECURRENT
         self.memory = spec.kind == bundle_pb2.STATE_KIND_MEMORY
         shape = (2 if self.recurrent else 1, num_slots, *spec.shape)
-        self.buffers: np.ndarray = np.zeros(shape, _DTYPES[spec.data_type])
+        self.buffers: np.ndarray = zeros(shape, np.dtype(_DTYPES[spec.data_type]))
 
     def past(self, flip: int) -> np.ndarray:
         """What the next run reads, [slots, shape...]."""

@@ -1,0 +1,21 @@
+"""Memory for arrays that runs read in scattered pieces: zeroed, and in huge pages where the system has them."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import numpy as np
+
+
+def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return an array of zeros whose memory is taken page by page, when it is first touched.
+
+    Attention reads a few KiB of each head of each row: with pages of 4 KiB a good part of it is looking up pages.
+    numpy asks for huge pages too, but not for memory that it has zeroed by the system.
+    """
+    size = max(1, math.prod(shape)) * dtype.itemsize
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype, math.prod(shape)).reshape(shape)
