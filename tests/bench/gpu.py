@@ -167,7 +167,8 @@ def prepared():
     from prepare import prepare
     from systems import WEIGHTS
 
-    prepare("llama", [PRECISION], keep=False)
+    if not prepare("llama", PRECISION, keep=False):
+        sys.exit(f"bench-gpu has no {PRECISION} bundle to measure")
     return WEIGHTS / "llama", WEIGHTS / "llama" / f"weft-{PRECISION}" / "llama" / "1"
 
 
