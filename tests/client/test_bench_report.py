@@ -127,6 +127,29 @@ def test_with_a_number_of_requests_the_last_answer_ends_it():
         assert 4.0 == report_of(ran(*records, finished=4.0, num_requests=2, **plan), Slo()).seconds
 
 
+def test_the_last_end_is_the_end_of_a_run():
+    """A run has finished when its last request ended, however long a refused caller still waits; the order is free."""
+    run = Run(Closed(2), Plan(num_requests=2))
+    first, last = run.begin(0.0), run.begin(0.5)
+    for record, ended, outcome in ((last, 3.0, Outcome.FAILED), (first, 2.0, Outcome.COMPLETED)):
+        record.ended, record.outcome = ended, outcome
+        run.end(record)
+
+    assert 3.0 == report_of(run, Slo()).seconds
+
+
+def test_a_request_that_was_due_and_never_sent_is_not_late():
+    """Ctrl-C between the two leaves it unfinished, and the generator's lateness a number."""
+    report = report_of(ran(completed(0.0, ended=1.0, sent=0.25), Record(0.5)), Slo())
+
+    assert (2, 1, 1, 0.25) == (
+        report.requests,
+        report.unfinished,
+        report.generator["late"].count,
+        report.generator["late"].max,
+    )
+
+
 def test_cancelled_and_failed_are_counted_apart():
     """Neither is in a latency or a rate; failures are told by status and reason, the most frequent first."""
     refused = [

@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Run:
-    """A load as it goes on. Requests due before `start` warm up and do not count; at `finished` the last had ended."""
+    """A load as it goes on. Requests due before `start` warm up and do not count; at `finished` the last has ended."""
 
     arrivals: Arrivals
     plan: Plan
@@ -79,6 +79,7 @@ class Run:
     def end(self, record: Record) -> None:
         """Count a request that has ended."""
         self.num_ended[record.outcome] += 1
+        self.finished = max(self.finished, record.ended)
         if record.outcome is Outcome.COMPLETED:
             self.num_tokens += record.output_tokens
             self.e2e_sum += record.e2e
@@ -114,8 +115,10 @@ class Load:
             except asyncio.CancelledError:  # Ctrl-C: what has been measured is worth a report
                 run.interrupted = True
             finally:
-                run.finished = time.monotonic()
-                run.cpu_share = (time.process_time() - cpu) / (run.finished - began)
+                now = time.monotonic()
+                if run.interrupted:
+                    run.finished = now
+                run.cpu_share = (time.process_time() - cpu) / (now - began)
                 watcher.cancel()
                 with suppress(asyncio.CancelledError):
                     await watcher

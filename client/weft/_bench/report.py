@@ -102,7 +102,8 @@ def report_of(run: Run, slo: Slo) -> Report:
     done = by_outcome[Outcome.COMPLETED]
     failed = by_outcome[Outcome.FAILED]
     latency = _latencies(done)
-    generator = {"late": Summary.of(record.sent - record.due for record in counted), "lag": Summary.of(run.lags)}
+    sent = [record for record in counted if not isnan(record.sent)]  # Ctrl-C may come between due and sent
+    generator = {"late": Summary.of(record.sent - record.due for record in sent), "lag": Summary.of(run.lags)}
     num_messages = sum(record.num_deltas for record in done)
     judged = len(done) + len(failed)
     return Report(
