@@ -49,7 +49,8 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
         CheckpointError: it is not readable or empty, or a line is no example for this model.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        with path.open(encoding="utf-8") as file:
+            lines = list(file)  # not splitlines, which ends a line at characters that JSON leaves as they are
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"cannot read {path}: {error}") from error
     tokenizer = None

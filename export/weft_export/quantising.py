@@ -1,4 +1,4 @@
-"""Which of a model's products are made in 8-bit integers: those that are large, and neither first nor last."""
+"""Which of a model's products are made in 8-bit integers: those of many columns, output projections included."""
 
 import copy
 from dataclasses import replace
@@ -7,6 +7,7 @@ from torch import nn
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.embedding import TiedEmbedding
+from weft_export.errors import CheckpointError
 from weft_export.quantised_linear import QuantisedEmbedding, QuantisedLinear
 from weft_export.vision import PatchEmbedding
 
@@ -15,7 +16,14 @@ MIN_COLUMNS = 16
 
 
 def quantised(checkpoint: Checkpoint) -> Checkpoint:
-    """Return a copy of a checkpoint whose model multiplies in 8-bit integers; everything else in it stays float32."""
+    """Return a copy of a checkpoint whose model multiplies in 8-bit integers; everything else in it stays float32.
+
+    Raises:
+        CheckpointError: a weight is NaN or infinite, which would be rounded to some number.
+    """
+    for name, weight in checkpoint.model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise CheckpointError(f"{name} has a weight that is not finite")
     model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False)
     _replace_in(model)
     return replace(checkpoint, model=model)

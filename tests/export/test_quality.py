@@ -7,6 +7,7 @@ import pytest
 import torch
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny
+from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app
@@ -15,7 +16,7 @@ from weft_export.checkpoint import load_checkpoint, save_checkpoint
 from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs import graphs_of
-from weft_export.held_out import HELD_OUT_FILE, read_held_out, write_held_out
+from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out, write_held_out
 from weft_export.quality import MIN_SHARE, check_quality, score_of
 from weft_export.quantising import quantised
 from weft_export.spans import spans_of
@@ -135,6 +136,24 @@ def test_a_bad_example_is_named(name, line, complaint, tmp_path):
         read_lines([line], CHECKPOINTS[name](), tmp_path)
 
 
+def test_a_line_ends_where_json_says(tmp_path):
+    """Line separators of Unicode stand in a text as they are, and the example is read back."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    write_held_out(tmp_path, [("the dog", "uno\u2028dos\x85tres"), ("the cat", "\n")])
+    examples = read_held_out(tmp_path / HELD_OUT_FILE, checkpoint)
+
+    assert ["uno\u2028dos\x85tres", "\n"] == [example.reference for example in examples]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(value):
+    """A NaN would be rounded to 0 by torch and by the graph alike, and no comparison would see it."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    checkpoint.model.encoder.layers[0].attention.qkv.weight.data[0, 3] = value
+    with pytest.raises(CheckpointError, match=r"layers\.0\.attention\.qkv\.weight has a weight that is not finite"):
+        quantised(checkpoint)
+
+
 def test_no_examples_are_refused(tmp_path):
     """A file without examples, or that is not there, is refused."""
     checkpoint = CHECKPOINTS["tiny-text"]()
@@ -145,8 +164,8 @@ def test_no_examples_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate", "tiny-rnn", "tiny-caption"])
-def test_answers_are_greedy_and_its_own_answers_score_one(name):
-    """What the graphs write step by step is what a recomputation gives, and a model's own answers score 1."""
+def test_answers_are_greedy(name):
+    """What the graphs write step by step is what a recomputation gives."""
     checkpoint = CHECKPOINTS[name]()
     source = torch.tensor([5, 6, 7])
     if checkpoint.image is not None:
@@ -163,6 +182,26 @@ def test_answers_are_greedy_and_its_own_answers_score_one(name):
     assert rows[0].tokens == rows[1].tokens
     assert logits.argmax(dim=-1)[given - 1 :].tolist() == rows[0].tokens[given:]
     assert logits.argmax(dim=-1).tolist() == rows[0].guesses[: len(logits)]
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate", "tiny-rnn"])
+def test_its_own_answers_score_one(name):
+    """A model's own greedy answer is an exact match, and another text is none; each of its tokens is the likeliest."""
+    checkpoint = CHECKPOINTS[name]()
+    text, source, run = checkpoint.text, torch.tensor([5, 6, 7]), run_of(checkpoint)
+    starts = text.HasField("start_id")
+    row = Row(source, [text.start_id]) if starts else Row(None, source.tolist())
+    with torch.inference_mode():
+        write(run, checkpoint, [row], text.max_new_tokens)
+        written = row.tokens[1 if starts else 3 :]
+        target = Tokenizer.from_buffer(checkpoint.files[text.target_tokenizer])
+        own, start = (target.decode(tokens) for tokens in (written, written[:6]))
+        examples = [Example(source, own), Example(source, own + " x")]
+
+        assert 1.0 == score_of(run, checkpoint, examples[:1], "exact_match")
+        assert 0.5 == score_of(run, checkpoint, examples, "exact_match")
+        if starts:  # the other writes bytes that are no text; here an end token is wanted after the six, and not given
+            assert 6 / 7 == score_of(run, checkpoint, [Example(source, start)], "token_accuracy")
 
 
 def test_spans_are_scored_by_f1(tmp_path):

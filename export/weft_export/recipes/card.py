@@ -27,7 +27,7 @@ def _held_out(directory: Path) -> str:
     path = directory / HELD_OUT_FILE
     if not path.exists():
         return ""
-    count = len(path.read_text(encoding="utf-8").splitlines())
+    count = path.read_text(encoding="utf-8").count("\n")
     return f"\n\n`{HELD_OUT_FILE}` has {count} examples of the held-out part; it is what int8 is measured on."
 
 
