@@ -12,7 +12,7 @@ from weft_export.quantising import quantised
 
 @pytest.mark.parametrize("name", INT8)
 def test_every_rounded_weight_stands_in_a_graph_bit_for_bit(name, int8_repository):
-    """Each weight and scale of each product is an initializer as it is: parity at int8 would let a wrong column pass."""
+    """Each weight and scale of a product is an initializer as it is: parity at int8 would let a wrong column pass."""
     bundle = int8_repository / f"{name}-int8" / "1"
     written = {
         contents(numpy_helper.to_array(tensor))
