@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -38,7 +39,8 @@ class Peer:
 
     def close(self):
         """End the process, which it does when nobody asks any more."""
-        self.process.stdin.close()
+        with suppress(BrokenPipeError):  # it ended before it was asked, and what it was asked is still in the buffer
+            self.process.stdin.close()
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:

@@ -41,8 +41,8 @@ def _bundle(folder, shape, precision, *, keep):
         print(f"no {precision} bundle of {shape}: this exporter has no such precision", flush=True)
         return False
     repository = folder / f"weft-{precision}"
-    bundle, stamp, exporter = repository / shape / "1", folder / f"weft-{precision}.exporter", _exporter()
-    if bundle.is_dir() and (keep or (stamp.is_file() and stamp.read_text() == exporter)):
+    bundle, stamp = repository / shape / "1", folder / f"weft-{precision}.exporter"
+    if bundle.is_dir() and (keep or (stamp.is_file() and stamp.read_text() == _EXPORTER)):
         return True
     print(f"exporting {shape} at {precision}", flush=True)
     try:
@@ -51,7 +51,7 @@ def _bundle(folder, shape, precision, *, keep):
         print(f"no {precision} bundle of {shape}: {error}", flush=True)
         return False
     print(f"  {report.size_bytes / 1e6:.0f} MB in {report.seconds:.0f} s", flush=True)
-    stamp.write_text(exporter)
+    stamp.write_text(_EXPORTER)
     return True
 
 
@@ -60,3 +60,7 @@ def _exporter():
     package = ROOT / "export" / "weft_export"
     files = [*package.glob("*.py"), *(package / "families").glob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
+
+
+# Taken now, of the code that was imported: it may be edited while a benchmark runs.
+_EXPORTER = _exporter()
