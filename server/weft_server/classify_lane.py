@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ClassifyLane:
-    """One thread's batches. Requests that wait are taken at once: a batch grows only while another one runs."""
+    """One thread's batches: an idle lane takes what came together (see the engine), a busy one what came meanwhile."""
 
     def __init__(
         self, session: Session, *, pad_id: int, max_batch: int, batch_tokens: int, metrics: ModelMetrics
