@@ -90,7 +90,7 @@ def test_the_budget_grows_with_the_rows_that_decode(tiny_repository):
     async def run():
         for _ in range(40):
             watched.ask(1, 30)
-        while watched.slots.num_running < 40:
+        while watched.waiting:
             watched.step()
         watched.ask(44, 2)
         return watched.step()

@@ -112,6 +112,30 @@ def test_requests_that_come_together_share_a_step(toy, monkeypatch):
     asyncio.run(run())
 
 
+def test_as_many_lanes_wake_as_requests_wait(toy, monkeypatch):
+    """Three requests that come together wake three idle lanes: each runs one beside the others, without a heartbeat."""
+    monkeypatch.setattr("weft_server.engine.HEARTBEAT_S", 60)
+
+    async def run():
+        async with Running(toy, num_lanes=3) as running:
+            together = threading.Barrier(3)
+            for runner in running.runners:
+
+                def held(inputs, slots, encode=runner.encode):
+                    together.wait(30)
+                    encode(inputs, slots)
+
+                runner.encode = held
+            while len(running.engine._wake._waiters) < 3:  # noqa: ASYNC110 - threads that wait tell no event of asyncio's
+                await asyncio.sleep(0.001)
+            asked = [running.submit([token], Decoding(4)) for token in (5, 6, 7)]
+            for sequence in asked:
+                await sequence.reply.done()
+            assert {0, 1, 2} == {sequence.lane for sequence in asked}
+
+    asyncio.run(run())
+
+
 def test_scores_and_samples_are_bit_identical_alone_and_crowded(toy):
     """Tokens and log-probabilities, greedy and sampled, do not depend on arrivals, lanes or slots."""
 
