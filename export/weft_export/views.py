@@ -1,10 +1,17 @@
 """The graphs of a bundle as modules: one for each GraphRole of bundle.proto, all over the same weights."""
 
+import math
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation
 from weft_export.writer import MEMORY, Run, Writer
+
+# With more candidates, or fewer tokens, TopK over everything is as fast.
+_FEW, _MANY, _GROUP = 16, 4096, 64
 
 
 class EncoderView(nn.Module):
@@ -70,8 +77,24 @@ class ExplainView(nn.Module):
 def candidates(logits: Tensor, max_candidates: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the best of logits [batch, vocab], their ids, logsumexp and the logits, in float32 at any precision."""
     logits = logits.float()
-    best, ids = logits.topk(min(max_candidates, logits.shape[-1]), dim=-1)
-    # x - log_softmax(x) is logsumexp(x) at every token. ONNX Runtime's ReduceLogSumExp takes ten times as long, and its
-    # ReduceSum of exponentials does not give the same bits in every batch.
-    logsumexp = logits[:, 0] - logits.log_softmax(dim=-1)[:, 0]
+    best, ids = _largest(logits, min(max_candidates, logits.shape[-1]))
+    # x - log_softmax(x) is logsumexp(x) at every token but one that is ruled out, and the best is none. ONNX Runtime's
+    # ReduceLogSumExp takes ten times as long, and its ReduceSum of exponentials has other bits in other batches.
+    logsumexp = best[:, 0] - logits.log_softmax(dim=-1).gather(1, ids[:, :1])[:, 0]
     return best, ids, logsumexp, logits
+
+
+def _largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest of logits [batch, vocab] and their ids, in descending order.
+
+    They lie in the `count` groups whose largest are largest. For few of many, looking there takes a third of what TopK
+    over all takes: for 32 rows of 32,000 and 16 candidates 0.17 ms instead of 0.61 ms.
+    """
+    if count > _FEW or logits.shape[-1] < _MANY:
+        best, ids = logits.topk(count, dim=-1)
+        return best, ids
+    groups = functional.pad(logits, (0, -logits.shape[-1] % _GROUP), value=-math.inf).unflatten(1, (-1, _GROUP))
+    chosen = groups.amax(dim=2).topk(count, dim=1).indices
+    rows = chosen + torch.arange(logits.shape[0])[:, None] * groups.shape[1]
+    best, places = groups.flatten(0, 1)[rows.flatten()].view(-1, count * _GROUP).topk(count, dim=1)
+    return best, chosen.gather(1, places // _GROUP) * _GROUP + places % _GROUP

@@ -67,11 +67,10 @@ class Writer(nn.Module):
     config: Any
     states: tuple[State, ...] = ()
     """In the order of the decoder's inputs."""
-    max_candidates: int = 32
+    max_candidates: int = 16
     """How many of the most probable tokens a decoder returns; a sampler that needs more reads the logits.
 
-    For 32 rows of 1268 logits ONNX Runtime's TopK takes 45 us with 32 candidates and 300 us with 64. Translations and
-    captions are mostly greedy.
+    Translations and captions are mostly greedy, and ONNX Runtime finds 16 in a fifth of the time of 32.
     """
     attention_heads: tuple[int, ...] = ()
     """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
