@@ -128,10 +128,11 @@ class DecodeLane:
     def _allowance(self) -> int:
         """Tokens of encode and prefill work in this step: about what the decoding costs that waits for it.
 
-        So each row keeps at least half its pace whatever is admitted, and admission keeps up with what ends.
+        A prompt's token costs less than a row's, which also has the vocabulary. So each row keeps about half its pace
+        whatever is admitted, and admission keeps up with what ends.
         """
         num_running = self.slots.num_running
-        return max(self._budget, num_running) if num_running else max(self._budget, ALONE_BUDGET)
+        return max(self._budget, num_running * 3 // 2) if num_running else max(self._budget, ALONE_BUDGET)
 
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():
