@@ -121,15 +121,15 @@ class DecodeLane:
 
     def _prefill(self, take: Take) -> None:
         """Read prompts in chunks, one prompt at a time, until the step's allowance is spent."""
-        spent = 0
-        while (left := self._allowance() - spent) > 0 and self._next_prompt(take, left):
-            spent += self._prefill_chunk(left)
+        left = self._allowance()
+        while left > 0 and self._next_prompt(take, left):
+            left -= self._prefill_chunk(left)
 
     def _allowance(self) -> int:
-        """Tokens of encode and prefill work in this step: about what the decoding costs that waits for it.
+        """Tokens of encode and prefill work in this step, whose decoding waits for it.
 
-        A prompt's token costs less than a row's, which also has the vocabulary. So each row keeps about half its pace
-        whatever is admitted, and admission keeps up with what ends.
+        A prompt's token costs less than a row's, which also has the vocabulary: with three for two rows, a step of many
+        rows takes less than twice as long. A service of long prompts and short answers wants a larger budget.
         """
         num_running = self.slots.num_running
         return max(self._budget, num_running * 3 // 2) if num_running else max(self._budget, ALONE_BUDGET)
