@@ -15,6 +15,6 @@ class RmsNorm(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_model] to the same shape."""
         wide = x.float()
-        # In the words that the exporter's fusion knows.
-        inverse_root = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
-        return (wide * inverse_root).to(x.dtype) * self.gain
+        # Divided by the root, not multiplied by its inverse: this shape of the formula is what ONNX Runtime fuses.
+        root = torch.sqrt(wide.pow(2).mean(dim=-1, keepdim=True) + self.eps)
+        return (wide / root).to(x.dtype) * self.gain

@@ -9,11 +9,6 @@ from pathlib import Path
 import onnx
 import onnx_ir
 import torch
-from onnxscript.rewriter.ort_fusions.rms_normalization import fuse_rms_normalization
-from onnxscript.rewriter.ort_fusions.skip_normalization import (
-    fuse_skip_layer_normalization,
-    fuse_skip_rms_normalization,
-)
 
 from weft_export.graphs import Graph
 from weft_proto.v1 import bundle_pb2
@@ -42,7 +37,6 @@ def write_graph(graph: Graph, directory: Path) -> None:
             verbose=False,
         )
     assert program is not None
-    _fuse(program.model)
     _forget_origin(program.model)
     program.save(directory / graph.file_name, external_data=True)
 
@@ -56,13 +50,6 @@ def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.G
         inputs=[_port(value) for value in model.graph.input],
         outputs=[_port(value) for value in model.graph.output],
     )
-
-
-def _fuse(model: onnx_ir.Model) -> None:
-    """Make one operator of a residual sum and the norm after it, bias included, and one of the parts of RMSNorm."""
-    fuse_rms_normalization(model)
-    fuse_skip_rms_normalization(model)
-    fuse_skip_layer_normalization(model)
 
 
 def _port(value: onnx.ValueInfoProto) -> bundle_pb2.Port:
