@@ -51,7 +51,7 @@ def export(
     parity = report.manifest.parity
     typer.echo(
         f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"
-        f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.0e}), {report.seconds:.1f} s"
+        f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s"
     )
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))

@@ -11,13 +11,14 @@ from tiny import CHECKPOINTS, save_tiny
 from weft_export import parity
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
-from weft_export.gauge import Gauge
+from weft_export.gauge import PEAK, Gauge, SpreadGauge
 from weft_export.graphs import graphs_of
 from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity
+from weft_export.parity import TOLERANCE, check_parity
+from weft_export.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 
-FP32 = bundle_pb2.PRECISION_FP32
+FP32, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8
 # One of each way to explain: cross-attention, causal, additive, rollout, rollout through windows.
 EXPLAINING = ["tiny-translate", "tiny-generate", "tiny-attention-rnn", "tiny-tags", "tiny-swin"]
 
@@ -61,6 +62,59 @@ def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
 
     with pytest.raises(ParityError, match=complaint):
         check_parity(checkpoint, tiny_repository / name / "1", FP32)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate"])
+def test_rounded_model_passes_with_room(name, int8_repository):
+    """At int8 the graphs of a model are within a third of what is allowed."""
+    report = check_parity(quantised(CHECKPOINTS[name]()), int8_repository / f"{name}-int8" / "1", INT8)
+
+    assert 3 * report.max_abs_error < report.tolerance
+    assert report.tolerance == pytest.approx(TOLERANCE[INT8])
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("tiny-translate", "encoder.layers.1.feed_forward.inner"),
+        ("tiny-translate", "decoder.layers.1.cross_attention.query"),
+        ("tiny-translate", "decoder.layers.1.feed_forward.inner"),
+        ("tiny-generate", "layers.0.attention.qkv"),
+        ("tiny-generate", "layers.1.feed_forward.inner"),
+    ],
+)
+def test_shuffled_product_is_found(name, product, int8_repository):
+    """At int8 a product whose columns stand one place further fails parity, small as the model's logits may be."""
+    checkpoint = quantised(CHECKPOINTS[name]())
+    linear = checkpoint.model.get_submodule(product)
+    linear.wide.copy_(linear.wide.roll(1, 1))
+
+    with pytest.raises(ParityError, match=r"differs by .* of its spread"):
+        check_parity(checkpoint, int8_repository / f"{name}-int8" / "1", INT8)
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1, 1e4])
+def test_spread_has_no_scale(scale):
+    """A share of the spread is the same for small values and large; one value alone may differ PEAK times as much."""
+    expected = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    gauge = SpreadGauge(tolerance=0.15)
+    gauge.compare("x", expected * scale, (expected.numpy() + 0.125) * scale)
+
+    assert gauge.worst == pytest.approx(0.125)
+    with pytest.raises(ParityError, match=r"x differs by 0\.2 of its spread"):
+        gauge.compare("x", expected * scale, (expected.numpy() + 0.2) * scale)
+    many = expected.repeat(1000)
+    lone = many.clone()
+    lone[7] += 0.16 * PEAK
+    with pytest.raises(ParityError, match=r"x differs by 0\.16 of its spread"):
+        gauge.compare("x", many * scale, (lone * scale).numpy())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_spread_gauge_refuses(value):
+    """NaN and infinity are within no share of a spread."""
+    with pytest.raises(ParityError, match="x differs"):
+        SpreadGauge(tolerance=0.15).compare("x", torch.arange(3.0), np.array([0, value, 2], np.float32))
 
 
 @pytest.mark.parametrize("name", EXPLAINING)
