@@ -12,7 +12,7 @@ from weft_export.answering import torch_run
 from weft_export.bundle import provenance_of, write_manifest
 from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
 from weft_export.errors import ExportError
-from weft_export.golden import golden_of
+from weft_export.golden import check_golden, golden_of
 from weft_export.graphs import graphs_of
 from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.onnx_graph import write_graph
@@ -97,6 +97,9 @@ def _build(
         write_graph(graph, work)
     on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision)
+    if precision == bundle_pb2.PRECISION_INT8:
+        golden = golden_of(checkpoint, precision, parity.max_abs_error)  # again, now that the error is known
+    check_golden(checkpoint, golden, onnx_run(graphs, work), precision)
     quality = None
     if examples:
         on_stage("measuring quality", num_stages - 2, num_stages)

@@ -6,10 +6,13 @@ from tiny import CHECKPOINTS, save_tiny, tiny_generate
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app, train_app
+from weft_export.answering import torch_run
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
-from weft_export.golden import golden_of, next_logits
+from weft_export.golden import PROBABILITY_TOLERANCE, check_golden, golden_of, next_logits
+from weft_export.graphs import graphs_of
 from weft_proto.v1 import bundle_pb2
+from weft_server import golden as server_golden
 
 FP32, FP16 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16
 
@@ -88,6 +91,34 @@ def test_golden_answer_is_cut_before_a_close_call():
 
     assert list(wide[: len(narrow)]) == list(narrow)
     assert len(narrow) < len(wide)
+
+
+def test_golden_margin_grows_with_the_parity_error():
+    """An error of five times the spread, which no first token wins by, leaves no clear one."""
+    with pytest.raises(ExportError, match="no clear first token"):
+        golden_of(tiny_generate(), FP32, parity_error=5.0)
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-image", "tiny-tags"])
+def test_golden_answer_of_other_graphs_is_refused(name):
+    """Graphs that answer the golden request as torch did pass, and a golden answer of another model is refused."""
+    checkpoint = CHECKPOINTS[name]()
+    golden, run = golden_of(checkpoint, FP32), torch_run(graphs_of(checkpoint, FP32))
+    check_golden(checkpoint, golden, run, FP32)
+
+    if golden.probabilities:
+        golden.probabilities[0] += 2 * PROBABILITY_TOLERANCE[FP32]
+    else:
+        golden.token_ids[0] += 1
+    with pytest.raises(ExportError, match="the golden answer of the graphs differs"):
+        check_golden(checkpoint, golden, run, FP32)
+
+
+def test_golden_bounds_are_the_servers():
+    """What the exporter lets a golden probability differ by is what a server does."""
+    assert {
+        precision: server_golden._TOLERANCE[precision] for precision in PROBABILITY_TOLERANCE
+    } == PROBABILITY_TOLERANCE
 
 
 def test_golden_text_must_fit():
