@@ -60,10 +60,15 @@ def export(
 def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
     if not manifest.HasField("quality"):
         return "quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE"
+    from weft_export.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
+
     quality = manifest.quality
+    few = (
+        f"; fewer than {MIN_EXAMPLES}, of which one is too much to lose" if quality.num_examples < MIN_EXAMPLES else ""
+    )
     return (
         f"{quality.metric} {quality.score:.4f} on {quality.num_examples} held-out examples,"
-        f" {quality.fp32_score:.4f} at fp32 (allowed {quality.min_share:.0%} of it)"
+        f" {quality.fp32_score:.4f} at fp32 (allowed {quality.min_share:.0%} of it){few}"
     )
 
 

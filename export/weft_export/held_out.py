@@ -93,7 +93,12 @@ def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:
     if checkpoint.task == common_pb2.TASK_TAG:
-        return {_span(span) for span in value}
+        spans = {_span(span) for span in value}
+        kinds = {label.partition("-")[2] for label in checkpoint.labels}
+        for kind, _, _ in spans:
+            if not kind or kind not in kinds:
+                raise ValueError(f"the reference's {kind!r} is not a kind of the model's labels")
+        return spans
     if not isinstance(value, str):
         raise TypeError("the reference is not a text")
     if checkpoint.labels and value not in checkpoint.labels:

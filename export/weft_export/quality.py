@@ -14,6 +14,10 @@ from weft_proto.v1 import bundle_pb2
 
 MIN_SHARE = 0.99
 """Of its score at fp32, a bundle must keep this share."""
+MIN_EXAMPLES = 100
+"""Of fewer, one example is more than the share that may be lost."""
+# Exactly the share is enough, whatever 99/104 and 0.99 * (100/104) are rounded to.
+_ROUNDING = 1e-9
 _BATCH = 50
 
 
@@ -22,14 +26,16 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
 
     Raises:
         QualityError: less than MIN_SHARE of the score is left.
-        CheckpointError: the score at fp32 is 0, of which no share can be said.
+        CheckpointError: the score at fp32 is no better than chance, and a share of it would say nothing.
     """
     metric = checkpoint.scored_by
     with torch.inference_mode():
         fp32_score, score = (score_of(run, checkpoint, examples, metric) for run in (exact, rounded))
-    if fp32_score == 0:
-        raise CheckpointError(f"the held-out examples say nothing: at fp32 their {metric} is 0")
-    if score < MIN_SHARE * fp32_score:
+    chance = 1 / len(checkpoint.labels) if metric == "accuracy" and len(checkpoint.labels) > 1 else 0.0
+    if fp32_score <= chance:
+        figure = f"{metric} is {fp32_score:.4f}, and chance is {chance:.4f}"
+        raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure}")
+    if score < MIN_SHARE * fp32_score - _ROUNDING:
         raise QualityError(
             f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
             f" {MIN_SHARE:.0%} of that is needed"

@@ -200,5 +200,6 @@ def _verify_quality(quality: bundle_pb2.Quality) -> None:
     require(quality.metric and quality.num_examples, "quality.metric and num_examples are missing")
     shares = (quality.score, quality.fp32_score, quality.min_share)
     require(all(0 <= share <= 1 for share in shares), "quality has a score that is not in [0, 1]")
-    enough = quality.score >= quality.min_share * quality.fp32_score
+    # The exporter's rule too: exactly the share is enough, whatever the product is rounded to.
+    enough = quality.score >= quality.min_share * quality.fp32_score - 1e-9
     require(enough, f"quality.score {quality.score:g} is less than its min_share of fp32_score")
