@@ -1,7 +1,9 @@
 """Checkpoints and bundles of the peer benchmark; the peers' own forms are made by their adapters."""
 
 import hashlib
+import shutil
 import sys
+from pathlib import Path
 
 from systems import ROOT, WEIGHTS
 
@@ -21,9 +23,13 @@ _CHECKPOINTS = {"translation": translation, **SHAPES}
 def prepare(shape, precision, *, keep):
     """Write WEIGHTS/<shape>/checkpoint once, and a bundle; return whether there is one.
 
-    A bundle is made again when the exporter's code has changed, unless `keep` is set.
+    Unless `keep` is set, a bundle is made again when the exporter's code has changed, and all of WEIGHTS/<shape>, the
+    peers' forms of the weights too, when the code has that draws them.
     """
     folder = WEIGHTS / shape
+    stamp = folder / "checkpoint" / "drawn_by"
+    if folder.is_dir() and not keep and not (stamp.is_file() and stamp.read_text() == _SHAPES):
+        shutil.rmtree(folder)
     if not (folder / "checkpoint").is_dir():
         print(f"writing the weights of {shape}", flush=True)
         fresh = folder / "checkpoint.fresh"
@@ -32,6 +38,7 @@ def prepare(shape, precision, *, keep):
             from images import write_images
 
             write_images(folder)
+        (fresh / stamp.name).write_text(_SHAPES)
         fresh.rename(folder / "checkpoint")
     return _bundle(folder, shape, precision, keep=keep)
 
@@ -55,12 +62,18 @@ def _bundle(folder, shape, precision, *, keep):
     return True
 
 
+def _digest(files):
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
+
+
 def _exporter():
     """The digest of everything that a bundle is made by."""
     package = ROOT / "export" / "weft_export"
     files = [*package.glob("*.py"), *(package / "families").glob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in sorted(files))).hexdigest()
+    return _digest(files)
 
 
 # Taken now, of the code that was imported: it may be edited while a benchmark runs.
 _EXPORTER = _exporter()
+_HERE = Path(__file__).parent
+_SHAPES = _digest([_HERE / "shapes.py", _HERE / "translation.py", ROOT / "tests" / "export" / "tiny_parts.py"])

@@ -34,14 +34,11 @@ def llama():
         d_ff=2048,
         num_layers=12,
     )
-    model = randomised(CausalLm(config), LIVELY)
-    # At int8 a rounding in one layer grows in the next: half the logits halve its mark on them, and change no choice.
-    model.norm.gain.data.mul_(0.5)
     return Checkpoint(
         family="causal_lm",
         description="Random weights of Llama's shape, for benchmarks.",
-        model=model,
-        golden=bundle_pb2.Golden(text="w19 w20 w21"),  # its first token is a clear one
+        model=randomised(CausalLm(config), LIVELY),
+        golden=bundle_pb2.Golden(text="w36 w37 w38"),  # its first token is a clear one
         text=bundle_pb2.TextSpec(
             source_tokenizer="tokenizer.json",
             target_tokenizer="tokenizer.json",
