@@ -240,7 +240,7 @@ def test_its_own_answers_score_one(name):
 def test_spans_are_scored_by_f1(tmp_path):
     """A tagger's own spans score 1; as many others beside them, which it does not give, cost a third."""
     checkpoint = CHECKPOINTS["tiny-tags"]()
-    run, text = run_of(checkpoint), "a red house and the small cat"
+    run, text = run_of(checkpoint), "we see you and they here"
     (example,) = read_lines([{"input": text, "reference": []}], checkpoint, tmp_path)
     with torch.inference_mode():
         (row,) = probabilities(run, checkpoint, [example.source])

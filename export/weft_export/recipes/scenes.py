@@ -222,8 +222,6 @@ def _checkpoint(model: Captioner, tokenizer: Tokenizer, layer: int, golden: Scen
         image=IMAGE,
         max_new_tokens=MAX_TARGET,
         attention_layer=layer,
-        # Of few pictures, whole captions would tell little.
-        metric="token_accuracy",
         files={"target.json": tokenizer.to_str().encode(), "golden.png": png(golden)},
     )
 
