@@ -24,5 +24,11 @@ def agreement(workload, ours, theirs):
     return f"{best} of {len(ours)} best labels equal Weft's, probabilities differ by at most {apart:.1e}"
 
 
+def first_share(workload, ours, theirs):
+    """The share of requests whose first token, or best label, is Weft's."""
+    first = (lambda answer: answer[0]) if workload.writes else _best
+    return sum(first(mine) == first(other) for mine, other in zip(ours, theirs, strict=True)) / len(ours)
+
+
 def _best(probabilities):
     return max(range(len(probabilities)), key=lambda index: probabilities[index] or 0)

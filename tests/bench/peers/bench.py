@@ -8,7 +8,7 @@ from pathlib import Path
 # Run as a script: what benchmarks share lies above.
 sys.path.append(str(Path(__file__).parents[1]))
 
-from agreement import agreement
+from agreement import agreement, first_share
 from contest import compete, contenders, result, weft_of
 from machine import machine
 from prepare import prepare
@@ -82,7 +82,10 @@ def _measure(task, options, num_cpus, chosen):
         name = contender.system.name
         if "weft" in outputs and name != "weft":
             print(f"{task}: {name}: {agreement(task.workload, outputs['weft'], outputs[name])}", flush=True)
-        results.append(result(task, contender, weft_of(found)))
+        figures = result(task, contender, weft_of(found))
+        if "weft" in outputs and task.precision == "fp32":
+            figures["first_share"] = first_share(task.workload, outputs["weft"], outputs[name])
+        results.append(figures)
         print("RESULT", json.dumps(results[-1]), flush=True)
     return results
 

@@ -27,12 +27,14 @@ class CTranslate2(System):
         first = plain[0]
         if in_flight >= 4 * num_cpus:
             plain.append(first | {"batch": first["batch"] // 2})
-        if workload.new[0] < workload.new[1]:
-            return [setting | {"ends": ends} for setting in plain for ends in ("callback", "longest")]
         # Its choice on an AMD processor is oneDNN; MKL is in the package too, and can have weights packed for it.
         mkl = {"CT2_USE_MKL": "1"}
         packed = mkl | {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"}
-        found = [*plain, first | {"environment": mkl}, first | {"environment": packed}]
+        others = [first | {"environment": mkl}, first | {"environment": packed}]
+        if workload.new[0] < workload.new[1]:
+            ended = [setting | {"ends": ends} for setting in plain for ends in ("callback", "longest")]
+            return ended + [setting | {"ends": "callback"} for setting in others]
+        found = [*plain, *others]
         if workload.inputs[0] < workload.inputs[1]:
             found.append(first | {"tokens": first["batch"] * sum(workload.inputs) // 2})
         return found

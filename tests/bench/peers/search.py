@@ -73,28 +73,35 @@ class Task:
         return answer | {"speed": amount / answer["seconds"]}
 
 
-NUM_TRIES = 2
+NUM_PASSES = 2
 
 
 def best_setting(task, system, settings, requests):
-    """The fastest on `requests`, each by the better of two tries; one that fails is said and left out.
+    """The fastest on `requests`, each by the best of NUM_PASSES in processes of their own; one that fails is left out.
+
+    Every other pass goes backwards, so that a machine that slows down or speeds up favours none.
 
     Raises:
         PeerError: none of them works.
     """
     if len(settings) == 1:
         return settings[0]
-    found, failed = [], None
-    for setting in settings:
-        try:
-            with task.opened(system, setting) as peer:
-                speed = max(task.run(peer, requests)["speed"] for _ in range(NUM_TRIES))
-        except PeerError as error:
-            failed = error
-            print(f"  {system.name} {setting}: {error}", flush=True)
-        else:
-            found.append((speed, setting))
-            print(f"  {system.name} {setting}: {speed:.1f} {task.unit}", flush=True)
-    if not found:
-        raise failed
-    return max(found, key=lambda each: each[0])[1]
+    speeds, failed = {}, {}
+    for number in range(NUM_PASSES):
+        order = range(len(settings))
+        for index in order if number % 2 == 0 else reversed(order):
+            if index in failed:
+                continue
+            try:
+                with task.opened(system, settings[index]) as peer:
+                    speed = task.run(peer, requests)["speed"]
+            except PeerError as error:
+                failed[index] = error
+                print(f"  {system.name} {settings[index]}: {error}", flush=True)
+            else:
+                speeds[index] = max(speed, speeds.get(index, 0))
+                print(f"  {system.name} {settings[index]}: {speed:.1f} {task.unit}", flush=True)
+    working = [index for index in speeds if index not in failed]
+    if not working:
+        raise failed[0]
+    return settings[max(working, key=speeds.get)]
