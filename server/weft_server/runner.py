@@ -15,6 +15,7 @@ from weft_server.blocks import block_of
 from weft_server.buffers import Column, Logits, Output
 from weft_server.device_states import DeviceStates
 from weft_server.sampler import Candidates
+from weft_server.sequence import padded_length
 from weft_server.session import NO_GRAPH
 from weft_server.states import HostStates
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from weft_server.slots import Slots
     from weft_server.states import States
 
-PREFILL_BUCKETS = (16, 32, 64, 128)
+PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 # On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
 _TOTAL_STEP = 256
@@ -213,8 +214,7 @@ def encoder_feeds(inputs: Many[np.ndarray], pad_id: int) -> dict[str, np.ndarray
     if inputs[0].ndim == 3:
         return {"pixel_values": np.stack(inputs)}
     lengths = np.array([len(ids) for ids in inputs], np.int32)
-    bucket = -(-int(lengths.max()) // 8) * 8
-    input_ids = np.full((len(inputs), bucket), pad_id, np.int64)
+    input_ids = np.full((len(inputs), padded_length(int(lengths.max()))), pad_id, np.int64)
     for row, ids in enumerate(inputs):
         input_ids[row, : len(ids)] = ids
     return {"input_ids": input_ids, "lengths": lengths}

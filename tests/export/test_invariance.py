@@ -73,6 +73,20 @@ def test_encoders_classifiers_and_taggers(name, request):
         assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
+@pytest.mark.parametrize("width", [66, 70, 76])
+@pytest.mark.parametrize("name", ["tiny-bert", "tiny-tags"])
+def test_long_inputs_at_padded_lengths_of_no_multiple_of_eight(name, width, tiny_repository):
+    """Beyond 64 tokens, where a server pads to a multiple of two, rows do not influence each other either."""
+    file_name = "classifier.onnx" if name == "tiny-bert" else "tagger.onnx"
+    session, manifest = open_graph(tiny_repository / name / "1", file_name)
+    feeds = {
+        "input_ids": RNG.integers(0, manifest.text.source_vocab_size, (ROWS, width)),
+        "lengths": np.array([width, width - 1] * 3 + [width], np.int32),
+    }
+    assert_rows_are_alone(session, feeds)
+    assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
+
+
 @pytest.mark.parametrize("name", [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)])
 def test_decoders(name, request):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""

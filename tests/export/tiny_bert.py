@@ -9,7 +9,7 @@ from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_proto.v1 import bundle_pb2
 
-VOCAB_SIZE, MAX_TOKENS = len(SOURCE_WORDS) + 4, 30
+VOCAB_SIZE, MAX_TOKENS = len(SOURCE_WORDS) + 4, 77
 TOPICS = ("animals", "colours", "houses")
 TAGS = ("O", "B-ANIMAL", "I-ANIMAL", "B-PLACE", "I-PLACE")
 
@@ -25,7 +25,7 @@ def tiny_tags() -> Checkpoint:
 
 
 def _config(num_labels: int) -> BertConfig:
-    # 30 tokens at most, so that a padded batch of 32 lies beyond the last position.
+    # 77 tokens at most: padded to 78, beyond the last position, and longer than 64, where padding is finer.
     return BertConfig(
         vocab_size=VOCAB_SIZE,
         num_labels=num_labels,
