@@ -43,7 +43,7 @@ class ServerConfig(BaseSettings):
     cuda_device: int = Field(0, ge=0, le=63, description="Which CUDA device, counted from 0.")
     cuda_graphs: bool = Field(False, description="Capture decode steps on a CUDA device as graphs and replay them.")
     prefill_budget: Count = Field(
-        16,
+        8,
         le=1_000_000,
         description="Tokens of encode and prefill work in a step of a lane that decodes; 3 for each 2 rows, if more.",
     )
