@@ -95,7 +95,7 @@ def _largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return best, ids
     if rest := -logits.shape[-1] % _GROUP:
         logits = functional.pad(logits, (0, rest), value=-math.inf)
-    groups = logits.unflatten(1, (-1, _GROUP))
+    groups = logits.view(logits.shape[0], -1, _GROUP)
     chosen = groups.amax(dim=2).topk(count, dim=1).indices
     rows = chosen + torch.arange(logits.shape[0])[:, None] * groups.shape[1]
     best, places = groups.flatten(0, 1)[rows.flatten()].view(-1, count * _GROUP).topk(count, dim=1)
