@@ -33,12 +33,14 @@ TOLERANCE = {
     bundle_pb2.PRECISION_FP16: 1e-1,
     bundle_pb2.PRECISION_INT8: 1.5e-1,
 }
-# Attention of a deep layer at int8 has all that its layers rounded otherwise: 0.054 in the tenth of twelve, measured.
 SHARE_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-4,
     bundle_pb2.PRECISION_FP16: 1e-2,
-    bundle_pb2.PRECISION_INT8: 1e-1,
+    bundle_pb2.PRECISION_INT8: 5e-2,
 }
+# Attention of a deep layer at int8 has all that the layers before it rounded otherwise: in a lively random model of
+# twelve, 0.054 in the tenth and 0.12 in the last. The states that it is made of are held by their own bound.
+EXPLAIN_INT8_TOLERANCE = 2.5e-1
 
 
 def check_parity(
@@ -48,7 +50,8 @@ def check_parity(
 
     Raises:
         ParityError: an output or a state differs by more than TOLERANCE (at int8 as SpreadGauge says), a probability or
-            an attention weight by more than SHARE_TOLERANCE, or a greedy token differs.
+            an attention weight by more than SHARE_TOLERANCE (of attention at int8: EXPLAIN_INT8_TOLERANCE), or a greedy
+            token differs.
         ExportError: onnxruntime is not installed.
     """
     runtime = _runtime()
@@ -73,7 +76,8 @@ def check_parity(
             run.check_greedy(checkpoint.model)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
-            check_explain(shares, graphs[role], sessions[role], checkpoint, requests)
+            explained = Gauge(EXPLAIN_INT8_TOLERANCE) if is_int8 else shares
+            check_explain(explained, graphs[role], sessions[role], checkpoint, requests)
     # A share of the spread and a difference of probabilities are not one figure: what answers are made of stands.
     reported = shares if is_int8 and bundle_pb2.GRAPH_ROLE_DECODER not in graphs else gauge
     return bundle_pb2.Parity(
