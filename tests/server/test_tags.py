@@ -121,10 +121,10 @@ def test_an_answer_keeps_only_its_own_probabilities(tiny_repository):
     [
         ({}, "input", "EMPTY_INPUT"),
         ({"text": " \n"}, "text", "EMPTY_INPUT"),
-        ({"text": "cat " * 29}, "text", "INPUT_TOO_LONG"),
+        ({"text": "cat " * 76}, "text", "INPUT_TOO_LONG"),
         ({"text": "cat" * 1000}, "text", "INPUT_TOO_LONG"),
         ({"token_ids": {}}, "token_ids.ids", "EMPTY_INPUT"),
-        ({"token_ids": {"ids": [4] * 31}}, "token_ids.ids", "INPUT_TOO_LONG"),
+        ({"token_ids": {"ids": [4] * 78}}, "token_ids.ids", "INPUT_TOO_LONG"),
         ({"token_ids": {"ids": [4, 1000]}}, "token_ids.ids[1]", "TOKEN_OUT_OF_RANGE"),
         ({"text": "cat", "request_id": "ñ"}, "request_id", "INVALID_FIELD"),
     ],
