@@ -6,6 +6,7 @@ begins with a few tokens already given, so that decoders that treat the first to
 """
 
 import codecs
+from collections.abc import Iterable
 
 from weft_server.vocabulary import Vocabulary
 
@@ -33,14 +34,31 @@ class Detokenizer:
             return self._end_window() + self._utf8.decode(raw)
         return self._end_bytes() + self._step_window(id_)
 
+    def steps(self, ids: Iterable[int]) -> str:
+        """Take tokens together; return what steps would, with one decoding for each window instead of each token."""
+        settled = []
+        for id_ in ids:
+            if self._vocabulary.raw.get(id_) is not None or not self._vocabulary.is_text(id_):
+                settled += (self._settle(), self.step(id_))
+                continue
+            settled.append(self._end_bytes())
+            self._window.append(id_)
+            if len(self._window) >= MAX_WINDOW and id_ not in self._vocabulary.blank:
+                settled.append(self._settle())
+        return "".join((*settled, self._settle()))
+
     def finish(self) -> str:
         """Return the text that waited for a next token; half a character becomes U+FFFD."""
         return self._end_window() + self._end_bytes()
 
     def _step_window(self, id_: int) -> str:
         self._window.append(id_)
+        return self._settle()
+
+    def _settle(self) -> str:
+        """Return what the window has given since the last time."""
         # A space at the end waits for the next token.
-        if id_ in self._vocabulary.blank:
+        if not self._window or self._window[-1] in self._vocabulary.blank:
             return ""
         decoded = self._vocabulary.decode(self._window).rstrip(" ")
         text = decoded[self._num_given :]

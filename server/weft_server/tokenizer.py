@@ -74,8 +74,8 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text of token ids without special tokens: by definition what a stream of them gives."""
-        stream = TextStream(self)
-        return stream.push(ids) + stream.finish()
+        detokenizer = Detokenizer(self.vocabulary)
+        return detokenizer.steps(ids) + detokenizer.finish()
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
