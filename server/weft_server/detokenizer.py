@@ -36,7 +36,7 @@ class Detokenizer:
 
     def steps(self, ids: Iterable[int]) -> str:
         """Take tokens together; return what steps would, with one decoding for each window instead of each token."""
-        settled = []
+        settled: list[str] = []
         for id_ in ids:
             if self._vocabulary.raw.get(id_) is not None or not self._vocabulary.is_text(id_):
                 settled += (self._settle(), self.step(id_))
