@@ -100,7 +100,11 @@ def _options():
     parser.add_argument("--rounds", type=int, help="default: three to five")
     parser.add_argument("--again", action="store_true", help=f"take the configurations that {CHOSEN.name} remembers")
     parser.add_argument("--keep-bundles", action="store_true", help="do not export again when the exporter changed")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for chosen, known in ((options.workloads, WORKLOADS), (options.systems, SYSTEMS)):
+        if strangers := sorted(set(chosen) - set(known)):
+            parser.error(f"there is no {', '.join(strangers)}; there are {', '.join(known)}")
+    return options
 
 
 def _names(text):
