@@ -145,6 +145,15 @@ def test_chunks_change_nothing(words, ids, chunk):
 
 
 @settings(max_examples=300, deadline=None)
+@given(ids=st.lists(st.integers(0, 267), max_size=70))
+def test_a_whole_answer_is_what_its_stream_gives(byte_level, words, word_piece, ids):
+    """Decoded by windows or by tokens, broken bytes, special tokens and swallowed spaces included: the same text."""
+    for tokenizer in (byte_level[0], words[0], word_piece[0]):
+        own = [id_ % tokenizer.num_ids for id_ in ids]
+        assert _stream(tokenizer, own)[0].text == tokenizer.decode(own)
+
+
+@settings(max_examples=300, deadline=None)
 @given(text=TEXTS)
 def test_tokens_know_their_place_in_the_text(byte_level, words, word_piece, text):
     """The ids are `encode`'s; places are code points inside the text, in order, and without white space around them."""
