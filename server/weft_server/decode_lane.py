@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from weft_server.sequence import Outcome, Sequence
     from weft_server.slots import Slots
 
-# Tokens of encode and prefill work in a step of a lane in which nobody decodes and waits for it.
-ALONE_BUDGET = 512
+# Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
+UNWATCHED_BUDGET = 512
 
 
 class Take(Protocol):
@@ -126,13 +126,16 @@ class DecodeLane:
             left -= self._prefill_chunk(left)
 
     def _allowance(self) -> int:
-        """Tokens of encode and prefill work in this step, whose decoding waits for it.
+        """Tokens of encode and prefill work in this step, for which its rows wait.
 
-        A prompt's token costs less than a row's, which also has the vocabulary: with three for two rows, a step of many
-        rows takes less than twice as long. A service of long prompts and short answers wants a larger budget.
+        A row whose caller sees only the whole answer gains by full steps and notices no gap. One that hands over each
+        token does, and then: a prompt's token costs less than a row's, which also has the vocabulary, so with three for
+        two rows a step of many takes less than twice as long.
         """
         num_running = self.slots.num_running
-        return max(self._budget, num_running * 3 // 2) if num_running else max(self._budget, ALONE_BUDGET)
+        if self.slots.wants_tokens[:num_running].any():
+            return max(self._budget, num_running * 3 // 2)
+        return max(self._budget, UNWATCHED_BUDGET)
 
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():

@@ -71,8 +71,9 @@ class Session:
         # A pattern is cached for each shape and never evicted; shapes here come and go.
         options.enable_mem_pattern = False
         options.log_severity_level = _WARNINGS_AND_UP
-        # Spinning burns a core between steps.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Threads that share a run's products meet hundreds of times in it, and sleep between runs.
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
+        options.add_session_config_entry("session.force_spinning_stop", "1")
         if device.kind != "cpu":
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for _verify_placement
         self.device, self._captures = device, captures

@@ -7,7 +7,7 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
-from weft_server.decode_lane import ALONE_BUDGET, DecodeLane
+from weft_server.decode_lane import UNWATCHED_BUDGET, DecodeLane
 from weft_server.metrics import Metrics
 from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
 from weft_server.sequence import Decoding, Sequence
@@ -79,7 +79,7 @@ def test_a_lane_where_nobody_decodes_reads_a_whole_prompt(watched):
         watched.ask(44, 4)
         return watched.step()
 
-    assert 44 <= asyncio.run(run()) <= ALONE_BUDGET
+    assert 44 <= asyncio.run(run()) <= UNWATCHED_BUDGET
     assert 1 == watched.slots.num_running
 
 
