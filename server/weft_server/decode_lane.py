@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from weft_server.encoder_runs import runs_of
 from weft_server.errors import DeadlineExpired
 from weft_server.sampler import sample
 from weft_server.sequence import Delivery, FinishReason, Usage
@@ -22,13 +23,17 @@ if TYPE_CHECKING:
 
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
+# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little: one more waits for company for each
+# so many rows that run, for so many steps at most.
+ROWS_FOR_COMPANY = 8
+PATIENCE = 4
 
 
 class Take(Protocol):
     """How a lane asks the scheduler for waiting sequences: up to `num` of `budget` input tokens."""
 
-    def __call__(self, num: int, budget: int) -> list[Sequence]:
-        """Take them."""
+    def __call__(self, num: int, budget: int, least: int = 1) -> list[Sequence]:
+        """Take them; none unless there are at least `least`."""
 
 
 class DecodeLane:
@@ -56,6 +61,7 @@ class DecodeLane:
         self._deliveries: list[Delivery] = []
         self._last_token = 0.0
         self._num_first = 0  # rows whose first token the last advance made
+        self._num_held_off = 0  # steps since the last admission
 
     @property
     def is_busy(self) -> bool:
@@ -105,19 +111,24 @@ class DecodeLane:
     def _encode(self, take: Take, start_id: int) -> None:
         """Admit sequences whose input an encoder reads; each starts with `start_id` in this very step."""
         slots = self.slots
-        if not self.has_room():
-            return
-        taken = sorted(take(slots.num_slots - slots.num_running, self._allowance()), key=_bucket)
+        taken = take(slots.num_slots - slots.num_running, self._allowance(), self._company())
+        self._num_held_off = 0 if taken else self._num_held_off + 1
+        runs = runs_of(taken)
         # All sit down before anything runs, so that a failed run leaves nobody standing.
-        for sequence in taken:
+        for sequence in chain.from_iterable(runs):
             self._place(slots.num_running, sequence)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
             slots.num_running += 1
-        for bucket, group in groupby(taken, key=_bucket):
-            batch = list(group)
-            self._runner.encode([sequence.inputs for sequence in batch], [_slot(sequence) for sequence in batch])
-            self._count_computed(len(batch) * bucket, sum(sequence.num_input_tokens for sequence in batch))
+        for run in runs:
+            self._runner.encode([sequence.inputs for sequence in run], [_slot(sequence) for sequence in run])
+            self._count_computed(len(run) * run[-1].bucket, sum(sequence.num_input_tokens for sequence in run))
+
+    def _company(self) -> int:
+        """How many should be admitted together in this step; a stream should not wait for others."""
+        if self._is_watched() or self._num_held_off >= PATIENCE:
+            return 1
+        return 1 + self.slots.num_running // ROWS_FOR_COMPANY
 
     def _prefill(self, take: Take) -> None:
         """Read prompts in chunks, one prompt at a time, until the step's allowance is spent."""
@@ -132,10 +143,12 @@ class DecodeLane:
         token does, and then: a prompt's token costs less than a row's, which also has the vocabulary, so with three for
         two rows a step of many takes less than twice as long.
         """
-        num_running = self.slots.num_running
-        if self.slots.wants_tokens[:num_running].any():
-            return max(self._budget, num_running * 3 // 2)
-        return max(self._budget, UNWATCHED_BUDGET)
+        enough = self.slots.num_running * 3 // 2 if self._is_watched() else UNWATCHED_BUDGET
+        return max(self._budget, enough)
+
+    def _is_watched(self) -> bool:
+        """Whether somebody is given each token of a row as it comes."""
+        return bool(self.slots.wants_tokens[: self.slots.num_running].any())
 
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():
@@ -242,10 +255,6 @@ class DecodeLane:
     def _count_computed(self, padded: int, real: int) -> None:
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - real)
-
-
-def _bucket(sequence: Sequence) -> int:
-    return sequence.bucket
 
 
 def _slot(sequence: Sequence) -> int:

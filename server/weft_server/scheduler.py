@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -66,19 +67,29 @@ class Scheduler:
         """Whether `lane` should take from the waiting room now: someone waits, and no other lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self.loads)
 
-    def take_for_slots(self, lane: int, num_free: int, budget: int) -> list[Sequence]:
-        """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always)."""
+    def take_for_slots(self, lane: int, num_free: int, budget: int, least: int = 1) -> list[Sequence]:
+        """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always).
+
+        None unless there are `least`. A lane takes its even share of all, or `least` in a row, to stay together.
+        """
         taken: list[Sequence] = []
-        while num_free > len(taken) and self.may_take(lane):
+        if min(num_free, len(self.waiting)) < least or not self.may_take(lane):
+            return taken
+        even = math.ceil((sum(self.loads) + len(self.waiting)) / len(self.loads))
+        limit = max(even, min(self.loads) + least)
+        while self.waiting and len(taken) < num_free and self.loads[lane] < limit:
             budget -= self.waiting[0].bucket
             if taken and budget < 0:
                 break
             taken.append(self._admit(lane, self.waiting.popleft()))
         return taken
 
-    def take_batch(self, lane: int, max_batch: int, budget: int) -> list[Sequence]:
-        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always)."""
-        if not self.waiting:
+    def take_batch(self, lane: int, max_batch: int, budget: int, least: int = 1) -> list[Sequence]:
+        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always).
+
+        None unless `least` wait.
+        """
+        if len(self.waiting) < least:
             return []
         bucket = self.waiting[0].bucket
         limit = max(1, min(max_batch, budget // bucket))

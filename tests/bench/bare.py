@@ -110,7 +110,7 @@ class Bare:
         runner.decode = timed
         inputs, host, waiting = np.array(source), [], []
 
-        def take(num, _budget):
+        def take(num, *_):
             return [waiting.pop() for _ in range(min(num, len(waiting)))]
 
         async def steps():

@@ -7,6 +7,7 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, INT8
 
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.encoder_runs import MAX_MIXED_LENGTH
 
 ROWS = 7
 WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
@@ -71,6 +72,36 @@ def test_encoders_classifiers_and_taggers(name, request):
     assert_rows_are_alone(session, feeds)
     if "lengths" in feeds:
         assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
+
+
+@pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
+def test_encoders_at_any_padded_length(name, request):
+    """Up to 64 tokens it does not show how far a source is padded, so that a server may encode lengths together."""
+    bundle = repository_of(name, request) / name / "1"
+    if not (bundle / "encoder.onnx").exists():
+        pytest.skip("encodes nothing")
+    session, manifest = open_graph(bundle, "encoder.onnx")
+    if manifest.HasField("image"):
+        pytest.skip("pictures have one size")
+    longest = min(manifest.text.max_source_tokens, MAX_MIXED_LENGTH)
+    for length in (1, 7, 8, 9, 15, 16, 17, 23, 24):
+        ids = RNG.integers(0, manifest.text.source_vocab_size, (1, longest))
+        feeds = {"lengths": np.array([length], np.int32)}
+        outputs = [
+            session.run(None, {**feeds, "input_ids": ids[:, :width]})
+            for width in range(-(-length // 8) * 8, longest + 1, 8)
+        ]
+        for port, *found in zip(session.get_outputs(), *outputs, strict=True):
+            assert_equal_as_far_as_valid(port.name, found, length)
+
+
+def assert_equal_as_far_as_valid(name, found, length):
+    """The same bits in each array; along the axis in which they differ, up to `length`."""
+    first = found[0]
+    axes = [axis for axis in range(first.ndim) if len({array.shape[axis] for array in found}) > 1]
+    for array in found:
+        one, other = (np.take(out, np.arange(length), axes[0]) if axes else out for out in (first, array))
+        assert np.array_equal(one, other), f"{name} at {array.shape}"
 
 
 @pytest.mark.parametrize("width", [66, 70, 76])

@@ -5,11 +5,13 @@ import asyncio
 import numpy as np
 import pytest
 
+from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
-from weft_server.decode_lane import UNWATCHED_BUDGET, DecodeLane
+from weft_server.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
 from weft_server.metrics import Metrics
 from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
+from weft_server.scheduler import Scheduler
 from weft_server.sequence import Decoding, Sequence
 from weft_server.session import Session
 from weft_server.slots import Slots
@@ -40,16 +42,16 @@ class Watched:
 
         self.runner.prefill = watched
 
-    def ask(self, num_tokens, num_new):
+    def ask(self, num_tokens, num_new, *, streams=True):
         """Let a prompt wait."""
-        decoding = Decoding(num_new, num_new)
-        self.waiting.append(Sequence("r", np.arange(3, 3 + num_tokens) % 200, num_tokens, decoding))
+        ids, decoding = np.arange(3, 3 + num_tokens) % 200, Decoding(num_new, num_new)
+        self.waiting.append(Sequence("r", ids, num_tokens, decoding, wants_tokens=streams))
 
     def step(self):
         """Let the lane step; the padded tokens of prompts that it read."""
         self.num_steps += 1
         self.runs.clear()
-        self.lane.step(lambda num, _: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))])
+        self.lane.step(lambda num, *_: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))])
         return sum(padded for _, padded in self.runs)
 
 
@@ -83,6 +85,19 @@ def test_a_lane_where_nobody_decodes_reads_a_whole_prompt(watched):
     assert 1 == watched.slots.num_running
 
 
+def test_rows_that_nobody_watches_do_not_hold_prompts_up(watched):
+    """Whoever waits for whole answers gets them sooner by full steps."""
+
+    async def run():
+        watched.ask(4, 40, streams=False)
+        watched.step()
+        for _ in range(3):
+            watched.ask(44, 2, streams=False)
+        return watched.step()
+
+    assert 3 * 44 <= asyncio.run(run()) <= UNWATCHED_BUDGET
+
+
 def test_the_budget_grows_with_the_rows_that_decode(tiny_repository):
     """With 40 rows a step may read 40 tokens of prompts: admission keeps up with what ends."""
     watched = Watched(tiny_repository / "tiny-generate" / "1", 48)
@@ -96,3 +111,67 @@ def test_the_budget_grows_with_the_rows_that_decode(tiny_repository):
         return watched.step()
 
     assert 32 <= asyncio.run(run()) <= 48
+
+
+class Admitting:
+    """A lane of 16 slots over the toy, which encodes; how many sources each of its runs had."""
+
+    def __init__(self, folder):
+        toy = Toy(folder)
+        self.slots = Slots(16, 24)
+        runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), self.slots)
+        metrics = Metrics().for_model("toy", 1, "translate")
+        self.lane = DecodeLane(self.slots, runner, start_id=START, end_ids=(2,), prefill_budget=8, metrics=metrics)
+        self.scheduler, self.runs = Scheduler(1, 99, 1000), []
+        encode = runner.encode
+
+        def watched(inputs, slots):
+            self.runs.append(len(inputs))
+            encode(inputs, slots)
+
+        runner.encode = watched
+
+    def ask(self, num, *, streams=False):
+        """Let so many sources wait."""
+        for _ in range(num):
+            self.scheduler.reserve()
+            decoding = Decoding(20, 20)
+            self.scheduler.enqueue(Sequence("r", np.arange(3, 9), 6, decoding, wants_tokens=streams))
+
+    def step(self):
+        """Let the lane step; how many sources each encoder run of the step had."""
+        self.runs.clear()
+        self.lane.step(lambda *wanted: self.scheduler.take_for_slots(0, *wanted))
+        return list(self.runs)
+
+
+def test_a_source_waits_some_steps_for_company(tmp_path):
+    """Beside 8 rows that nobody watches one waits for a second, and after some steps it goes alone."""
+
+    async def run():
+        lane = Admitting(tmp_path)
+        lane.ask(8)
+        assert lane.step() == [8]
+        lane.ask(1)
+        alone = [lane.step() for _ in range(PATIENCE + 1)]
+        lane.ask(1)
+        first = lane.step()
+        lane.ask(1)
+        return alone, first, lane.step()
+
+    alone, first, second = asyncio.run(run())
+    assert alone == [[]] * PATIENCE + [[1]]
+    assert (first, second) == ([], [2])
+
+
+def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
+    """The first token of a stream is waited for."""
+
+    async def run():
+        lane = Admitting(tmp_path)
+        lane.ask(8, streams=True)
+        lane.step()
+        lane.ask(1)
+        return lane.step()
+
+    assert asyncio.run(run()) == [1]

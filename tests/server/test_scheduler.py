@@ -65,17 +65,32 @@ def test_slots_are_given_in_order_of_arrival_within_the_budget():
     assert scheduler.take_for_slots(0, 1, 16) == waiting[3:]
 
 
-def test_a_lane_that_holds_more_than_another_takes_nothing():
-    """Two lanes that ask in turn hold the same number, give or take one."""
+def test_a_lane_takes_its_even_share_of_what_waits():
+    """Whoever asks first, two lanes hold the same number; one that holds more than the other takes nothing."""
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, *[8] * 10)
 
-    first = scheduler.take_for_slots(0, 8, 1000)
-    second = scheduler.take_for_slots(1, 8, 1000)
+    assert len(scheduler.take_for_slots(0, 8, 1000)) == 5
+    assert len(scheduler.take_for_slots(0, 8, 1000)) == 0
+    assert len(scheduler.take_for_slots(1, 8, 1000)) == 5
+    enqueue(scheduler, 8)
+    assert len(scheduler.take_for_slots(1, 8, 1000)) == 1
+    enqueue(scheduler, 8)
+    assert len(scheduler.take_for_slots(1, 8, 1000)) == 0
+    assert len(scheduler.take_for_slots(0, 8, 1000)) == 1
 
-    assert (len(first), len(second)) == (1, 2)
-    assert len(scheduler.take_for_slots(0, 8, 1000)) == 2
-    assert abs(scheduler.loads[0] - scheduler.loads[1]) <= 1
+
+def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
+    """With `least`, neither too few who wait nor too few free slots; then they stay together in one lane."""
+    scheduler = Scheduler(2, 99, 1000)
+    enqueue(scheduler, 8, 8, 8)
+
+    assert scheduler.take_for_slots(0, 8, 1000, 4) == []
+    assert scheduler.take_for_slots(0, 2, 1000, 3) == []
+    assert len(scheduler.take_for_slots(0, 8, 1000, 3)) == 3
+    enqueue(scheduler, 8)
+    assert scheduler.take_batch(0, 64, 1000, 2) == []
+    assert len(scheduler.take_batch(0, 64, 1000, 1)) == 1
 
 
 def test_a_batch_shares_the_padded_length_of_the_oldest():
@@ -108,8 +123,8 @@ class Books:
 actions = st.lists(
     st.one_of(
         st.tuples(st.just("enqueue"), st.integers(1, 60)),
-        st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 5), st.integers(1, 200)),
-        st.tuples(st.just("batch"), st.integers(0, 2), st.integers(1, 5), st.integers(1, 200)),
+        st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 5), st.integers(1, 200), st.integers(1, 4)),
+        st.tuples(st.just("batch"), st.integers(0, 2), st.integers(1, 5), st.integers(1, 200), st.integers(1, 4)),
         st.tuples(st.just("remove"), st.integers(0, 9)),
         st.tuples(st.just("finish"), st.integers(0, 9)),
     ),
