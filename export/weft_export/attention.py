@@ -83,25 +83,33 @@ class SelfAttention(nn.Module):
         key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         return attention_weights(query, key, mask, scale=self.scale, bias=bias)
 
-    def encode(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    def encode(
+        self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None, num_read: int | None = None
+    ) -> Tensor:
         """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None.
 
-        bias [1, h, seq, seq] is added to the scores.
+        bias [1, h, seq, seq] is added to the scores. With num_read, only so many first positions ask and get an answer.
         """
+        query, key, value = self.qkv(x).chunk(3, dim=-1)
+        if num_read is not None:
+            query, bias = query[:, :num_read], None if bias is None else bias[:, :, :num_read]
         if torch.onnx.is_in_onnx_export():
-            return self._emit_encode(x, lengths, bias)
+            return self._emit_encode(query, key, value, lengths, bias)
         mask = padding_mask(lengths, x.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)
-        return self.forward(x, mask, bias=bias)
+        query, key, value = (split_heads(part, self.num_heads) for part in (query, key, value))
+        out: Tensor = self.output(attend(query, key, value, mask, scale=self.scale, bias=bias))
+        return out
 
-    def _emit_encode(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None) -> Tensor:
+    def _emit_encode(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
         # One operator instead of the ten that scaled_dot_product_attention becomes: on CPU 5 to 17 % faster for a whole
         # layer (d_model 128, 24 to 197 positions; equal at 512), a smaller graph, and the same bits in any batch.
-        query, key, value = self.qkv(x).chunk(3, dim=-1)
         (out,) = torch.onnx.ops.symbolic_multi_out(
             "com.microsoft::MultiHeadAttention",
             (query, key, value, None, lengths, *(() if bias is None else (bias,))),
             {"num_heads": self.num_heads} if self.scale is None else {"num_heads": self.num_heads, "scale": self.scale},
-            dtypes=(x.dtype,),
+            dtypes=(query.dtype,),
             shapes=(query.shape,),
             version=1,
         )

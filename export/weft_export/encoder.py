@@ -20,13 +20,15 @@ class EncoderLayer(StyledLayer):
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
-    def forward(self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None, num_read: int | None = None
+    ) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all.
 
-        bias [1, h, seq, seq] is added to the scores.
+        bias [1, h, seq, seq] is added to the scores. With num_read, only the first num_read positions are mapped.
         """
-        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias)
-        x = self.after(self.attention_norm, x, out)
+        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read)
+        x = self.after(self.attention_norm, x if num_read is None else x[:, :num_read], out)
         out = self.feed_forward(self.before(self.feed_forward_norm, x))
         return self.after(self.feed_forward_norm, x, out)
 
@@ -56,12 +58,17 @@ class Encoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias
 
-    def forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
-        """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all."""
+    def forward(self, x: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
+        """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all.
+
+        Who reads only the first num_read positions of the answer spares the last layer most of its work.
+        """
         bias = self._bias(x)
         x = self.dropout(x)
-        for layer in self.layers:
+        *layers, last = self.layers
+        for layer in layers:
             x = layer(x, lengths, bias)
+        x = last(x, lengths, bias, num_read)
         out: Tensor = self.norm(x)
         return out
 

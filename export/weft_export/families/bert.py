@@ -24,7 +24,7 @@ class Bert(Classifier):
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
         input_ids, lengths = source
-        pooled = self.pooler(self.body(input_ids, lengths)[:, 0]).tanh()
+        pooled = self.pooler(self.body(input_ids, lengths, num_read=1)[:, 0]).tanh()
         logits: Tensor = self.head(self.dropout(pooled))
         return logits
 

@@ -52,9 +52,12 @@ class BertBody(nn.Module):
             Style(post_norm=True, norm_eps=config.norm_eps),
         )
 
-    def forward(self, input_ids: Tensor, lengths: Tensor | None) -> Tensor:
-        """Encode input_ids int64 [batch, seq], right-padded to lengths [batch] or full: [batch, seq, d_model]."""
-        encoded: Tensor = self.encoder(self.norm(self.embedding(input_ids)), lengths)
+    def forward(self, input_ids: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
+        """Encode input_ids int64 [batch, seq], right-padded to lengths [batch] or full: [batch, seq, d_model].
+
+        With num_read, only the first num_read positions.
+        """
+        encoded: Tensor = self.encoder(self.norm(self.embedding(input_ids)), lengths, num_read)
         return encoded
 
     def attentions(self, input_ids: Tensor) -> list[Tensor]:

@@ -87,7 +87,7 @@ class Vit(Classifier):
 
         This is what is trained: the first against the true labels, the second against the teacher's.
         """
-        encoded = self.encoder(self._embed(pixel_values), None)
+        encoded = self.encoder(self._embed(pixel_values), None, self.num_tokens)
         if not self.config.distillation:
             return (self.head(encoded[:, 0]),)
         return self.head(encoded[:, 0]), self.distillation_head(encoded[:, 1])
