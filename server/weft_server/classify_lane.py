@@ -64,7 +64,7 @@ class ClassifyLane:
 
     def _run(self, batch: list[Sequence]) -> None:
         started = time.monotonic()
-        feeds = encoder_feeds([sequence.inputs for sequence in batch], self._pad_id)
+        feeds = encoder_feeds([sequence.inputs for sequence in batch], batch[0].bucket, self._pad_id)
         probabilities = self._session.run(feeds)["probabilities"]
         now = time.monotonic()
         self._metrics.session_run.observe(now - started)

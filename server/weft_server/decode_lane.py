@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from weft_server.encoder_runs import runs_of
+from weft_server.encoder_runs import runs_of, width_of
 from weft_server.errors import DeadlineExpired
 from weft_server.sampler import sample
 from weft_server.sequence import Delivery, FinishReason, Usage
@@ -122,7 +122,9 @@ class DecodeLane:
             slots.num_running += 1
         for run in runs:
             self._runner.encode([sequence.inputs for sequence in run], [_slot(sequence) for sequence in run])
-            self._count_computed(len(run) * run[-1].bucket, sum(sequence.num_input_tokens for sequence in run))
+            self._count_computed(
+                len(run) * width_of(run[-1].num_input_tokens), sum(sequence.num_input_tokens for sequence in run)
+            )
 
     def _company(self) -> int:
         """How many should be admitted together in this step; a stream should not wait for others."""

@@ -1,8 +1,10 @@
-"""Which of the inputs admitted together an encoder reads in one run."""
+"""Which of the inputs admitted together an encoder reads in one run, and how long it is made."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+
+from weft_server.sequence import padded_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,10 +17,15 @@ MAX_MIXED_LENGTH = 64
 RUN_COST = 16
 
 
+def width_of(num_tokens: int) -> int:
+    """Return how long a run is made whose longest input has `num_tokens`."""
+    return num_tokens if num_tokens <= MAX_MIXED_LENGTH else padded_length(num_tokens)
+
+
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
     """Sort sequences into runs; each is padded to its last one's length, where that costs less than another run."""
     runs: list[list[Sequence]] = []
-    for sequence in sorted(sequences, key=lambda sequence: sequence.bucket):
+    for sequence in sorted(sequences, key=lambda sequence: sequence.num_input_tokens):
         if runs and _joins(sequence, runs[-1]):
             runs[-1].append(sequence)
         else:
@@ -27,5 +34,6 @@ def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
 
 
 def _joins(sequence: Sequence, run: list[Sequence]) -> bool:
-    padding = len(run) * (sequence.bucket - run[-1].bucket)
-    return padding == 0 or (padding <= RUN_COST and sequence.bucket <= MAX_MIXED_LENGTH)
+    width = width_of(sequence.num_input_tokens)
+    padding = len(run) * (width - width_of(run[-1].num_input_tokens))
+    return padding == 0 or (padding <= RUN_COST and width <= MAX_MIXED_LENGTH)

@@ -14,8 +14,8 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
 from weft_server.buffers import Column, Logits, Output
 from weft_server.device_states import DeviceStates
+from weft_server.encoder_runs import width_of
 from weft_server.sampler import Candidates
-from weft_server.sequence import padded_length
 from weft_server.session import NO_GRAPH
 from weft_server.states import HostStates
 
@@ -106,10 +106,12 @@ class DecodeRunner:
         self._states.begin(slot)
 
     def encode(self, inputs: Many[np.ndarray], slots: Many[int]) -> None:
-        """Run the encoder on inputs of one padded length and write what it fills into each one's slot."""
+        """Run the encoder on inputs that may share a run and write what it fills into each one's slot."""
         assert self._encoder is not None, "this model has no encoder. This is a bug."
         lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
-        self._states.fill(self._encoder, encoder_feeds(inputs, self._pad_id), slots, lengths)
+        self._states.fill(
+            self._encoder, encoder_feeds(inputs, width_of(max(map(len, inputs))), self._pad_id), slots, lengths
+        )
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
         """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
@@ -209,15 +211,14 @@ class DecodeRunner:
         return candidates
 
 
-def encoder_feeds(inputs: Many[np.ndarray], pad_id: int) -> dict[str, np.ndarray]:
-    """Feeds of an encoder, classifier or tagger: pixels stacked, or ids padded to their common bucket."""
+def encoder_feeds(inputs: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    """Feeds of an encoder, classifier or tagger: pixels stacked, or ids padded to `width`."""
     if inputs[0].ndim == 3:
         return {"pixel_values": np.stack(inputs)}
-    lengths = np.array([len(ids) for ids in inputs], np.int32)
-    input_ids = np.full((len(inputs), padded_length(int(lengths.max()))), pad_id, np.int64)
+    input_ids = np.full((len(inputs), width), pad_id, np.int64)
     for row, ids in enumerate(inputs):
         input_ids[row, : len(ids)] = ids
-    return {"input_ids": input_ids, "lengths": lengths}
+    return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in inputs], np.int32)}
 
 
 def _columns(input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device) -> dict[str, Column]:

@@ -23,6 +23,7 @@ from machine import machine
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle import load_bundle
 from weft_server.runner import encoder_feeds
+from weft_server.sequence import padded_length
 from weft_server.session import Session
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +91,7 @@ def reading_ms(directory, manifest, num_rows):
         return None
     half = max(1, manifest.text.max_source_tokens // 2)
     one = an_image(manifest) if manifest.HasField("image") else RNG.integers(0, manifest.text.source_vocab_size, half)
-    feeds = encoder_feeds([one] * num_rows, manifest.text.pad_id)
+    feeds = encoder_feeds([one] * num_rows, padded_length(half), manifest.text.pad_id)
     session = Session(bundle.path(graph.path), 1)
     return median_ms(lambda: session.run(feeds))
 
