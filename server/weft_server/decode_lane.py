@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from weft_server.encoder_runs import runs_of, width_of
+from weft_server.encoder_runs import RUN_COST, runs_of, width_of
 from weft_server.errors import DeadlineExpired
+from weft_server.runner import PREFILL_BUCKETS
 from weft_server.sampler import sample
 from weft_server.sequence import Delivery, FinishReason, Usage
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 UNWATCHED_BUDGET = 512
 # An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little: one more waits for company for each
 # so many rows that run, for so many steps at most.
-ROWS_FOR_COMPANY = 8
-PATIENCE = 4
+ROWS_FOR_COMPANY = 6
+PATIENCE = 6
 
 
 class Take(Protocol):
@@ -133,17 +134,18 @@ class DecodeLane:
         return 1 + self.slots.num_running // ROWS_FOR_COMPANY
 
     def _prefill(self, take: Take) -> None:
-        """Read prompts in chunks, one prompt at a time, until the step's allowance is spent."""
+        """Read prompts in chunks, one prompt at a time, until the step's allowance is spent, but at least one chunk."""
         left = self._allowance()
-        while left > 0 and self._next_prompt(take, left):
-            left -= self._prefill_chunk(left)
+        while left >= PREFILL_BUCKETS[0] and self._next_prompt(take, left):
+            left -= self._prefill_chunk(left) + RUN_COST
 
     def _allowance(self) -> int:
         """Tokens of encode and prefill work in this step, for which its rows wait.
 
         A row whose caller sees only the whole answer gains by full steps and notices no gap. One that hands over each
-        token does, and then: a prompt's token costs less than a row's, which also has the vocabulary, so with three for
-        two rows a step of many takes less than twice as long.
+        token does. A run costs as much by itself as the decode run, because both read all weights, and a prompt's token
+        less than a row's, which also has the vocabulary: with one run of three tokens for two rows a step takes less
+        than twice as long.
         """
         enough = self.slots.num_running * 3 // 2 if self._is_watched() else UNWATCHED_BUDGET
         return max(self._budget, enough)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 # Up to here no sum of a kernel changes its order with the padded length, so that lengths may share a run.
 MAX_MIXED_LENGTH = 64
-# Tokens that cost what a run costs by itself: 8 of Transformer-base at fp32, 25 at int8.
+# Tokens that cost what a run costs by itself, because it reads all weights: an encoder's 8 of Transformer-base at fp32
+# and 25 at int8, a prefill run's 16 of Llama's shape at both.
 RUN_COST = 16
 
 

@@ -36,9 +36,9 @@ class Weft(System):
             return [{"lanes": 1, "threads": threads} for threads in (num_cpus, 1)]
         many = {"lanes": num_cpus, "threads": 1}
         if workload.writes:
-            wide = [share | {"slots": in_flight} for share in (many, {"lanes": 1, "threads": num_cpus})]
-            halves = [many | {"slots": in_flight // 2}] if in_flight > 32 else []
-            return [*wide, *halves, wide[0] | {"prefill_budget": 128}]
+            # With a few callers always waiting, more of their inputs can be read together.
+            slots = [{"slots": number} for number in (in_flight, in_flight * 7 // 8, in_flight // 2)]
+            return [*(many | each for each in slots), {"lanes": 1, "threads": num_cpus} | slots[0]]
         batches = sorted({max(1, in_flight // 4), max(1, in_flight // 2), in_flight})
         return [many | {"max_batch": batch} for batch in batches] + [{"lanes": 1, "threads": num_cpus}]
 
