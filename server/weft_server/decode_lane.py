@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
-# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little: one more waits for company for each
-# so many rows that run, for so many steps at most.
+# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So where slots are short a source
+# waits for one more for each so many rows, for so many steps at most.
 ROWS_FOR_COMPANY = 6
 PATIENCE = 6
 
@@ -128,14 +128,15 @@ class DecodeLane:
             )
 
     def _company(self) -> int:
-        """How many should be admitted together in this step; a stream should not wait for others."""
-        if self._is_watched() or self._num_held_off >= PATIENCE:
+        """How many should be admitted together: where there is room to spare or a stream, nobody waits for others."""
+        num_running, num_slots = self.slots.num_running, self.slots.num_slots
+        if self._is_watched() or 4 * num_running < 3 * num_slots or self._num_held_off >= PATIENCE:
             return 1
-        return 1 + self.slots.num_running // ROWS_FOR_COMPANY
+        return 1 + num_running // ROWS_FOR_COMPANY
 
     def _prefill(self, take: Take) -> None:
         """Read prompts in chunks, one prompt at a time, until the step's allowance is spent, but at least one chunk."""
-        left = self._allowance()
+        left = max(self._allowance(), PREFILL_BUCKETS[0])
         while left >= PREFILL_BUCKETS[0] and self._next_prompt(take, left):
             left -= self._prefill_chunk(left) + RUN_COST
 

@@ -22,7 +22,7 @@ BUDGET = 16
 class Watched:
     """A lane over a tiny generator, whose prefill runs are written down: (step, padded length)."""
 
-    def __init__(self, directory, num_slots):
+    def __init__(self, directory, num_slots, budget=BUDGET):
         bundle = load_bundle(directory)
         session = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path), 1)
         self.slots = Slots(num_slots, bundle.manifest.text.max_new_tokens)
@@ -30,7 +30,7 @@ class Watched:
         metrics = Metrics().for_model("m", 1, "generate")
         ends = tuple(bundle.manifest.text.end_ids)
         self.lane = DecodeLane(
-            self.slots, self.runner, start_id=None, end_ids=ends, prefill_budget=BUDGET, metrics=metrics
+            self.slots, self.runner, start_id=None, end_ids=ends, prefill_budget=budget, metrics=metrics
         )
         self.waiting, self.num_steps, self.runs = [], 0, []
         prefill = self.runner.prefill
@@ -74,6 +74,19 @@ def test_a_lane_that_decodes_reads_no_more_of_a_prompt_than_its_budget(watched):
     assert BUDGET in PREFILL_BUCKETS
 
 
+def test_the_smallest_budget_keeps_no_prompt_waiting_forever(tiny_repository):
+    """A step reads a chunk, whatever the budget: 44 tokens in six."""
+    watched = Watched(tiny_repository / "tiny-generate" / "1", 4, budget=1)
+
+    async def run():
+        watched.ask(4, 40)
+        watched.step()
+        watched.ask(44, 2)
+        return [watched.step() for _ in range(7)]
+
+    assert [8, 8, 8, 8, 8, 8, 0] == asyncio.run(run())
+
+
 def test_a_lane_where_nobody_decodes_reads_a_whole_prompt(watched):
     """The first prompt makes nobody wait, so that one step reads it and starts to decode."""
 
@@ -114,11 +127,11 @@ def test_the_budget_grows_with_the_rows_that_decode(tiny_repository):
 
 
 class Admitting:
-    """A lane of 16 slots over the toy, which encodes; how many sources each of its runs had."""
+    """A lane over the toy, which encodes; how many sources each of its runs had."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, num_slots=12):
         toy = Toy(folder)
-        self.slots = Slots(16, 24)
+        self.slots = Slots(num_slots, 24)
         runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), self.slots)
         metrics = Metrics().for_model("toy", 1, "translate")
         self.lane = DecodeLane(self.slots, runner, start_id=START, end_ids=(2,), prefill_budget=8, metrics=metrics)
@@ -146,12 +159,12 @@ class Admitting:
 
 
 def test_a_source_waits_some_steps_for_company(tmp_path):
-    """Beside 8 rows that nobody watches one waits for a second, and after some steps it goes alone."""
+    """Beside 9 rows of 12 that nobody watches one waits for a second, and after some steps it goes alone."""
 
     async def run():
         lane = Admitting(tmp_path)
-        lane.ask(8)
-        assert lane.step() == [8]
+        lane.ask(9)
+        assert lane.step() == [9]
         lane.ask(1)
         alone = [lane.step() for _ in range(PATIENCE + 1)]
         lane.ask(1)
@@ -164,13 +177,15 @@ def test_a_source_waits_some_steps_for_company(tmp_path):
     assert (first, second) == ([], [2])
 
 
-def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
-    """The first token of a stream is waited for."""
+@pytest.mark.parametrize(("num_slots", "streams"), [(13, False), (12, True)])
+def test_a_lane_with_room_to_spare_or_a_stream_keeps_no_source_waiting(tmp_path, num_slots, streams):
+    """Waiting pays only where slots are short, and the first token of a stream is waited for."""
 
     async def run():
-        lane = Admitting(tmp_path)
-        lane.ask(8, streams=True)
-        lane.step()
+        lane = Admitting(tmp_path, num_slots)
+        lane.ask(9, streams=streams)
+        while lane.slots.num_running < 9:
+            lane.step()
         lane.ask(1)
         return lane.step()
 

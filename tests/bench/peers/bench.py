@@ -30,8 +30,9 @@ NUM_REQUESTS = {
     ("e", 8): (64, 16),
 }
 NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5}
-# Left out by --quick unless it is told which: vLLM takes one to two minutes to start, for each task.
-SLOW_TO_START = {"vllm"}
+# Left out by --quick unless it is told which systems: vLLM takes a minute or two to start for each task, transformers a
+# minute to write what others write in seconds.
+SLOW = {("c", "vllm"), ("c", "transformers")}
 # What --quick measures unless it is told which: workload, precision, in flight.
 QUICK = {
     ("a", "fp32", 64),
@@ -72,8 +73,9 @@ def _tasks(options):
 
 
 def _measure(task, options, num_cpus, chosen):
-    names = options.systems or [name for name in SYSTEMS if not (options.quick and name in SLOW_TO_START)]
-    systems = [SYSTEMS[name] for name in names]
+    systems = [SYSTEMS[name] for name in options.systems or SYSTEMS]
+    if options.quick and not options.systems:
+        systems = [each for each in systems if (task.workload.name, each.name) not in SLOW]
     systems = [each for each in systems if task.workload.name in each.workloads and task.precision in each.precisions]
     num_requests = NUM_REQUESTS[task.workload.name, task.in_flight][options.quick]
     sample = min(num_requests, 2 * task.in_flight)
