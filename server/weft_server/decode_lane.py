@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
-# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So where slots are short a source
-# waits for one more for each so many rows, for so many steps at most.
+# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So a source waits for one more for each
+# so many rows, for one step, and where slots are short for so many.
 ROWS_FOR_COMPANY = 6
 PATIENCE = 6
 
@@ -128,9 +128,10 @@ class DecodeLane:
             )
 
     def _company(self) -> int:
-        """How many should be admitted together: where there is room to spare or a stream, nobody waits for others."""
+        """How many should be admitted together in this step; a stream waits for nobody, and nobody long if rows are few."""
         num_running, num_slots = self.slots.num_running, self.slots.num_slots
-        if self._is_watched() or 4 * num_running < 3 * num_slots or self._num_held_off >= PATIENCE:
+        patience = PATIENCE if 4 * num_running >= 3 * num_slots else 1
+        if self._is_watched() or self._num_held_off >= patience:
             return 1
         return 1 + num_running // ROWS_FOR_COMPANY
 

@@ -177,13 +177,25 @@ def test_a_source_waits_some_steps_for_company(tmp_path):
     assert (first, second) == ([], [2])
 
 
-@pytest.mark.parametrize(("num_slots", "streams"), [(13, False), (12, True)])
-def test_a_lane_with_room_to_spare_or_a_stream_keeps_no_source_waiting(tmp_path, num_slots, streams):
-    """Waiting pays only where slots are short, and the first token of a stream is waited for."""
+def test_a_lane_with_room_to_spare_keeps_a_source_waiting_for_one_step(tmp_path):
+    """Waiting pays where slots are short."""
 
     async def run():
-        lane = Admitting(tmp_path, num_slots)
-        lane.ask(9, streams=streams)
+        lane = Admitting(tmp_path, 13)
+        lane.ask(9)
+        lane.step()
+        lane.ask(1)
+        return [lane.step(), lane.step()]
+
+    assert asyncio.run(run()) == [[], [1]]
+
+
+def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
+    """The first token of a stream is waited for."""
+
+    async def run():
+        lane = Admitting(tmp_path)
+        lane.ask(9, streams=True)
         while lane.slots.num_running < 9:
             lane.step()
         lane.ask(1)
