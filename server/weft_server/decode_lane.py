@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
-# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So a source waits for one more for each
-# so many rows, for one step, and where slots are short for so many.
+# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So a source waits for one more for
+# each so many rows, for one step, and where slots are short for so many.
 ROWS_FOR_COMPANY = 6
 PATIENCE = 6
 
@@ -128,7 +128,7 @@ class DecodeLane:
             )
 
     def _company(self) -> int:
-        """How many should be admitted together in this step; a stream waits for nobody, and nobody long if rows are few."""
+        """How many should be admitted together in this step; beside a stream nobody waits, and with few rows not long."""
         num_running, num_slots = self.slots.num_running, self.slots.num_slots
         patience = PATIENCE if 4 * num_running >= 3 * num_slots else 1
         if self._is_watched() or self._num_held_off >= patience:
