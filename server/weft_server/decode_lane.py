@@ -128,7 +128,7 @@ class DecodeLane:
             )
 
     def _company(self) -> int:
-        """How many should be admitted together in this step; beside a stream nobody waits, and with few rows not long."""
+        """How many should be admitted together in this step; nobody waits beside a stream, or long beside few rows."""
         num_running, num_slots = self.slots.num_running, self.slots.num_slots
         patience = PATIENCE if 4 * num_running >= 3 * num_slots else 1
         if self._is_watched() or self._num_held_off >= patience:
