@@ -88,11 +88,12 @@ class SelfAttention(nn.Module):
     ) -> Tensor:
         """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None.
 
-        bias [1, h, seq, seq] is added to the scores. With num_read, only so many first positions ask and get an answer.
+        bias [1, h, seq, seq] is added to the scores. With num_read (and no bias) only so many first positions ask and
+        get an answer.
         """
         query, key, value = self.qkv(x).chunk(3, dim=-1)
         if num_read is not None:
-            query, bias = query[:, :num_read], None if bias is None else bias[:, :, :num_read]
+            query = query[:, :num_read]
         if torch.onnx.is_in_onnx_export():
             return self._emit_encode(query, key, value, lengths, bias)
         mask = padding_mask(lengths, x.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)

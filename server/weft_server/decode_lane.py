@@ -24,17 +24,19 @@ if TYPE_CHECKING:
 
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
-# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So a source waits for one more for
-# each so many rows, for one step, and where slots are short for so many.
+# An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So sources are admitted in company:
+# one more for each so many rows, at most so many (short ones fit into a step). The lane waits for them until so many
+# steps after its last admission where slots are short, else one.
 ROWS_FOR_COMPANY = 6
+MAX_COMPANY = 8
 PATIENCE = 6
 
 
 class Take(Protocol):
     """How a lane asks the scheduler for waiting sequences: up to `num` of `budget` input tokens."""
 
-    def __call__(self, num: int, budget: int, least: int = 1) -> list[Sequence]:
-        """Take them; none unless there are at least `least`."""
+    def __call__(self, num: int, budget: int, *least: int) -> list[Sequence]:
+        """Take them; see Scheduler.take_for_slots for `least`."""
 
 
 class DecodeLane:
@@ -133,7 +135,7 @@ class DecodeLane:
         patience = PATIENCE if 4 * num_running >= 3 * num_slots else 1
         if self._is_watched() or self._num_held_off >= patience:
             return 1
-        return 1 + num_running // ROWS_FOR_COMPANY
+        return min(1 + num_running // ROWS_FOR_COMPANY, MAX_COMPANY)
 
     def _prefill(self, take: Take) -> None:
         """Read prompts in chunks, one prompt at a time, until the step's allowance is spent, but at least one chunk."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_server.sequence import padded_length
+from weft_server.sequence import SHORT, padded_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from weft_server.sequence import Sequence
 
-# Up to here no sum of a kernel changes its order with the padded length, so that lengths may share a run.
-MAX_MIXED_LENGTH = 64
 # Tokens that cost what a run costs by itself, because it reads all weights: an encoder's 8 of Transformer-base at fp32
 # and 25 at int8, a prefill run's 16 of Llama's shape at both.
 RUN_COST = 16
@@ -20,7 +18,7 @@ RUN_COST = 16
 
 def width_of(num_tokens: int) -> int:
     """Return how long a run is made whose longest input has `num_tokens`."""
-    return num_tokens if num_tokens <= MAX_MIXED_LENGTH else padded_length(num_tokens)
+    return num_tokens if num_tokens <= SHORT else padded_length(num_tokens)
 
 
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
@@ -37,4 +35,4 @@ def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
 def _joins(sequence: Sequence, run: list[Sequence]) -> bool:
     width = width_of(sequence.num_input_tokens)
     padding = len(run) * (width - width_of(run[-1].num_input_tokens))
-    return padding == 0 or (padding <= RUN_COST and width <= MAX_MIXED_LENGTH)
+    return padding == 0 or (padding <= RUN_COST and width <= SHORT)

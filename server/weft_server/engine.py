@@ -61,7 +61,7 @@ class Engine:
         self,
         scheduler: Scheduler,
         lanes: list[Lane],
-        take: Callable[[Scheduler, int, int, int, int], list[Sequence]],
+        take: Callable[..., list[Sequence]],
         metrics: ModelMetrics,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -176,9 +176,9 @@ class Engine:
         """The life of a lane's thread: wait for work, step, hand over."""
         lane = self._lanes[index]
 
-        def take(num: int, budget: int, least: int = 1) -> list[Sequence]:
+        def take(num: int, budget: int, *least: int) -> list[Sequence]:
             with self._lock:
-                taken = self._take(self._scheduler, index, num, budget, least)
+                taken = self._take(self._scheduler, index, num, budget, *least)
             now = time.monotonic()
             for sequence in taken:
                 sequence.times.admitted = now

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft_server.errors import Overloaded
+from weft_server.sequence import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,10 +72,11 @@ class Scheduler:
     def take_for_slots(self, lane: int, num_free: int, budget: int, least: int = 1) -> list[Sequence]:
         """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always).
 
-        None unless there are `least`. A lane takes its even share of all, or `least` in a row, to stay together.
+        A lane takes its even share of all, or `least` in a row, to stay together. If it could take fewer than `least`,
+        it takes none, unless a stream or a long input is among them: those gain nothing by company.
         """
         taken: list[Sequence] = []
-        if min(num_free, len(self.waiting)) < least or not self.may_take(lane):
+        if not self.may_take(lane) or self._should_wait(num_free, least):
             return taken
         even = math.ceil((sum(self.loads) + len(self.waiting)) / len(self.loads))
         limit = max(even, min(self.loads) + least)
@@ -84,12 +87,9 @@ class Scheduler:
             taken.append(self._admit(lane, self.waiting.popleft()))
         return taken
 
-    def take_batch(self, lane: int, max_batch: int, budget: int, least: int = 1) -> list[Sequence]:
-        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always).
-
-        None unless `least` wait.
-        """
-        if len(self.waiting) < least:
+    def take_batch(self, lane: int, max_batch: int, budget: int) -> list[Sequence]:
+        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always)."""
+        if not self.waiting:
             return []
         bucket = self.waiting[0].bucket
         limit = max(1, min(max_batch, budget // bucket))
@@ -100,6 +100,12 @@ class Scheduler:
         """Count one sequence out of a lane."""
         self.loads[lane] -= 1
         assert self.loads[lane] >= 0, f"lane {lane} finished more than it took. This is a bug."
+
+    def _should_wait(self, num_free: int, least: int) -> bool:
+        if min(num_free, len(self.waiting)) >= least:
+            return False
+        first = islice(self.waiting, least)
+        return not any(sequence.wants_tokens or sequence.num_input_tokens > SHORT for sequence in first)
 
     def _pick(self, wanted: Callable[[Sequence], bool], limit: int) -> list[Sequence]:
         taken: list[Sequence] = []

@@ -97,13 +97,17 @@ class Reply:
         return self.outcome
 
 
-def padded_length(num_tokens: int) -> int:
-    """Return the length that an input of `num_tokens` is padded to: the next multiple of 8, of 2 beyond 64.
+# A product is at nearly full speed from about so many rows on: a shorter input needs company to get there. And up to so
+# many tokens no sum of an encoder changes its order with the padded length, so that lengths may share its run.
+SHORT = 64
 
-    A product is at nearly full speed from about 64 rows on. Shorter inputs need company to get there, and coarse steps
-    bring it; a longer one is fast alone, and padding would only cost.
+
+def padded_length(num_tokens: int) -> int:
+    """Return the length that an input of `num_tokens` is padded to by itself: the next multiple of 8, of 2 beyond 64.
+
+    Coarse steps bring short inputs company; a longer one is fast alone, and padding would only cost.
     """
-    step = 8 if num_tokens <= 64 else 2
+    step = 8 if num_tokens <= SHORT else 2
     return -(-num_tokens // step) * step
 
 
@@ -138,7 +142,7 @@ class Sequence:
 
     @property
     def bucket(self) -> int:
-        """Padded input length. It depends on this input alone, so that padding never depends on the batch."""
+        """Padded input length as it depends on this input alone; see encoder_runs for who may be padded further."""
         return padded_length(self.num_input_tokens)
 
 

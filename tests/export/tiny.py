@@ -214,7 +214,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     **VISION,
 }
 
-INT8 = ["tiny-translate", "tiny-generate", "tiny-tags", "tiny-t5", "tiny-attention-rnn", "tiny-swin"]
+INT8 = ["tiny-translate", "tiny-generate", "tiny-tags", "tiny-t5", "tiny-attention-rnn", "tiny-swin", "tiny-bert"]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 
 

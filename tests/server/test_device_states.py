@@ -136,7 +136,7 @@ def test_far_answers_are_the_definitions(tmp_path, attends, captures):
         waiting = [Sequence(str(n), np.array(s), len(s), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
         found = {}
 
-        def take(num, budget, least=1):
+        def take(num, *_):
             return [waiting.pop() for _ in range(min(num, len(waiting), rng.randrange(4)))]
 
         while len(found) < len(sources):

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.encoder_runs import MAX_MIXED_LENGTH, RUN_COST, runs_of
-from weft_server.sequence import Sequence
+from weft_server.encoder_runs import RUN_COST, runs_of, width_of
+from weft_server.sequence import SHORT, Sequence
 
 
 def lengths_of(*lengths):
@@ -17,16 +17,17 @@ def lengths_of(*lengths):
 
 
 def test_near_lengths_share_a_run_and_far_ones_do_not():
-    """One or two sources are padded by eight, three are not; sixteen are worth it for one."""
-    assert lengths_of(30, 9, 17) == [[9, 17, 30]]
-    assert lengths_of(9, 33) == [[9], [33]]
-    assert lengths_of(9, 10, 11, 17) == [[9, 10, 11], [17]]
-    assert lengths_of(9, 25) == [[9, 25]]
+    """Sixteen tokens of padding are worth a run, whether one source is padded by sixteen or two by eight."""
+    assert lengths_of(25, 9) == [[9, 25]]
+    assert lengths_of(9, 26) == [[9], [26]]
+    assert lengths_of(25, 9, 17) == [[9, 17, 25]]
+    assert lengths_of(9, 17, 26) == [[9, 17], [26]]
+    assert lengths_of(9, 9, 9, 15) == [[9, 9, 9], [15]]
 
 
 def test_long_sources_share_a_run_at_one_padded_length_only():
     """Beyond 64 tokens padding may show in the bits, so that it must depend on the source alone."""
-    assert lengths_of(66, 65, 67) == [[66, 65], [67]]
+    assert lengths_of(66, 65, 67) == [[65, 66], [67]]
     assert lengths_of(64, 65) == [[64], [65]]
 
 
@@ -37,6 +38,6 @@ def test_everyone_is_in_one_run_that_is_worth_its_padding(lengths):
 
     assert sorted(length for run in runs for length in run) == sorted(lengths)
     for run in runs:
-        buckets = [Sequence("", np.zeros(1), length, None).bucket for length in run]
-        for index, (before, bucket) in enumerate(itertools.pairwise(buckets), 1):
-            assert bucket == before or (index * (bucket - before) <= RUN_COST and bucket <= MAX_MIXED_LENGTH)
+        widths = [width_of(length) for length in run]
+        for index, (before, width) in enumerate(itertools.pairwise(widths), 1):
+            assert width == before or (index * (width - before) <= RUN_COST and width <= SHORT)
