@@ -87,7 +87,10 @@ def wide_encoder(name, directory):
     sizes = {"max_source_tokens": SHORT, "d_model": 128, "d_ff": 192}
     config = checkpoint.model.config
     config = replace(config, **{name: size for name, size in sizes.items() if hasattr(config, name)})
-    checkpoint = replace(checkpoint, model=randomised(type(checkpoint.model)(config)))
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(checkpoint.text)
+    text.max_source_tokens = SHORT
+    checkpoint = replace(checkpoint, model=randomised(type(checkpoint.model)(config)), text=text)
     if name.endswith("-int8"):
         checkpoint, precision = quantised(checkpoint), bundle_pb2.PRECISION_INT8
     role = bundle_pb2.GRAPH_ROLE_ENCODER
