@@ -1,8 +1,12 @@
-"""Memory for states."""
+"""Memory for states, and huge pages: they change where memory lies, and nothing else."""
 
+import ctypes
 import mmap
+import re
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from weft_server import pages
 
@@ -28,3 +32,40 @@ def test_a_kernel_without_huge_pages_is_no_error(monkeypatch):
     monkeypatch.setattr(pages.mmap, "mmap", Refusing)
 
     assert not pages.zeros((4, 4), np.dtype(np.float32)).any()
+
+
+def test_collapsing_keeps_what_is_there():
+    """Memory in use keeps its bytes and lies in huge pages afterwards, where the system can; unused memory stays so."""
+    filled = np.arange(16 * pages.HUGE // 8)
+    before = filled.copy()
+    unused = mmap.mmap(-1, 64 * pages.HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    unused[0] = 1
+
+    num_bytes = pages.collapse()
+
+    assert np.array_equal(filled, before)
+    assert huge_kib(ctypes.addressof(ctypes.c_char.from_buffer(unused)) + pages.HUGE) == 0
+    if num_bytes == 0:
+        pytest.skip("this system collapses nothing")
+    assert huge_kib(filled.ctypes.data + pages.HUGE) >= 14 * pages.HUGE >> 10
+
+
+def test_a_system_without_proc_collapses_nothing(monkeypatch):
+    """Elsewhere than on Linux a server starts all the same."""
+
+    def missing(*_, **__):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(pages.Path, "read_text", missing)
+
+    assert pages.collapse() == 0
+
+
+def huge_kib(address):
+    """How much of the mapping around an address lies in huge pages."""
+    maps = Path("/proc/self/smaps").read_text()
+    mapping = r"^([0-9a-f]+)-([0-9a-f]+) .*\n(?:\w+: .*\n)*?AnonHugePages: +([0-9]+) kB$"
+    for first, end, kib in re.findall(mapping, maps, re.MULTILINE):
+        if int(first, 16) <= address < int(end, 16):
+            return int(kib)
+    raise AssertionError("not mapped")
