@@ -78,7 +78,7 @@ def _measure(task, options, num_cpus, chosen):
         systems = [each for each in systems if (task.workload.name, each.name) not in SLOW]
     systems = [each for each in systems if task.workload.name in each.workloads and task.precision in each.precisions]
     num_requests = NUM_REQUESTS[task.workload.name, task.in_flight][options.quick]
-    sample = min(num_requests, 2 * task.in_flight)
+    sample = min(num_requests, 4 * task.in_flight)
     found = contenders(task, systems, num_cpus, sample, chosen, quick=options.quick)
     num_rounds = options.rounds or (3 if options.quick else NUM_ROUNDS[task.workload.name])
     found, outputs = compete(task, found, task.workload.requests(num_requests), num_rounds)
