@@ -32,6 +32,7 @@ from weft_server.loader import load_entry
 from weft_server.metrics import Metrics
 from weft_server.model_servicer import ModelServicer
 from weft_server.models import Entry, Models
+from weft_server.pages import collapse
 from weft_server.repository import scan_repository
 from weft_server.session import verify_device
 from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
@@ -131,6 +132,8 @@ class App:
             await load_entry(entry, self.config, self.metrics)
             versions = [other for other in self.models.entries if other.name == entry.name]
             await self.health.set_model(entry.name, serving=any(other.model for other in versions))
+        # Once for all models, now that all of their memory has been touched.
+        await asyncio.to_thread(collapse)
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)

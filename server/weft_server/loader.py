@@ -14,7 +14,6 @@ from weft_server.errors import BundleError, RequestError, first_line
 from weft_server.golden import verify_golden
 from weft_server.model import Model
 from weft_server.models import TASK_NAMES
-from weft_server.pages import collapse
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -61,6 +60,4 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
         if isinstance(error, RequestError):
             raise BundleError(f"the golden request is refused: {error.message}") from error
         raise
-    # Now that all of it has been touched once.
-    await asyncio.to_thread(collapse)
     return model

@@ -49,7 +49,7 @@ def collapse() -> int:
         for first, end in _filled()
         for start in range(-(-first // HUGE) * HUGE, end - HUGE + 1, HUGE)
     ]
-    num_pages = sum(bool(madvise(start, size, _MADV_COLLAPSE) == 0) for start, size in spans)
+    num_pages: int = sum(madvise(start, size, _MADV_COLLAPSE) == 0 for start, size in spans)
     return HUGE * num_pages
 
 

@@ -191,7 +191,7 @@ def test_a_lane_with_room_to_spare_keeps_a_source_waiting_for_one_step(tmp_path)
 
 
 def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
-    """The first token of a stream is waited for."""
+    """Its steps take few sources at a time, so that company would not come together."""
 
     async def run():
         lane = Admitting(tmp_path)
