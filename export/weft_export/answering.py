@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
-from weft_export.graphs import Graph, states_of
+from weft_export.graphs import Graph, states_of, zeros_of
+from weft_export.held_out import Example
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -36,6 +38,29 @@ class Row:
     source: Tensor | None
     tokens: list[int]
     guesses: list[int] = field(default_factory=list)
+
+
+def row_of(checkpoint: Checkpoint, example: Example) -> Row:
+    """Return a held-out example's request to a model that writes text."""
+    text = checkpoint.text
+    assert text is not None
+    if text.HasField("start_id"):
+        return Row(example.source, [text.start_id])
+    return Row(None, example.source.tolist())
+
+
+def reference_ids(checkpoint: Checkpoint, example: Example) -> list[int]:
+    """Return the tokens that a held-out example wants written, with an end token if there is a start token."""
+    text = checkpoint.text
+    assert text is not None
+    ids: list[int] = target_tokenizer(checkpoint).encode(example.reference, add_special_tokens=False).ids
+    return [*ids, text.end_ids[0]] if text.HasField("start_id") else ids
+
+
+def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Return the tokenizer of what a model writes."""
+    assert checkpoint.text is not None
+    return Tokenizer.from_buffer(checkpoint.files[checkpoint.text.target_tokenizer])
 
 
 def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
@@ -85,7 +110,7 @@ def _admit(
     run: Run, states: Sequence[bundle_pb2.StateTensor], rows: Sequence[Row]
 ) -> tuple[dict[str, Tensor], Tensor | None]:
     """Return the states' first values, slot-major, and how long each row's memory is, if there is one."""
-    values = {state.past: torch.zeros(len(rows), *state.shape) for state in states}
+    values = {state.past: zeros_of(state, len(rows)) for state in states}
     sources = [row.source for row in rows if row.source is not None]
     if not sources:
         return values, None

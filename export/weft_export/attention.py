@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from weft_export.cache_rounding import CacheRounding
 from weft_export.cached_attention import KeyValue, append_and_attend, attend, attend_memory, split_heads, split_qkv
 from weft_export.positions import rotate
 
@@ -40,7 +41,10 @@ class SelfAttention(nn.Module):
     """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads.
 
     window is how many positions a token sees in a step, its own included; None for all. In forward, the mask says it.
+    With a rounding, a step's cache holds its levels, and forward attends to what they stand for.
     """
+
+    rounding: CacheRounding | None
 
     def __init__(
         self,
@@ -54,6 +58,7 @@ class SelfAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        self.rounding = None
         self.window = window
         self.scale = scale
         self.num_heads = num_heads
@@ -67,21 +72,22 @@ class SelfAttention(nn.Module):
 
         rotary is the tables cos and sin [at least seq, head_dim / 2]; bias [1, h, seq, seq] is added to the scores.
         """
-        query, key, value = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
-        if rotary is not None:
-            cos, sin = (table[: x.shape[1]] for table in rotary)
-            query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-        out: Tensor = self.output(attend(query, key, value, mask, scale=self.scale, bias=bias))
+        out: Tensor = self.output(attend(*self._project(x, rotary), mask, scale=self.scale, bias=bias))
         return out
 
     def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
         """Return the attention weights, float32 [batch, h, seq, seq], that forward uses."""
-        query, key, _ = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
+        query, key, _ = self._project(x, rotary)
+        key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
+        return attention_weights(query, key, mask, scale=self.scale, bias=bias)
+
+    def _project(self, x: Tensor, rotary: KeyValue | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return query, key and value of the whole of x, as split_qkv does, as a step would attend to them."""
+        query, key, value = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
         if rotary is not None:
             cos, sin = (table[: x.shape[1]] for table in rotary)
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-        key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        return attention_weights(query, key, mask, scale=self.scale, bias=bias)
+        return query, *((key, value) if self.rounding is None else self.rounding(key, value))
 
     def encode(
         self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None, num_read: int | None = None
@@ -138,6 +144,7 @@ class SelfAttention(nn.Module):
             window=self.window,
             scale=self.scale,
             bias=bias,
+            rounding=self.rounding,
         )
         return self.output(out), present
 
@@ -145,8 +152,10 @@ class SelfAttention(nn.Module):
 class CrossAttention(nn.Module):
     """Attention of a decoder to an encoder's memory, whose keys and values are projected once for each request.
 
-    bias, head_dim and scale are as in SelfAttention.
+    bias, head_dim and scale are as in SelfAttention. With a rounding, a request's memory holds its levels.
     """
+
+    rounding: CacheRounding | None
 
     def __init__(
         self,
@@ -158,6 +167,7 @@ class CrossAttention(nn.Module):
         scale: float | None = None,
     ) -> None:
         super().__init__()
+        self.rounding = None
         self.num_heads = num_heads
         self.scale = scale
         width = num_heads * (head_dim or d_model // num_heads)
@@ -166,9 +176,15 @@ class CrossAttention(nn.Module):
         self.value = nn.Linear(d_model, width, bias=bias)
         self.output = nn.Linear(width, d_model, bias=bias)
 
+    def remember(self, encoded: Tensor) -> KeyValue:
+        """Project encoded [batch, source, d_model] to the memory of a step [batch, h, source, head_dim]."""
+        memory = split_heads(self.key(encoded), self.num_heads), split_heads(self.value(encoded), self.num_heads)
+        return memory if self.rounding is None else self.rounding.levels(*memory)
+
     def project(self, encoded: Tensor) -> KeyValue:
-        """Project encoded [batch, source, d_model] to keys and values [batch, h, source, head_dim]."""
-        return split_heads(self.key(encoded), self.num_heads), split_heads(self.value(encoded), self.num_heads)
+        """Project encoded [batch, source, d_model] to keys and values [batch, h, source, head_dim] for forward."""
+        memory = self.remember(encoded)
+        return memory if self.rounding is None else self.rounding.widened(*memory)
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
         """Attend from x [batch, seq, d_model] to memory where mask [batch, 1, 1, source] is True."""
@@ -183,5 +199,7 @@ class CrossAttention(nn.Module):
     def step(self, x: Tensor, memory: KeyValue, memory_lengths: Tensor) -> tuple[Tensor, KeyValue]:
         """Attend from x [batch, seq, d_model] to the first memory_lengths [batch] positions; returns the memory too."""
         query = self.query(x)
-        out, memory = attend_memory(query, memory, memory_lengths, num_heads=self.num_heads, scale=self.scale)
+        out, memory = attend_memory(
+            query, memory, memory_lengths, num_heads=self.num_heads, scale=self.scale, rounding=self.rounding
+        )
         return self.output(out), memory

@@ -6,11 +6,13 @@ valid length, not the capacity. The torch branch is the specification that parit
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from weft_export.cache_rounding import CacheRounding
 from weft_export.positions import rotate
 
 KeyValue = tuple[Tensor, Tensor]
@@ -67,6 +69,7 @@ def append_and_attend(
     window: int | None = None,
     scale: float | None = None,
     bias: Tensor | None = None,
+    rounding: CacheRounding | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
 
@@ -75,6 +78,7 @@ def append_and_attend(
     capacity; rotary is the tables cos and sin [capacity, head_dim / 2]; window is how many of the last positions a
     token attends to, its own included, None for all.
     scale is as in attend; bias is [batch, heads, seq, capacity], of each token towards every place of the cache.
+    With a rounding, past and present hold its levels, int8.
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
     if torch.onnx.is_in_onnx_export():
@@ -83,44 +87,54 @@ def append_and_attend(
             attributes["local_window_size"] = window
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
         # In the operator's order: cos, sin, position_ids, attention_bias.
-        places = rotary or () if bias is None else (*(rotary or (None, None)), None, bias)
+        places = (*(rotary or (None, None)), None, bias)
         inputs = (qkv, None, None, *past, seqlens_k, total_length, *places)
-        return _emit(inputs, attributes, scale, past, (*qkv.shape[:2], out_width))
+        return _emit(inputs, attributes, scale, past, (*qkv.shape[:2], out_width), rounding)
     seq, (past_keys, past_values) = qkv.shape[1], past
     positions = seqlens_k.long()[:, None] + torch.arange(1 - seq, 1)
     query, key, value = split_qkv(qkv, num_heads, num_kv_heads)
     if rotary is not None:
         cos, sin = (table[positions][:, None] for table in rotary)
         query, key = rotate(query, cos, sin), rotate(key, cos, sin)
+    if rounding is not None:
+        key, value = rounding.levels(key, value)
     present_keys, present_values = past_keys.clone(), past_values.clone()
     rows = torch.arange(qkv.shape[0])[:, None]
-    present_keys[rows, :, positions] = key.transpose(1, 2)
-    present_values[rows, :, positions] = value.transpose(1, 2)
+    present_keys[rows, :, positions] = key.transpose(1, 2).to(past_keys.dtype)
+    present_values[rows, :, positions] = value.transpose(1, 2).to(past_values.dtype)
     index = torch.arange(past_keys.shape[2])
     mask = index <= positions[:, None, :, None]
     if window is not None:
         mask = mask & (index > positions[:, None, :, None] - window)
-    out = attend(query, present_keys, present_values, mask, scale=scale, bias=bias)
-    return out, (present_keys, present_values)
+    present = (present_keys, present_values)
+    keys, values = present if rounding is None else rounding.widened(*present)
+    return attend(query, keys, values, mask, scale=scale, bias=bias), present
 
 
 def attend_memory(
-    query: Tensor, memory: KeyValue, memory_lengths: Tensor, *, num_heads: int, scale: float | None = None
+    query: Tensor,
+    memory: KeyValue,
+    memory_lengths: Tensor,
+    *,
+    num_heads: int,
+    scale: float | None = None,
+    rounding: CacheRounding | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Attend to the first memory_lengths positions of each row's memory, which stays as it is.
 
     query is [batch, seq, heads * head_dim]; memory is [batch, heads, capacity, head_dim] each; memory_lengths is int32
-    [batch]; scale is as in attend. Returns [batch, seq, heads * head_dim] and the memory.
+    [batch]; scale and rounding are as in append_and_attend. Returns [batch, seq, heads * head_dim] and the memory.
     """
     if torch.onnx.is_in_onnx_export():
         # Keys and values of length zero put the operator in its shared mode: it reads past and appends nothing.
         nothing = query[:, :0]
         capacity = torch.tensor([memory[0].shape[2]], dtype=torch.int32)
         attributes = {"num_heads": num_heads, "kv_num_heads": num_heads, "causal": 0}
-        inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity)
-        return _emit(inputs, attributes, scale, memory, query.shape)
+        inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity, None, None, None, None)
+        return _emit(inputs, attributes, scale, memory, query.shape, rounding)
     mask = torch.arange(memory[0].shape[2]) < memory_lengths[:, None, None, None]
-    return attend(split_heads(query, num_heads), *memory, mask, scale=scale), memory
+    keys, values = memory if rounding is None else rounding.widened(*memory)
+    return attend(split_heads(query, num_heads), keys, values, mask, scale=scale), memory
 
 
 def _emit(
@@ -129,12 +143,22 @@ def _emit(
     scale: float | None,
     past: KeyValue,
     shape: Sequence[int],
+    rounding: CacheRounding | None,
 ) -> tuple[Tensor, KeyValue]:
+    """Emit the operator on its inputs up to attention_bias."""
+    query = inputs[0]
+    assert query is not None
+    given: dict[str, Any] = {**attributes} if scale is None else {**attributes, "scale": scale}
+    if rounding is not None:
+        given |= {"kv_cache_bit_width": 8, "k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL"}
+        inputs = (*inputs, None, rounding.key_scale, rounding.value_scale)  # the first of them is head_sink
+    while inputs[-1] is None:
+        inputs = inputs[:-1]
     out, keys, values = torch.onnx.ops.symbolic_multi_out(
         _OPERATOR,
         inputs,
-        {**attributes} if scale is None else {**attributes, "scale": scale},
-        dtypes=(past[0].dtype,) * 3,
+        given,
+        dtypes=(query.dtype, past[0].dtype, past[1].dtype),
         shapes=(shape, past[0].shape, past[1].shape),
         version=1,
     )

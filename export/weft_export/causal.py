@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.attention import SelfAttention, causal_mask
+from weft_export.attention import CrossAttention, SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
 from weft_export.embedding import last_position
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
@@ -87,6 +87,11 @@ class CausalTransformer(Writer):
         names = [f"{layer}.{part}" for layer in range(num_layers) for part in ("key", "value")]
         self.states = tuple(State(KV_CACHE, name, cache_shape, 1) for name in names)
         self.attention_heads = (num_heads,) * num_layers
+
+    @property
+    def cached_attentions(self) -> list[SelfAttention | CrossAttention]:
+        """See Writer."""
+        return [layer.attention for layer in self.layers]
 
     @property
     def rotary(self) -> KeyValue | None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weft_export.errors import ParityError
 from weft_export.gauge import Gauge, SpreadGauge
 from weft_export.golden import next_logits
-from weft_export.graphs import CANDIDATE_PORTS, Graph
+from weft_export.graphs import CANDIDATE_PORTS, Graph, zeros_of
 from weft_export.random_requests import RandomRequest
 from weft_proto.v1 import bundle_pb2
 
@@ -49,9 +49,8 @@ class DecodeParity:
         self.requests = requests
         example = next(port.example for port in graph.inputs if port.name == "total_length")
         self.capacity = int(example[0])
-        dtype = np.float16 if states[0].data_type == bundle_pb2.DATA_TYPE_FLOAT16 else np.float32
-        self.arrays = [np.ones((len(requests), *state.shape), dtype) for state in states]
-        # A slot may hold what its last sequence left.
+        # A slot may hold what its last sequence left. Torch computes in float32 whatever the states are in.
+        self.arrays = [zeros_of(state, len(requests)).numpy() + 1 for state in states]
         self.tensors = [torch.ones(len(requests), *state.shape) for state in states]
         self.logits: list[list[Array]] = [[] for _ in requests]
 

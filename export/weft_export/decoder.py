@@ -98,8 +98,12 @@ class Decoder(nn.Module):
         self.relative_bias = relative_bias
         self.cache_shape = (num_heads, max_tokens, style.head_dim or d_model // num_heads)
 
+    def remember(self, encoded: Tensor) -> list[KeyValue]:
+        """Project encoded [batch, source, d_model] to each layer's memory of a step."""
+        return [layer.cross_attention.remember(encoded) for layer in self.layers]
+
     def project(self, encoded: Tensor) -> list[KeyValue]:
-        """Project encoded [batch, source, d_model] to each layer's memory."""
+        """Project encoded [batch, source, d_model] to each layer's keys and values for forward."""
         return [layer.cross_attention.project(encoded) for layer in self.layers]
 
     def forward(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> Tensor:

@@ -87,7 +87,7 @@ def _build(
     on_stage("loading the checkpoint", 0, 1)
     original = load_checkpoint(checkpoint_dir)
     examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
-    checkpoint = quantised(original) if precision == bundle_pb2.PRECISION_INT8 else original
+    checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     golden = golden_of(checkpoint, precision)
     graphs = graphs_of(checkpoint, precision)

@@ -19,6 +19,16 @@ _DTYPES = {
     bundle_pb2.PRECISION_FP16: torch.float16,
     bundle_pb2.PRECISION_INT8: torch.float32,
 }
+_STATE_TYPES = {
+    bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
+    bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
+}
+_TORCH_TYPES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
+    bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
+    bundle_pb2.DATA_TYPE_INT8: torch.int8,
+}
 # The names of a state's past and present, and of what the encoder writes into it.
 _PORTS = {
     KV_CACHE: ("past_key_values", "present", ""),
@@ -55,6 +65,11 @@ def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> li
     return [_state(state, precision) for state in model.states] if isinstance(model, Writer) else []
 
 
+def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
+    """Return an empty state, [batch, *shape]."""
+    return torch.zeros(batch, *state.shape, dtype=_TORCH_TYPES[state.data_type])
+
+
 def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> list[Graph]:
     """Return the graphs of a checkpoint, over a copy of its weights in the given precision."""
     # Attention under a bias that might need a gradient is traced in a form that does not convert.
@@ -79,12 +94,12 @@ def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType)
 
 def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.StateTensor:
     past, present, encoder_output = _PORTS[state.kind]
-    half = precision == bundle_pb2.PRECISION_FP16
+    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else _STATE_TYPES[precision]
     return bundle_pb2.StateTensor(
         kind=state.kind,
         past=f"{past}.{state.name}",
         present=f"{present}.{state.name}" if state.returned else "",
-        data_type=bundle_pb2.DATA_TYPE_FLOAT16 if half else bundle_pb2.DATA_TYPE_FLOAT32,
+        data_type=data_type,
         shape=state.shape,
         length_axis=state.length_axis,
         encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
@@ -116,9 +131,7 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     ]
     if view.has_memory:
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
-    for state in states:
-        dtype = torch.float16 if state.data_type == bundle_pb2.DATA_TYPE_FLOAT16 else torch.float32
-        inputs.append(Input(state.past, torch.zeros(_BATCH, *state.shape, dtype=dtype), _ROWS))
+    inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs)
 

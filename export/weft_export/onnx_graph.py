@@ -18,6 +18,7 @@ OPSET = 21
 _DATA_TYPES: dict[int, bundle_pb2.DataType.ValueType] = {
     onnx.TensorProto.FLOAT: bundle_pb2.DATA_TYPE_FLOAT32,
     onnx.TensorProto.FLOAT16: bundle_pb2.DATA_TYPE_FLOAT16,
+    onnx.TensorProto.INT8: bundle_pb2.DATA_TYPE_INT8,
     onnx.TensorProto.INT32: bundle_pb2.DATA_TYPE_INT32,
     onnx.TensorProto.INT64: bundle_pb2.DATA_TYPE_INT64,
 }

@@ -89,7 +89,7 @@ def check_parity(
 
 
 def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
-    """Run graphs as ONNX Runtime does from their files in a directory; floats are rounded to what a graph takes."""
+    """Run graphs as ONNX Runtime does from their files in a directory; floats become what a graph takes."""
     runtime = _runtime()
     sessions = {graph.role: _session(runtime, directory / graph.file_name) for graph in graphs}
 
@@ -97,7 +97,8 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
         types = {port.name: port.type for port in sessions[role].get_inputs()}
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         halves = {name: array.astype(np.float16) for name, array in arrays.items() if types[name] == "tensor(float16)"}
-        outputs = sessions[role].run(None, arrays | halves)
+        levels = {name: array.astype(np.int8) for name, array in arrays.items() if types[name] == "tensor(int8)"}
+        outputs = sessions[role].run(None, arrays | halves | levels)
         names = [port.name for port in sessions[role].get_outputs()]
         return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
 

@@ -3,9 +3,8 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from tokenizers import Tokenizer
 
-from weft_export.answering import Row, Run, probabilities, write
+from weft_export.answering import Run, probabilities, reference_ids, row_of, target_tokenizer, write
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, QualityError
 from weft_export.held_out import Example
@@ -78,10 +77,10 @@ def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
 def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
     text = checkpoint.text
     assert text is not None
-    rows = [_row(checkpoint, example) for example in examples]
+    rows = [row_of(checkpoint, example) for example in examples]
     num_given = [len(row.tokens) for row in rows]
     write(run, checkpoint, rows, text.max_new_tokens)
-    target = _target(checkpoint)
+    target = target_tokenizer(checkpoint)
     produced = [row.tokens[given:] for row, given in zip(rows, num_given, strict=True)]
     answers = [target.decode([token for token in tokens if token not in text.end_ids]) for tokens in produced]
     right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
@@ -90,15 +89,12 @@ def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) 
 
 def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
     """Of each token of the references, whether it is the likeliest after those before it."""
-    text, target = checkpoint.text, _target(checkpoint)
+    text = checkpoint.text
     assert text is not None
-    rows, num_given = [_row(checkpoint, example) for example in examples], []
+    rows, num_given = [row_of(checkpoint, example) for example in examples], []
     for row, example in zip(rows, examples, strict=True):
         num_given.append(len(row.tokens))
-        wanted = target.encode(example.reference, add_special_tokens=False).ids
-        if text.HasField("start_id"):
-            wanted.append(text.end_ids[0])
-        row.tokens = (row.tokens + wanted)[: text.max_total_tokens]
+        row.tokens = (row.tokens + reference_ids(checkpoint, example))[: text.max_total_tokens]
     write(run, checkpoint, rows, max_new_tokens=0)
     right = total = 0
     for row, given in zip(rows, num_given, strict=True):
@@ -106,19 +102,6 @@ def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example
         right += sum(token == guess for token, guess in zip(wanted, guesses, strict=False))
         total += len(wanted)
     return right, total
-
-
-def _row(checkpoint: Checkpoint, example: Example) -> Row:
-    text = checkpoint.text
-    assert text is not None
-    if text.HasField("start_id"):
-        return Row(example.source, [text.start_id])
-    return Row(None, example.source.tolist())
-
-
-def _target(checkpoint: Checkpoint) -> Tokenizer:
-    assert checkpoint.text is not None
-    return Tokenizer.from_buffer(checkpoint.files[checkpoint.text.target_tokenizer])
 
 
 _COUNTS: dict[str, Callable[[Run, Checkpoint, Sequence[Example]], tuple[int, int]]] = {

@@ -1,4 +1,4 @@
-"""The seeded random requests that parity is checked with."""
+"""The seeded random requests that parity is checked with, and that caches are calibrated with."""
 
 from dataclasses import dataclass, field
 
@@ -30,8 +30,8 @@ class RandomRequest:
         self.num_given = len(self.tokens)
 
 
-def random_requests(checkpoint: Checkpoint) -> list[RandomRequest]:
-    """Return NUM_REQUESTS of different lengths, the longest and the shortest possible among them."""
+def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) -> list[RandomRequest]:
+    """Return requests of different lengths, the longest and the shortest possible among them."""
     generator = torch.Generator().manual_seed(0)
     text, image = checkpoint.text, checkpoint.image
 
@@ -40,13 +40,13 @@ def random_requests(checkpoint: Checkpoint) -> list[RandomRequest]:
 
     if image is not None:
         shape = (1, image.channels, image.height, image.width)
-        pixels = [torch.randn(shape, generator=generator) for _ in range(NUM_REQUESTS)]
+        pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
         memory_length = image.grid_rows * image.grid_columns
         start = [text.start_id] if text is not None else []
         return [RandomRequest((values,), list(start), memory_length=memory_length) for values in pixels]
     assert text is not None
     longest = text.max_source_tokens or max(1, text.max_total_tokens // 2)
-    lengths = [longest, 1, *torch.randint(1, longest + 1, (NUM_REQUESTS - 2,), generator=generator).tolist()]
+    lengths = [longest, 1, *torch.randint(1, longest + 1, (num_requests - 2,), generator=generator).tolist()]
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
         return [RandomRequest((), source[0].tolist()) for source in sources]

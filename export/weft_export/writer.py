@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from weft_export.attention import CrossAttention, SelfAttention
 from weft_export.cached_attention import KeyValue
 from weft_export.explaining import Explanation
 from weft_proto.v1 import bundle_pb2
@@ -24,6 +25,7 @@ class State:
     length_axis is the axis of shape that grows with the sequence (KV_CACHE) or the source (MEMORY).
     encoded: the encoder writes it at admission; true for every MEMORY.
     returned: a step returns it; only a MEMORY that no operator hands on may say no.
+    rounded: it holds the levels of a CacheRounding, int8, whatever the rest of the model is in.
     """
 
     kind: bundle_pb2.StateKind.ValueType
@@ -32,6 +34,7 @@ class State:
     length_axis: int = 0
     encoded: bool = False
     returned: bool = True
+    rounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,14 @@ class Writer(nn.Module):
     """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
     summarises: bool = False
     """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
+
+    @property
+    def cached_attentions(self) -> Sequence[SelfAttention | CrossAttention]:
+        """The attention behind each pair of states that are keys and values, in order; those are all states, or none.
+
+        A recurrent family has none: what its attention looks at is no keys and values of several heads.
+        """
+        return ()
 
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return what the encoder writes: one [batch, ...] tensor for each encoded state, in order."""

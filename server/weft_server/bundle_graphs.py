@@ -28,6 +28,7 @@ _DATA_TYPES = {
     bundle_pb2.DATA_TYPE_BFLOAT16: onnx.TensorProto.BFLOAT16,
     bundle_pb2.DATA_TYPE_INT32: onnx.TensorProto.INT32,
     bundle_pb2.DATA_TYPE_INT64: onnx.TensorProto.INT64,
+    bundle_pb2.DATA_TYPE_INT8: onnx.TensorProto.INT8,
 }
 
 

@@ -140,8 +140,10 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
     name = f"state {state.past!r}"
     kinds = set(bundle_pb2.StateKind.values()) - {bundle_pb2.STATE_KIND_UNSPECIFIED}
     require(state.kind in kinds, f"{name} is of unknown kind {state.kind}")
-    expected = STATE_DATA_TYPE[manifest.precision]
-    require(state.data_type == expected, f"{name} is not of the bundle's precision")
+    allowed = {STATE_DATA_TYPE[manifest.precision]}
+    if manifest.precision == bundle_pb2.PRECISION_INT8 and state.kind != bundle_pb2.STATE_KIND_RECURRENT:
+        allowed.add(bundle_pb2.DATA_TYPE_INT8)
+    require(state.data_type in allowed, f"{name} is not of the bundle's precision")
     require(state.past, "a state has no past")
     returned = state.present or state.kind == bundle_pb2.STATE_KIND_MEMORY
     require(returned, f"{name} has no present, and is no memory")

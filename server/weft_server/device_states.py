@@ -26,6 +26,7 @@ _ELEMENT_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
     bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
     bundle_pb2.DATA_TYPE_BFLOAT16: onnx.TensorProto.BFLOAT16,
+    bundle_pb2.DATA_TYPE_INT8: onnx.TensorProto.INT8,
 }
 _WORD = 4
 

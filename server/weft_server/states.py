@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from weft_server.session import Arrays, Session
 
 # numpy has no bfloat16; what runs on the host has no kernels for it either.
-_DTYPES = {bundle_pb2.DATA_TYPE_FLOAT32: np.float32, bundle_pb2.DATA_TYPE_FLOAT16: np.float16}
+_DTYPES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: np.float32,
+    bundle_pb2.DATA_TYPE_FLOAT16: np.float16,
+    bundle_pb2.DATA_TYPE_INT8: np.int8,
+}
 
 
 class States(Protocol):

@@ -132,6 +132,32 @@ def test_long_inputs_at_padded_lengths_of_no_multiple_of_eight(name, width, tiny
     assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
+@pytest.mark.parametrize("chunks", [[8, 16], [2] * 12, [1] * 24])
+def test_prompts_cut_anywhere(chunks, int8_repository):
+    """Where a prompt is cut shows neither in the rounded cache nor in the logits, also when tokens come one by one."""
+    session, manifest = open_graph(int8_repository / "tiny-generate-int8" / "1", "decoder.onnx")
+    tokens = RNG.integers(0, manifest.text.source_vocab_size, (1, sum(chunks)))
+
+    def prefill(sizes):
+        states, past = {s.past: np.zeros((1, *s.shape), np.int8) for s in manifest.states}, 0
+        for size in sizes:
+            feeds = {
+                "input_ids": tokens[:, past : past + size],
+                "past_lengths": np.array([past], np.int32),
+                "lengths": np.array([size], np.int32),
+                "total_length": np.array([manifest.text.max_total_tokens], np.int32),
+            }
+            names = [port.name for port in session.get_outputs()]
+            out = dict(zip(names, session.run(None, feeds | states), strict=True))
+            states, past = {s.past: out[s.present] for s in manifest.states}, past + size
+        return out["logits"], [values[:, :, :past] for values in states.values()]
+
+    logits, states = prefill([sum(chunks)])
+    cut_logits, cut_states = prefill(chunks)
+    assert np.array_equal(logits, cut_logits)
+    assert all(np.array_equal(one, other) for one, other in zip(states, cut_states, strict=True))
+
+
 @pytest.mark.parametrize("name", [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)])
 def test_decoders(name, request):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
@@ -145,7 +171,9 @@ def test_decoders(name, request):
         "total_length": np.array([capacity], np.int32),
     }
     for state in manifest.states:
-        feeds[state.past] = RNG.standard_normal((ROWS, *state.shape)).astype(np.float32)
+        values = RNG.standard_normal((ROWS, *state.shape))
+        rounded = state.data_type == bundle_pb2.DATA_TYPE_INT8
+        feeds[state.past] = (values * 40).astype(np.int8) if rounded else values.astype(np.float32)
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
             longest = state.shape[state.length_axis]
             feeds["memory_lengths"] = RNG.integers(1, longest + 1, ROWS).astype(np.int32)

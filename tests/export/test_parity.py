@@ -66,10 +66,10 @@ def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
 
 @pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate"])
 def test_rounded_model_passes_with_room(name, int8_repository):
-    """At int8 the graphs of a model are within a third of what is allowed."""
+    """At int8 the graphs are within half of what is allowed: a key between two levels may take the other one."""
     report = check_parity(quantised(CHECKPOINTS[name]()), int8_repository / f"{name}-int8" / "1", INT8)
 
-    assert 3 * report.max_abs_error < report.tolerance
+    assert 2 * report.max_abs_error < report.tolerance
     assert report.tolerance == pytest.approx(TOLERANCE[INT8])
 
 

@@ -56,7 +56,7 @@ def test_demo_models_keep_their_quality(name):
     """Each demo model at int8 keeps MIN_SHARE of its score on its own held-out examples (here, on some of them)."""
     checkpoint = load_checkpoint(TRAINED / name)
     examples = read_held_out(TRAINED / name / HELD_OUT_FILE, checkpoint)[:100]
-    report = check_quality(checkpoint, run_of(checkpoint), run_of(quantised(checkpoint)), examples)
+    report = check_quality(checkpoint, run_of(checkpoint), run_of(quantised(checkpoint, examples)), examples)
 
     assert len(examples) == report.num_examples
     assert MIN_SHARE * report.fp32_score <= report.score + 1e-9

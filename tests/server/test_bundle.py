@@ -20,7 +20,9 @@ DTYPES = {
     "f": (pb.DATA_TYPE_FLOAT32, TensorProto.FLOAT),
     "i": (pb.DATA_TYPE_INT32, TensorProto.INT32),
     "l": (pb.DATA_TYPE_INT64, TensorProto.INT64),
+    "b": (pb.DATA_TYPE_INT8, TensorProto.INT8),
 }
+KINDS = {data_type: kind for kind, (data_type, _) in DTYPES.items()}
 
 TEXT_IN = {"input_ids": ("l", ["batch", "seq"]), "lengths": ("i", ["batch"])}
 IMAGE_IN = {"pixel_values": ("f", ["batch", 1, 8, 8])}
@@ -144,8 +146,9 @@ def _with_decoder(draft: _Draft, *states: pb.StateTensor) -> _Draft:
     draft.manifest.states.extend(states)
     draft.manifest.decoding.max_new_tokens = 8
     draft.manifest.golden.token_ids.extend([3, 4, 2])
-    inputs = {state.past: ("f", ["batch", *state.shape]) for state in states}
-    outputs = {state.present: ("f", ["batch", *state.shape]) for state in states if state.present}
+    ports = [(state, (KINDS[state.data_type], ["batch", *state.shape])) for state in states]
+    inputs = {state.past: port for state, port in ports}
+    outputs = {state.present: port for state, port in ports if state.present}
     remembers = any(state.kind == pb.STATE_KIND_MEMORY for state in states)
     lengths = {"memory_lengths": ("i", ["batch"])} if remembers else {}
     draft.graph(pb.GRAPH_ROLE_DECODER, "decoder.onnx", DECODER_IN | lengths | inputs, DECODER_OUT | outputs)
@@ -204,6 +207,16 @@ def _generate(directory: Path) -> _Draft:
     return _with_explain(draft, one | TARGET_IN, "rows", "seq", default_layer=1)
 
 
+def _generate_with_levels(directory: Path) -> _Draft:
+    """At int8, with one state of int8 and one of float32."""
+    draft = _with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
+    draft.manifest.precision = pb.PRECISION_INT8
+    levels = pb.StateTensor()
+    levels.CopyFrom(CACHE_STATE)
+    levels.past, levels.present, levels.data_type = "past_levels", "present_levels", pb.DATA_TYPE_INT8
+    return _with_decoder(draft, CACHE_STATE, levels)
+
+
 def _classify_text(directory: Path) -> _Draft:
     draft = _with_labels(_with_text(_Draft(directory, common_pb2.TASK_CLASSIFY_TEXT), max_source_tokens=12))
     draft.graph(pb.GRAPH_ROLE_CLASSIFIER, "model.onnx", TEXT_IN, {"probabilities": ("f", ["batch", 3])})
@@ -226,7 +239,16 @@ def _classify_image(directory: Path) -> _Draft:
     return _with_explain(draft, IMAGE_IN, 1, 12, default_layer=None)
 
 
-MAKERS = [_translate, _translate_with_rnn, _caption, _generate, _classify_text, _classify_image, _tag]
+MAKERS = [
+    _translate,
+    _translate_with_rnn,
+    _caption,
+    _generate,
+    _generate_with_levels,
+    _classify_text,
+    _classify_image,
+    _tag,
+]
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -507,6 +529,8 @@ MANIFESTS = [
     (_generate, "m.states[0].shape[0] = 0", "zero or no sizes"),
     (_generate, "m.states[0].length_axis = 3", "length_axis 3 outside its shape"),
     (_generate, "m.states[0].data_type = 2", "not of the bundle's precision"),
+    (_generate, "m.states[0].data_type = 6", "not of the bundle's precision"),
+    (_translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),
     (_translate, "m.states[0].encoder_output = 'x'", "not filled by an encoder"),
     (_translate, "m.states[1].encoder_output = ''", "has no encoder_output"),
     (_generate, "m.states[0].encoder_output = 'x'", "waits for an encoder"),

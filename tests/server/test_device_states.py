@@ -92,9 +92,11 @@ def test_far_rows_are_fetched_one_by_one():
     assert [5, 6, 7, 8, 9] == rows[1].tolist()
 
 
-@pytest.mark.parametrize("data_type", [bundle_pb2.DATA_TYPE_FLOAT16, bundle_pb2.DATA_TYPE_BFLOAT16])
-def test_half_states_move_by_their_bits(data_type):
-    """States of two bytes, also of a type that numpy lacks, move between slots and keep every bit; others stay."""
+@pytest.mark.parametrize(
+    "data_type", [bundle_pb2.DATA_TYPE_FLOAT16, bundle_pb2.DATA_TYPE_BFLOAT16, bundle_pb2.DATA_TYPE_INT8]
+)
+def test_narrow_states_move_by_their_bits(data_type):
+    """States of two bytes or one, also of a type that numpy lacks, move with every bit; others stay."""
     cache = bundle_pb2.StateTensor(
         kind=bundle_pb2.STATE_KIND_KV_CACHE, past="p", present="q", data_type=data_type, shape=[2, 3, 4], length_axis=1
     )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from weft_export.attention import CrossAttention, SelfAttention
 from weft_export.decoder import Decoder
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.writer import KV_CACHE, MEMORY, Run, State, Writer, flat, pairs
@@ -28,13 +29,19 @@ class SequenceToSequence(Writer):
         )
         self.attention_heads = (heads,) * len(decoder.layers)
 
+    @property
+    def cached_attentions(self) -> list[SelfAttention | CrossAttention]:
+        """See Writer."""
+        layers = self.decoder.layers
+        return [layer.self_attention for layer in layers] + [layer.cross_attention for layer in layers]
+
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Return the encoded source [batch, source, d_model] and its mask, bool [batch, 1, 1, source]."""
         raise NotImplementedError
 
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Return each decoder layer's memory, keys and values [batch, h, source, head_dim]."""
-        return flat(self.decoder.project(self.encode(*source)[0]))
+        return flat(self.decoder.remember(self.encode(*source)[0]))
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""

@@ -35,8 +35,8 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_BF16: _Precision.ValueType  # 3
     """PRECISION_BF16 is bfloat16: binary32 without its last 16 bits."""
     PRECISION_INT8: _Precision.ValueType  # 4
-    """PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. All
-    else, ports and states included, is binary32.
+    """PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. A
+    KV_CACHE or MEMORY may be int8 too, with scales that the decoder knows. All else, other states included, is binary32.
     """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
@@ -51,8 +51,8 @@ PRECISION_FP16: Precision.ValueType  # 2
 PRECISION_BF16: Precision.ValueType  # 3
 """PRECISION_BF16 is bfloat16: binary32 without its last 16 bits."""
 PRECISION_INT8: Precision.ValueType  # 4
-"""PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. All
-else, ports and states included, is binary32.
+"""PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. A
+KV_CACHE or MEMORY may be int8 too, with scales that the decoder knows. All else, other states included, is binary32.
 """
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
@@ -140,6 +140,8 @@ class _DataTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataType.Val
     """DATA_TYPE_INT64 is a signed 64-bit integer."""
     DATA_TYPE_BFLOAT16: _DataType.ValueType  # 5
     """DATA_TYPE_BFLOAT16 is binary32 without its last 16 bits."""
+    DATA_TYPE_INT8: _DataType.ValueType  # 6
+    """DATA_TYPE_INT8 is a signed 8-bit integer."""
 
 class DataType(_DataType, metaclass=_DataTypeEnumTypeWrapper):
     """DataType is a tensor's element type."""
@@ -156,6 +158,8 @@ DATA_TYPE_INT64: DataType.ValueType  # 4
 """DATA_TYPE_INT64 is a signed 64-bit integer."""
 DATA_TYPE_BFLOAT16: DataType.ValueType  # 5
 """DATA_TYPE_BFLOAT16 is binary32 without its last 16 bits."""
+DATA_TYPE_INT8: DataType.ValueType  # 6
+"""DATA_TYPE_INT8 is a signed 8-bit integer."""
 Global___DataType: _TypeAlias = DataType  # noqa: Y015
 
 class _StateKind:
@@ -255,7 +259,7 @@ class BundleManifest(_message.Message):
     description: _builtins.str
     """description is one sentence for people."""
     precision: Global___Precision.ValueType
-    """precision is the type of the weights and of the state tensors; for PRECISION_INT8, states are float32."""
+    """precision is the type of the weights and of the state tensors; for PRECISION_INT8, see there."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json. A file that is not listed is refused."""
@@ -489,7 +493,7 @@ class StateTensor(_message.Message):
     present: _builtins.str
     """present is the decoder's output port. A MEMORY may have none; the other kinds must."""
     data_type: Global___DataType.ValueType
-    """data_type is its element type."""
+    """data_type is its element type, as the bundle's precision says."""
     length_axis: _builtins.int
     """length_axis is the axis of shape that grows with the sequence or the source; unused for RECURRENT."""
     encoder_output: _builtins.str
