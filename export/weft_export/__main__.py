@@ -36,6 +36,13 @@ def export(
         typer.Option(help="Held-out examples that int8 is measured on [default: the checkpoint's held_out.jsonl]."),
     ] = None,
     *,
+    mixed_runs: Annotated[
+        bool,
+        typer.Option(
+            "--mixed-runs",
+            help="Generation on CPU: read prompts in decode runs. Streams keep their pace, but weights are held twice.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle if it exists.")] = False,
 ) -> None:
     """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
@@ -47,7 +54,15 @@ def export(
         def on_stage(name: str, done: int, total: int) -> None:
             progress.update(task, description=name, completed=done, total=total)
 
-        report = export_checkpoint(checkpoint, bundle, precision, held_out=held_out, force=force, on_stage=on_stage)
+        report = export_checkpoint(
+            checkpoint,
+            bundle,
+            precision,
+            held_out=held_out,
+            mixed_runs=mixed_runs,
+            force=force,
+            on_stage=on_stage,
+        )
     parity = report.manifest.parity
     typer.echo(
         f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"

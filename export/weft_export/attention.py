@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from weft_export.cache_rounding import CacheRounding
 from weft_export.cached_attention import KeyValue, append_and_attend, attend, attend_memory, split_heads, split_qkv
 from weft_export.positions import rotate
+from weft_export.writer import Run
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:
@@ -124,20 +125,35 @@ class SelfAttention(nn.Module):
         return encoded
 
     def step(
-        self,
-        x: Tensor,
-        past: KeyValue,
-        seqlens_k: Tensor,
-        total_length: Tensor,
-        rotary: KeyValue | None = None,
-        bias: Tensor | None = None,
+        self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None = None, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:
         """Append x [batch, seq, d_model] to the cache and attend to it; see append_and_attend for the rest."""
-        out, present = append_and_attend(
-            self.qkv(x),
+        out, present = self._append(self.qkv(x), past, run, rotary, bias)
+        return self.output(out), present
+
+    def mixed_step(
+        self, x: Tensor, past: KeyValue, run: Run, prompt_past: KeyValue, prompt: Run, rotary: KeyValue | None
+    ) -> tuple[Tensor, KeyValue, KeyValue]:
+        """Do step for the first rows of x [batch + seq, 1, d_model], one token each, and for a prompt, the rest.
+
+        Returns x's shape, and the present caches of both.
+        """
+        num_rows = run.input_ids.shape[0]
+        # The leading axis is that of tokens, because cutting there moves nothing.
+        qkv = self.qkv(x)
+        own, others = qkv[:num_rows], qkv[num_rows:].transpose(0, 1)
+        out, present = self._append(own, past, run, rotary)
+        prompt_out, prompt_present = self._append(others, prompt_past, prompt, rotary)
+        return self.output(torch.cat((out, prompt_out.transpose(0, 1)))), present, prompt_present
+
+    def _append(
+        self, qkv: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        return append_and_attend(
+            qkv,
             past,
-            seqlens_k,
-            total_length,
+            run.last_index,
+            run.total_length,
             num_heads=self.num_heads,
             num_kv_heads=self.num_kv_heads,
             rotary=rotary,
@@ -146,7 +162,6 @@ class SelfAttention(nn.Module):
             bias=bias,
             rounding=self.rounding,
         )
-        return self.output(out), present
 
 
 class CrossAttention(nn.Module):

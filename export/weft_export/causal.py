@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.attention import CrossAttention, SelfAttention, causal_mask
+from weft_export.attention import SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
 from weft_export.embedding import last_position
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
@@ -42,13 +42,18 @@ class CausalLayer(StyledLayer):
         """Return the self-attention weights [batch, h, seq, seq] that forward uses."""
         return self.attention.weights(self.before(self.attention_norm, x), mask, rotary)
 
-    def step(
-        self, x: Tensor, past: KeyValue, seqlens_k: Tensor, total_length: Tensor, rotary: KeyValue | None
-    ) -> tuple[Tensor, KeyValue]:
+    def step(self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None) -> tuple[Tensor, KeyValue]:
         """Map the next positions x [batch, seq, d_model]; returns them and the present cache."""
-        given = self.before(self.attention_norm, x)
-        out, present = self.attention.step(given, past, seqlens_k, total_length, rotary)
+        out, present = self.attention.step(self.before(self.attention_norm, x), past, run, rotary)
         return self._feed(self.after(self.attention_norm, x, out)), present
+
+    def mixed_step(
+        self, x: Tensor, past: KeyValue, run: Run, prompt_past: KeyValue, prompt: Run, rotary: KeyValue | None
+    ) -> tuple[Tensor, KeyValue, KeyValue]:
+        """Map the next position of rows and those of a prompt, x [batch + seq, 1, d_model]; see SelfAttention."""
+        given = self.before(self.attention_norm, x)
+        out, present, prompt_present = self.attention.mixed_step(given, past, run, prompt_past, prompt, rotary)
+        return self._feed(self.after(self.attention_norm, x, out)), present, prompt_present
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.after(self.feed_forward_norm, x, self.feed_forward(self.before(self.feed_forward_norm, x)))
@@ -62,6 +67,7 @@ class CausalTransformer(Writer):
 
     # Sampling is the rule here and often from the best 40 or 50; reading a whole row of logits costs more.
     max_candidates = 64
+    mixes = True
 
     def __init__(
         self,
@@ -89,7 +95,7 @@ class CausalTransformer(Writer):
         self.attention_heads = (num_heads,) * num_layers
 
     @property
-    def cached_attentions(self) -> list[SelfAttention | CrossAttention]:
+    def cached_attentions(self) -> list[nn.Module]:
         """See Writer."""
         return [layer.attention for layer in self.layers]
 
@@ -118,9 +124,24 @@ class CausalTransformer(Writer):
         """Return logits [batch, vocab] of each row's last real token, and the present caches."""
         x, presents = self.embed(run.input_ids, run.past_lengths), []
         for layer, past in zip(self.layers, pairs(states), strict=True):
-            x, present = layer.step(x, past, run.last_index, run.total_length, self.rotary)
+            x, present = layer.step(x, past, run, self.rotary)
             presents.append(present)
         return self.logits(self.norm(last_position(x, run.lengths))), list(flat(presents))
+
+    def mixed_step(
+        self, run: Run, states: Sequence[Tensor], prompt: Run, prompt_states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """See Writer."""
+        tokens = self.embed(prompt.input_ids, prompt.past_lengths).transpose(0, 1)
+        x = torch.cat((self.embed(run.input_ids, run.past_lengths), tokens))
+        presents, prompt_presents = [], []
+        for layer, past, prompt_past in zip(self.layers, pairs(states), pairs(prompt_states), strict=True):
+            x, present, prompt_present = layer.mixed_step(x, past, run, prompt_past, prompt, self.rotary)
+            presents.append(present)
+            prompt_presents.append(prompt_present)
+        num_rows = run.input_ids.shape[0]
+        last = torch.cat((x[:num_rows, 0], x[num_rows:, 0].index_select(0, prompt.lengths.long() - 1)))
+        return self.logits(self.norm(last)), list(flat(presents)), list(flat(prompt_presents))
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """Return logits [batch, target, vocab]."""

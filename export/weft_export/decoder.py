@@ -50,7 +50,7 @@ class DecoderLayer(StyledLayer):
         bias [batch, h, seq, capacity] is added to the self-attention's scores.
         """
         given = self.before(self.self_attention_norm, x)
-        out, present = self.self_attention.step(given, past, run.last_index, run.total_length, bias=bias)
+        out, present = self.self_attention.step(given, past, run, bias=bias)
         x = self.after(self.self_attention_norm, x, out)
         assert run.memory_lengths is not None
         given = self.before(self.cross_attention_norm, x)

@@ -47,11 +47,13 @@ def export_checkpoint(
     precision: str = "fp32",
     *,
     held_out: Path | None = None,
+    mixed_runs: bool = False,
     force: bool = False,
     on_stage: OnStage = lambda *_: None,
 ) -> Report:
     """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
 
+    mixed_runs adds a graph that reads a prompt beside decoding rows, for a model that generates.
     held_out is the examples that int8 is measured on, by default held_out.jsonl of the checkpoint if it has one. The
     bundle is made beside its place and moved there once it has passed; on failure nothing is left behind.
 
@@ -69,7 +71,7 @@ def export_checkpoint(
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
             work = Path(scratch) / "bundle"
             work.mkdir()
-            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage)
+            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             _put(work, bundle_dir, Path(scratch) / "replaced")
     except OSError as error:
@@ -83,20 +85,23 @@ def _build(
     precision: bundle_pb2.Precision.ValueType,
     held_out: Path | None,
     on_stage: OnStage,
+    *,
+    mixed_runs: bool,
 ) -> bundle_pb2.BundleManifest:
     on_stage("loading the checkpoint", 0, 1)
     original = load_checkpoint(checkpoint_dir)
+    _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     golden = golden_of(checkpoint, precision)
-    graphs = graphs_of(checkpoint, precision)
+    graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs)
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
         on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
         write_graph(graph, work)
     on_stage("checking parity", len(graphs) + 1, num_stages)
-    parity = check_parity(checkpoint, work, precision)
+    parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs)
     if precision == bundle_pb2.PRECISION_INT8:
         golden = golden_of(checkpoint, precision, parity.max_abs_error)  # again, now that the error is known
     check_golden(checkpoint, golden, onnx_run(graphs, work), precision)
@@ -132,6 +137,13 @@ def _held_out(
         return []
     path = given or default
     return read_held_out(path, checkpoint) if given is not None or path.exists() else []
+
+
+def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:
+    if mixed_runs and not getattr(checkpoint.model, "mixes", False):
+        raise ExportError("mixed runs are for models that generate: others have no prompt to read")
+    if mixed_runs and precision == bundle_pb2.PRECISION_FP16:
+        raise ExportError("mixed runs are for fp32 and int8: no server runs them on a device")
 
 
 def _check_path(bundle_dir: Path) -> None:

@@ -8,11 +8,13 @@ from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.classifier import Classifier
-from weft_export.views import ClassifierView, DecoderView, EncoderView, ExplainView
+from weft_export.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView
 from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
+PROMPT = "prompt."
+"""Before the name of a state's port, in a MIXED graph, when it is the prompt's."""
 EXPLAIN_PORTS = ("weights", "source_mass")
 _DTYPES = {
     bundle_pb2.PRECISION_FP32: torch.float32,
@@ -70,8 +72,13 @@ def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
     return torch.zeros(batch, *state.shape, dtype=_TORCH_TYPES[state.data_type])
 
 
-def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> list[Graph]:
-    """Return the graphs of a checkpoint, over a copy of its weights in the given precision."""
+def graphs_of(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool = False
+) -> list[Graph]:
+    """Return the graphs of a checkpoint, over a copy of its weights in the given precision.
+
+    mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
+    """
     # Attention under a bias that might need a gradient is traced in a form that does not convert.
     model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_DTYPES[precision])
     graphs = []
@@ -87,6 +94,8 @@ def graphs_of(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType)
             source = _source(checkpoint, _BATCH)
             graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
         graphs.append(_decoder(checkpoint, model, states))
+        if mixed_runs:
+            graphs.append(_mixed(checkpoint, model, states))
     if model.attention_heads:
         graphs.append(_explain(checkpoint, model))
     return graphs
@@ -134,6 +143,24 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs)
+
+
+def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+    assert checkpoint.text is not None
+    one = torch.zeros(1, dtype=torch.int32)
+    inputs = [
+        Input("input_ids", torch.zeros(_BATCH, 1, dtype=torch.int64), _ROWS),
+        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("prompt_ids", torch.zeros(1, _SEQ, dtype=torch.int64), {1: "seq"}),
+        Input("prompt_past_lengths", one, {}),
+        Input("prompt_lengths", one + _SEQ, {}),
+        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
+    ]
+    inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
+    inputs += [Input(PROMPT + state.past, zeros_of(state, 1), {}) for state in states]
+    presents = [state.present for state in states]
+    outputs = (*CANDIDATE_PORTS, *presents, *(PROMPT + name for name in presents))
+    return Graph(bundle_pb2.GRAPH_ROLE_MIXED, "mixed.onnx", MixedView(model), tuple(inputs), outputs)
 
 
 def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:

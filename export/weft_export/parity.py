@@ -20,6 +20,7 @@ from weft_export.errors import ExportError
 from weft_export.explain_parity import check_explain
 from weft_export.gauge import Gauge, SpreadGauge
 from weft_export.graphs import Graph, graphs_of, states_of
+from weft_export.mixed_parity import check_mixed
 from weft_export.random_requests import RandomRequest, random_requests
 from weft_proto.v1 import bundle_pb2
 
@@ -44,18 +45,22 @@ EXPLAIN_INT8_TOLERANCE = 2.5e-1
 
 
 def check_parity(
-    checkpoint: Checkpoint, directory: Path, precision: bundle_pb2.Precision.ValueType
+    checkpoint: Checkpoint,
+    directory: Path,
+    precision: bundle_pb2.Precision.ValueType,
+    *,
+    mixed_runs: bool = False,
 ) -> bundle_pb2.Parity:
     """Compare the graphs in a directory with a checkpoint's modules.
 
     Raises:
         ParityError: an output or a state differs by more than TOLERANCE (at int8 as SpreadGauge says), a probability or
             an attention weight by more than SHARE_TOLERANCE (of attention at int8: EXPLAIN_INT8_TOLERANCE), or a greedy
-            token differs.
+            token differs, or a mixed run gives other bits than two runs.
         ExportError: onnxruntime is not installed.
     """
     runtime = _runtime()
-    graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)}
+    graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}
     sessions = {role: _session(runtime, directory / graph.file_name) for role, graph in graphs.items()}
     is_int8 = precision == bundle_pb2.PRECISION_INT8
     gauge = SpreadGauge(TOLERANCE[precision]) if is_int8 else Gauge(TOLERANCE[precision])
@@ -74,6 +79,9 @@ def check_parity(
             encoded = _check_encoder(gauge, graphs[role], sessions[role], states, requests) if role in graphs else []
             num_steps = run.check(encoded)
             run.check_greedy(checkpoint.model)
+            if mixed_runs:
+                decoder, mixed = bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED
+                check_mixed(sessions[decoder], sessions[mixed], checkpoint, states)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
             explained = Gauge(EXPLAIN_INT8_TOLERANCE) if is_int8 else shares

@@ -45,6 +45,27 @@ class DecoderView(nn.Module):
         return (*candidates(logits, self.model.max_candidates), *presents)
 
 
+class MixedView(nn.Module):
+    """One run of a decoder's rows and of a prompt beside them."""
+
+    def __init__(self, model: Writer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the candidates of the rows and the prompt, the rows' present states and the prompt's.
+
+        inputs are input_ids, past_lengths, prompt_ids, prompt_past_lengths, prompt_lengths, total_length, the rows'
+        states, then the prompt's.
+        """
+        input_ids, past_lengths, prompt_ids, prompt_past_lengths, prompt_lengths, total_length, *states = inputs
+        run = Run(input_ids, past_lengths, torch.ones_like(past_lengths), total_length, None)
+        prompt = Run(prompt_ids, prompt_past_lengths, prompt_lengths, total_length, None)
+        own, others = states[: len(states) // 2], states[len(states) // 2 :]
+        logits, presents, prompt_presents = self.model.mixed_step(run, own, prompt, others)
+        return (*candidates(logits, self.model.max_candidates), *presents, *prompt_presents)
+
+
 class ClassifierView(nn.Module):
     """A text or an image, or each token of a text, to probabilities."""
 

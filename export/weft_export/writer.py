@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.attention import CrossAttention, SelfAttention
 from weft_export.cached_attention import KeyValue
 from weft_export.explaining import Explanation
 from weft_proto.v1 import bundle_pb2
@@ -77,11 +76,13 @@ class Writer(nn.Module):
     """
     attention_heads: tuple[int, ...] = ()
     """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
+    mixes: bool = False
+    """Whether a step can read a piece of a prompt beside its rows."""
     summarises: bool = False
     """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
 
     @property
-    def cached_attentions(self) -> Sequence[SelfAttention | CrossAttention]:
+    def cached_attentions(self) -> Sequence[nn.Module]:
         """The attention behind each pair of states that are keys and values, in order; those are all states, or none.
 
         A recurrent family has none: what its attention looks at is no keys and values of several heads.
@@ -94,6 +95,16 @@ class Writer(nn.Module):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] after each row's last real token, and the present of each returned state."""
+        raise NotImplementedError
+
+    def mixed_step(
+        self, run: Run, states: Sequence[Tensor], prompt: Run, prompt_states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Do a step of rows and one of a prompt at once: each product is made of all their tokens together.
+
+        run has seq 1; prompt is of batch 1, with states of its own. Returns logits [batch + 1, vocab], the prompt's
+        last, and the present states of both.
+        """
         raise NotImplementedError
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:

@@ -64,7 +64,10 @@ def _verify_roles(manifest: bundle_pb2.BundleManifest) -> None:
     needed = _ROLES[manifest.task]
     for role in needed - set(roles):
         raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} needs a {_role_name(role)} graph")
-    for role in set(roles) - needed - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
+    allowed = needed | {bundle_pb2.GRAPH_ROLE_EXPLAIN}
+    if manifest.task == common_pb2.TASK_GENERATE:
+        allowed.add(bundle_pb2.GRAPH_ROLE_MIXED)
+    for role in set(roles) - allowed:
         raise BundleError(f"task {common_pb2.Task.Name(manifest.task)} has no {_role_name(role)} graph")
 
 
@@ -134,6 +137,9 @@ def _verify_states(manifest: bundle_pb2.BundleManifest) -> None:
     require(len(set(ports)) == len(ports), "two states share a port")
     for state in manifest.states:
         _verify_state(state, manifest)
+    recurrent = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in manifest.states)
+    mixes = any(graph.role == bundle_pb2.GRAPH_ROLE_MIXED for graph in manifest.graphs)
+    require(not (recurrent and mixes), "a MIXED graph is not for a model with a recurrent state")
 
 
 def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManifest) -> None:

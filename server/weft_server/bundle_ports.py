@@ -6,6 +6,9 @@ from typing import NamedTuple
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE, require
 
+# Before the name of a state's port, in a MIXED graph, when it is the prompt's.
+_PROMPT = "prompt."
+
 
 class Demand(NamedTuple):
     """Element type and shape of one port; a None is a size that may be symbolic or fixed to anything."""
@@ -20,7 +23,7 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
         inputs, outputs = _demands(graph.role, manifest)
         _verify(graph, "input", graph.inputs, inputs)
         _verify(graph, "output", graph.outputs, outputs)
-        if graph.role == bundle_pb2.GRAPH_ROLE_DECODER:
+        if graph.role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
             widths = {port.shape[1] for port in graph.outputs if port.name in {"topk_logits", "topk_ids"}}
             fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
             require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
@@ -53,7 +56,7 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, len(manifest.labels)))}
     if role == bundle_pb2.GRAPH_ROLE_ENCODER:
         return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
-    return _decoder(manifest)
+    return _mixed(manifest) if role == bundle_pb2.GRAPH_ROLE_MIXED else _decoder(manifest)
 
 
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
@@ -101,6 +104,19 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
         inputs | {state.past: _stacked(state) for state in manifest.states},
         outputs | {state.present: _stacked(state) for state in manifest.states if state.present},
     )
+
+
+def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    inputs, outputs = _decoder(manifest)
+    del inputs["lengths"]
+    one = Demand(bundle_pb2.DATA_TYPE_INT32, (1,))
+    inputs |= {"prompt_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (1, None)), "prompt_past_lengths": one}
+    inputs |= {"prompt_lengths": one}
+    for state in manifest.states:
+        lone = Demand(state.data_type, (1, *state.shape))
+        inputs[_PROMPT + state.past] = lone
+        outputs[_PROMPT + state.present] = lone
+    return inputs, outputs
 
 
 def _stacked(state: bundle_pb2.StateTensor, *, grows: bool = False) -> Demand:

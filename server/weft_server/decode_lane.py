@@ -84,14 +84,17 @@ class DecodeLane:
     def step(self, take: Take) -> list[Delivery]:
         """Drop who is gone, admit who waits, decode every running row by one token; what there is to hand over."""
         self._drop_gone()
-        if self._start_id is None:
-            self._prefill(take)
+        if self._runner.mixes and self._is_watched():
+            self._decode(self._beside(take))
         else:
-            self._encode(take, self._start_id)
-        if self.slots.num_running:
-            self._decode()
-        else:
-            self._last_token = 0.0  # the next token has no token before it
+            if self._start_id is None:
+                self._prefill(take)
+            else:
+                self._encode(take, self._start_id)
+            if self.slots.num_running:
+                self._decode()
+            else:
+                self._last_token = 0.0  # the next token has no token before it
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
@@ -143,6 +146,14 @@ class DecodeLane:
         while left >= PREFILL_BUCKETS[0] and self._next_prompt(take, left):
             left -= self._prefill_chunk(left) + RUN_COST
 
+    def _beside(self, take: Take) -> tuple[np.ndarray, bool] | None:
+        """The chunk of a prompt that this step's decode run reads beside its rows; none if no prompt is here.
+
+        Eight tokens beside 8 or 16 rows make the run 1.3 times as long, and so do 16 beside 32.
+        """
+        left = max(self._budget, self.slots.num_running // 2)
+        return self._chunk(left) if self._next_prompt(take, left) else None
+
     def _allowance(self) -> int:
         """Tokens of encode and prefill work in this step, for which its rows wait.
 
@@ -174,25 +185,41 @@ class DecodeLane:
 
         Where a prompt is cut depends on the load. Its bits do not, as long as a run reads two tokens or more.
         """
-        prompt, slot = self._prompt, self.slots.num_running
-        assert prompt is not None
-        done = int(self.slots.past_lengths[slot])
-        chunk = prompt.inputs[done : done + self._runner.chunk(left)]
+        slot, (chunk, ends) = self.slots.num_running, self._chunk(left)
         padded, candidates = self._runner.prefill(slot, chunk)
         self._count_computed(padded, len(chunk))
-        if done + len(chunk) == len(prompt.inputs):
-            self._prompt = None
-            self.slots.num_running += 1
+        if ends:
+            self._start_row()
             self._advance(slot, slot + 1, candidates)
         return padded
 
-    def _decode(self) -> None:
-        """One token for every running row."""
+    def _chunk(self, left: int) -> tuple[np.ndarray, bool]:
+        """The next tokens of the prompt, and whether it ends with them."""
+        assert self._prompt is not None
+        done, inputs = int(self.slots.past_lengths[self.slots.num_running]), self._prompt.inputs
+        chunk = inputs[done : done + self._runner.chunk(left)]
+        return chunk, done + len(chunk) == len(inputs)
+
+    def _start_row(self) -> None:
+        """Let the prompt's row run: its last token has been read."""
+        self._prompt = None
+        self.slots.num_running += 1
+
+    def _decode(self, prompt: tuple[np.ndarray, bool] | None = None) -> None:
+        """One token for every running row; a prompt's chunk is read in the same run."""
         num_rows = self.slots.num_running
         started = time.monotonic()
-        candidates = self._runner.decode(num_rows)
+        if prompt is None:
+            candidates = self._runner.decode(num_rows)
+        else:
+            chunk, ends = prompt
+            padded, candidates = self._runner.mixed(num_rows, chunk, ends=ends)
+            self._count_computed(padded, len(chunk))
+            if ends:
+                self._start_row()
         self._metrics.decode_step.observe(time.monotonic() - started)
         self._metrics.decode_batch_size.observe(num_rows)
+        num_rows = self.slots.num_running
         now = self._advance(0, num_rows, candidates)
         later = num_rows - self._num_first
         if later and self._last_token:

@@ -107,13 +107,15 @@ class Model:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
         decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER, captures=self._device.captures)
         assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+        # On a device nothing of it has been tried, and it would hold the weights twice there too.
+        mixed = self._open(bundle_pb2.GRAPH_ROLE_MIXED) if self._device.in_place else None
         text = self.manifest.text
         lanes: list[Lane] = []
         for index in range(num_lanes):
             # The slots are shared out as evenly as they go, and a lane has at least one.
             num_slots = max(1, config.slots // num_lanes + (index < config.slots % num_lanes))
             slots = Slots(num_slots, text.max_new_tokens)
-            runner = DecodeRunner(self.manifest, encoder, decoder, slots)
+            runner = DecodeRunner(self.manifest, encoder, decoder, slots, mixed)
             runner.warm()
             lane = DecodeLane(
                 slots,

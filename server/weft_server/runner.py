@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
+# How bundle.proto names the prompt's ports of a MIXED graph.
+_PROMPT = "prompt."
+_PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
 # On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
 _TOTAL_STEP = 256
 
@@ -53,9 +56,14 @@ class DecodeRunner:
     """A decoder bound to one lane's slots. Running rows are a prefix of the slots: a batch is a view, never a copy."""
 
     def __init__(
-        self, manifest: bundle_pb2.BundleManifest, encoder: Session | None, decoder: Session, slots: Slots
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        encoder: Session | None,
+        decoder: Session,
+        slots: Slots,
+        mixed: Session | None = None,
     ) -> None:
-        self._encoder, self._decoder, self._slots = encoder, decoder, slots
+        self._encoder, self._decoder, self._slots, self._mixed = encoder, decoder, slots, mixed
         self._device = device = decoder.device
         self._states: States = (
             HostStates(manifest.states, slots.num_slots)
@@ -89,6 +97,12 @@ class DecodeRunner:
         self._decodes: dict[tuple[int, int], Bound] = {}
         self._chunks: dict[int, Chunk] = {}
         self._prefills: dict[tuple[int, int, int], Bound] = {}
+        self._mixes: dict[tuple[int, int], Bound] = {}
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a piece of a prompt can be read in a decode run."""
+        return self._mixed is not None
 
     @property
     def kv_capacity(self) -> int:
@@ -119,20 +133,32 @@ class DecodeRunner:
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        bucket = self._bucket(len(token_ids), past)
-        if bucket not in self._chunks:
-            self._chunks[bucket] = Chunk(bucket, self._device)
-        chunk = self._chunks[bucket]
+        bucket, chunk = self._chunk_of(token_ids, past)
         key = (slot, bucket, self._states.flip)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns)
-        chunk.fill(token_ids, past, self._pad_id)
         if not self._device.in_place:
             self._tell(past + bucket, chunk.columns.values())
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
         self._states.turn(slot, slot + 1, self._num_held)
         return bucket, self._candidates(1, 1)
+
+    def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
+        """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
+
+        Returns the number of prompt tokens computed, and candidates [num_rows, ...], with one row more for the prompt
+        if it `ends` with these tokens.
+        """
+        past = int(self._slots.past_lengths[num_rows])
+        bucket, chunk = self._chunk_of(token_ids, past)
+        key = (num_rows, bucket)
+        if key not in self._mixes:
+            self._mixes[key] = self._bind_mixed(num_rows, chunk)
+        self._mixes[key].run()
+        self._slots.past_lengths[:num_rows] += 1
+        self._slots.past_lengths[num_rows] = past + len(token_ids)
+        return bucket, self._candidates(num_rows + 1, num_rows + ends)
 
     def decode(self, num_rows: int) -> Candidates:
         """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...]."""
@@ -163,6 +189,10 @@ class DecodeRunner:
             for length in [1] if self._flips else PREFILL_BUCKETS:
                 self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
                 self._slots.past_lengths[:] = 0
+        if self.mixes:
+            for num_rows in range(1, self._slots.num_slots):
+                self.mixed(num_rows, np.full(min(PREFILL_BUCKETS[0], self._max_total), self._pad_id), ends=True)
+                self._slots.past_lengths[:] = 0
 
     @property
     def _num_held(self) -> int:
@@ -189,6 +219,28 @@ class DecodeRunner:
         outputs = {name: output.block(stop - start) for name, output in self._tops.items()}
         outputs["logits"] = self._logits.block(stop - start)
         return self._decoder.bind(inputs, outputs | written, graph_id)
+
+    def _bind_mixed(self, num_rows: int, chunk: Chunk) -> Bound:
+        assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
+        inputs, outputs = self._states.blocks(0, num_rows)
+        prompt_inputs, prompt_outputs = self._states.blocks(num_rows, num_rows + 1)
+        inputs |= {_PROMPT + name: block for name, block in prompt_inputs.items()}
+        outputs |= {_PROMPT + name: block for name, block in prompt_outputs.items()}
+        inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
+        for name, prompt_name in _PROMPT_COLUMNS.items():
+            inputs[prompt_name] = chunk.columns[name].block
+        inputs["total_length"] = block_of(self._total_length)
+        outputs |= {name: output.block(num_rows + 1) for name, output in self._tops.items()}
+        outputs["logits"] = self._logits.block(num_rows + 1)
+        return self._mixed.bind(inputs, outputs)
+
+    def _chunk_of(self, token_ids: np.ndarray, past: int) -> tuple[int, Chunk]:
+        """Return the padded length of a piece of a prompt, and what its run reads, filled."""
+        bucket = self._bucket(len(token_ids), past)
+        if bucket not in self._chunks:
+            self._chunks[bucket] = Chunk(bucket, self._device)
+        self._chunks[bucket].fill(token_ids, past, self._pad_id)
+        return bucket, self._chunks[bucket]
 
     def _tell(self, longest: int, columns: Iterable[Column]) -> None:
         """Send a device what a run reads of the host; after it no row is longer than `longest`."""

@@ -32,6 +32,22 @@ def test_half_precision(name, tmp_path):
             assert types.get(port, bundle_pb2.DATA_TYPE_FLOAT32) == bundle_pb2.DATA_TYPE_FLOAT32
 
 
+@pytest.mark.parametrize(
+    ("name", "precision", "complaint"),
+    [
+        ("tiny-translate", "fp32", "for models that generate"),
+        ("tiny-image", "fp32", "for models that generate"),
+        ("tiny-generate", "fp16", "for fp32 and int8"),
+    ],
+)
+def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):
+    """Whoever asks for mixed runs of a model without prompts, or for a device, is told so, and nothing is written."""
+    checkpoint = save_tiny(name, tmp_path / "checkpoint")
+    with pytest.raises(ExportError, match=complaint):
+        export_checkpoint(checkpoint, tmp_path / name / "1", precision, mixed_runs=True)
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize("path", ["digits", "Digits/1", "digits/0", "digits/v1", "digits/01"])
 def test_path_must_name_a_version(path, tmp_path):
     """A bundle goes to <name>/<version>: a lower-case name and a whole number."""

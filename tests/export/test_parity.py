@@ -64,6 +64,20 @@ def test_changed_weight_is_found(name, weight, complaint, tiny_repository):
         check_parity(checkpoint, tiny_repository / name / "1", FP32)
 
 
+def test_a_mixed_run_with_other_bits_is_found(tiny_repository, tmp_path):
+    """A mixed graph of which one weight differs by less than parity would see is refused, and its own is not."""
+    checkpoint = CHECKPOINTS["tiny-gpt"]()
+    check_parity(checkpoint, tiny_repository / "tiny-gpt" / "1", FP32, mixed_runs=True)
+    directory = shutil.copytree(tiny_repository / "tiny-gpt" / "1", tmp_path / "1")
+    with torch.no_grad():
+        checkpoint.model.get_parameter("layers.1.feed_forward.inner.weight").view(-1)[0] += 1e-5
+    (graph,) = (g for g in graphs_of(checkpoint, FP32, mixed_runs=True) if g.role == bundle_pb2.GRAPH_ROLE_MIXED)
+    write_graph(graph, directory)
+
+    with pytest.raises(ParityError, match=r"has other bits than decoder\.onnx"):
+        check_parity(checkpoint, directory, FP32, mixed_runs=True)
+
+
 @pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate"])
 def test_rounded_model_passes_with_room(name, int8_repository):
     """At int8 the graphs are within half of what is allowed: a key between two levels may take the other one."""

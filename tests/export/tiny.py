@@ -217,6 +217,9 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
 INT8 = ["tiny-translate", "tiny-generate", "tiny-tags", "tiny-t5", "tiny-attention-rnn", "tiny-swin", "tiny-bert"]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 
+MIXED = {"fp32": {"tiny-gpt", "tiny-window"}, "int8": {"tiny-generate"}}
+"""Those that are exported with a graph for mixed runs."""
+
 
 def save_tiny(name: str, directory: Path) -> Path:
     """Write one of CHECKPOINTS into a directory and return it."""
@@ -228,4 +231,6 @@ def export_tiny(checkpoints: Path, repository: Path, name: str, precision: str =
     """Export one of CHECKPOINTS to <repository>/<name>/1, at another precision than fp32 to <name>-<precision>/1."""
     torch.set_num_threads(1)  # a second one gains nothing on tiny tensors
     bundle = name if precision == "fp32" else f"{name}-{precision}"
-    export_checkpoint(save_tiny(name, checkpoints / bundle), repository / bundle / "1", precision)
+    mixed_runs = name in MIXED.get(precision, ())
+    checkpoint = save_tiny(name, checkpoints / bundle)
+    export_checkpoint(checkpoint, repository / bundle / "1", precision, mixed_runs=mixed_runs)

@@ -207,6 +207,20 @@ def _generate(directory: Path) -> _Draft:
     return _with_explain(draft, one | TARGET_IN, "rows", "seq", default_layer=1)
 
 
+def _generate_mixed(directory: Path) -> _Draft:
+    """With a graph that reads a prompt beside rows."""
+    draft = _with_decoder(_with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET), CACHE_STATE)
+    one = ("i", [1])
+    rows = {"input_ids": ("l", ["batch", 1]), "past_lengths": ("i", ["batch"])}
+    prompt = {"prompt_ids": ("l", [1, "seq"]), "prompt_past_lengths": one, "prompt_lengths": one}
+    lone = ("f", [1, 2, 16, 4])
+    states = {CACHE_STATE.past: CACHE, f"prompt.{CACHE_STATE.past}": lone}
+    presents = {CACHE_STATE.present: CACHE, f"prompt.{CACHE_STATE.present}": lone}
+    inputs = rows | prompt | {"total_length": one} | states
+    draft.graph(pb.GRAPH_ROLE_MIXED, "mixed.onnx", inputs, DECODER_OUT | presents)
+    return draft
+
+
 def _generate_with_levels(directory: Path) -> _Draft:
     """At int8, with one state of int8 and one of float32."""
     draft = _with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
@@ -245,6 +259,7 @@ MAKERS = [
     _caption,
     _generate,
     _generate_with_levels,
+    _generate_mixed,
     _classify_text,
     _classify_image,
     _tag,
@@ -530,6 +545,10 @@ MANIFESTS = [
     (_generate, "m.states[0].length_axis = 3", "length_axis 3 outside its shape"),
     (_generate, "m.states[0].data_type = 2", "not of the bundle's precision"),
     (_generate, "m.states[0].data_type = 6", "not of the bundle's precision"),
+    (_generate_mixed, "m.graphs[1].inputs[2].name = 'ids'", "mixed.onnx has no input 'prompt_ids'"),
+    (_generate_mixed, "m.graphs[1].inputs[-1].shape[0] = '2'", "mixed.onnx: 'prompt.past_key_values.0.key' has shape"),
+    (_generate_mixed, "m.states[0].kind = 3", "a MIXED graph is not for a model with a recurrent state"),
+    (_translate, "m.graphs[1].role = 6", "TASK_TRANSLATE has no MIXED graph"),
     (_translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),
     (_translate, "m.states[0].encoder_output = 'x'", "not filled by an encoder"),
     (_translate, "m.states[1].encoder_output = ''", "has no encoder_output"),

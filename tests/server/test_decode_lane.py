@@ -12,7 +12,7 @@ from weft_server.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
 from weft_server.metrics import Metrics
 from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
 from weft_server.scheduler import Scheduler
-from weft_server.sequence import Decoding, Sequence
+from weft_server.sequence import Cancelled, Decoding, Sequence
 from weft_server.session import Session
 from weft_server.slots import Slots
 
@@ -22,11 +22,12 @@ BUDGET = 16
 class Watched:
     """A lane over a tiny generator, whose prefill runs are written down: (step, padded length)."""
 
-    def __init__(self, directory, num_slots, budget=BUDGET):
+    def __init__(self, directory, num_slots, budget=BUDGET, *, mixes=False):
         bundle = load_bundle(directory)
         session = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path), 1)
+        mixed = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_MIXED).path), 1) if mixes else None
         self.slots = Slots(num_slots, bundle.manifest.text.max_new_tokens)
-        self.runner = DecodeRunner(bundle.manifest, None, session, self.slots)
+        self.runner = DecodeRunner(bundle.manifest, None, session, self.slots, mixed)
         metrics = Metrics().for_model("m", 1, "generate")
         ends = tuple(bundle.manifest.text.end_ids)
         self.lane = DecodeLane(
@@ -41,17 +42,29 @@ class Watched:
             return padded, candidates
 
         self.runner.prefill = watched
+        together = self.runner.mixed
+
+        def watched_together(num_rows, token_ids, *, ends):
+            padded, candidates = together(num_rows, token_ids, ends=ends)
+            self.mixed_runs.append((num_rows, padded))
+            return padded, candidates
+
+        self.runner.mixed, self.mixed_runs, self.answers = watched_together, [], {}
 
     def ask(self, num_tokens, num_new, *, streams=True):
         """Let a prompt wait."""
         ids, decoding = np.arange(3, 3 + num_tokens) % 200, Decoding(num_new, num_new)
-        self.waiting.append(Sequence("r", ids, num_tokens, decoding, wants_tokens=streams))
+        sequence = Sequence("r", ids, num_tokens, decoding, wants_tokens=streams)
+        self.answers[sequence] = []
+        self.waiting.append(sequence)
 
     def step(self):
         """Let the lane step; the padded tokens of prompts that it read."""
         self.num_steps += 1
         self.runs.clear()
-        self.lane.step(lambda num, *_: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))])
+        take = lambda num, *_: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))]  # noqa: E731
+        for delivery in self.lane.step(take):
+            self.answers[delivery.sequence] += zip(delivery.token_ids, delivery.log_probs, strict=True)
         return sum(padded for _, padded in self.runs)
 
 
@@ -124,6 +137,74 @@ def test_the_budget_grows_with_the_rows_that_decode(tiny_repository):
         return watched.step()
 
     assert 32 <= asyncio.run(run()) <= 48
+
+
+def test_a_stream_and_a_prompt_beside_it_share_a_run(tiny_repository):
+    """Where the bundle has a graph for it, a watched step is one run: its rows, and eight tokens of the prompt."""
+    watched = Watched(tiny_repository / "tiny-gpt" / "1", 4, budget=8, mixes=True)
+
+    async def run():
+        watched.ask(4, 20)
+        first = watched.step()
+        watched.ask(20, 2)
+        return first, [watched.step() for _ in range(4)]
+
+    assert (8, [0, 0, 0, 0]) == asyncio.run(run())
+    assert [(1, 8), (1, 8), (1, 8)] == watched.mixed_runs
+
+
+def test_rows_that_nobody_watches_get_full_steps_though_runs_could_be_mixed(tiny_repository):
+    """Whoever waits for whole answers gets the prompts of others read at once."""
+    watched = Watched(tiny_repository / "tiny-gpt" / "1", 4, mixes=True)
+
+    async def run():
+        watched.ask(4, 20, streams=False)
+        watched.step()
+        watched.ask(20, 2, streams=False)
+        return watched.step()
+
+    assert asyncio.run(run()) >= 20
+    assert [] == watched.mixed_runs
+
+
+@pytest.mark.parametrize(
+    ("fixture", "name"),
+    [("tiny_repository", "tiny-gpt"), ("tiny_repository", "tiny-window"), ("int8_repository", "tiny-generate-int8")],
+)
+def test_mixed_runs_do_not_show_in_answers(fixture, name, request):
+    """Tokens and log-probabilities are those of separate runs, bit for bit, whoever begins and ends in between."""
+    directory = request.getfixturevalue(fixture) / name / "1"
+
+    async def run(lane):
+        rng = np.random.default_rng(5)
+        while len(lane.answers) < 30 or lane.waiting or lane.lane.is_busy:
+            if len(lane.answers) < 30 and rng.random() < 0.6:
+                lane.ask(int(rng.integers(1, 20)), int(rng.integers(1, 12)), streams=bool(rng.random() < 0.8))
+            lane.step()
+        return list(lane.answers.values())
+
+    apart, together = (Watched(directory, 5, mixes=mixes) for mixes in (False, True))
+    assert asyncio.run(run(apart)) == asyncio.run(run(together))
+    assert len(together.mixed_runs) > 20
+    assert {num_rows for num_rows, _ in together.mixed_runs} >= {1, 2, 3}
+
+
+def test_a_prompt_that_goes_while_it_is_read_beside_rows_leaves_them_alone(tiny_repository):
+    """Cancelled in the middle of its prefill, a sequence ends, and the row beside it goes on."""
+    watched = Watched(tiny_repository / "tiny-gpt" / "1", 4, budget=8, mixes=True)
+
+    async def run():
+        watched.ask(4, 12)
+        watched.step()
+        watched.ask(20, 2)
+        watched.step()
+        watched.lane.gone.append((list(watched.answers)[1], Cancelled()))
+        while watched.lane.is_busy:
+            watched.step()
+        return [len(answer) for answer in watched.answers.values()]
+
+    assert [12, 0] == asyncio.run(run())
+    assert [(1, 8)] == watched.mixed_runs
 
 
 class Admitting:

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from weft_export.attention import CrossAttention, SelfAttention
 from weft_export.decoder import Decoder
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.writer import KV_CACHE, MEMORY, Run, State, Writer, flat, pairs
@@ -30,7 +29,7 @@ class SequenceToSequence(Writer):
         self.attention_heads = (heads,) * len(decoder.layers)
 
     @property
-    def cached_attentions(self) -> list[SelfAttention | CrossAttention]:
+    def cached_attentions(self) -> list[nn.Module]:
         """See Writer."""
         layers = self.decoder.layers
         return [layer.self_attention for layer in layers] + [layer.cross_attention for layer in layers]

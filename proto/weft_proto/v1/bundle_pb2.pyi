@@ -88,6 +88,13 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
     """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
+    GRAPH_ROLE_MIXED: _GraphRole.ValueType  # 6
+    """GRAPH_ROLE_MIXED is DECODER's decode run and a prefill run of one more sequence in one, for TASK_GENERATE without a
+    RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
+    rows, `prompt_ids` [1, seq], `prompt_past_lengths` [1] and `prompt_lengths` [1] of the other, `total_length` [1]; the past
+    tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
+    being the other, then the present tensors, named likewise.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -120,6 +127,13 @@ Outputs, a row for each row of Alignment: `weights` float32 [rows, source] summi
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
 """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
+GRAPH_ROLE_MIXED: GraphRole.ValueType  # 6
+"""GRAPH_ROLE_MIXED is DECODER's decode run and a prefill run of one more sequence in one, for TASK_GENERATE without a
+RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [batch, 1] and `past_lengths` [batch] of the
+rows, `prompt_ids` [1, seq], `prompt_past_lengths` [1] and `prompt_lengths` [1] of the other, `total_length` [1]; the past
+tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
+being the other, then the present tensors, named likewise.
+"""
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
 class _DataType:
