@@ -74,7 +74,9 @@ def export(
 
 def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
     if not manifest.HasField("quality"):
-        return "quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE"
+        rounded = any(state.data_type == bundle_pb2.DATA_TYPE_INT8 for state in manifest.states)
+        scales = "; keys and values are scaled by random requests alone" if rounded else ""
+        return f"quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE{scales}"
     from weft_export.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
 
     quality = manifest.quality

@@ -49,11 +49,11 @@ def row_of(checkpoint: Checkpoint, example: Example) -> Row:
     return Row(None, example.source.tolist())
 
 
-def reference_ids(checkpoint: Checkpoint, example: Example) -> list[int]:
-    """Return the tokens that a held-out example wants written, with an end token if there is a start token."""
+def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example) -> list[int]:
+    """Return what an example wants written, in tokens of the target tokenizer; what begins with a start has an end."""
     text = checkpoint.text
     assert text is not None
-    ids: list[int] = target_tokenizer(checkpoint).encode(example.reference, add_special_tokens=False).ids
+    ids: list[int] = tokenizer.encode(example.reference, add_special_tokens=False).ids
     return [*ids, text.end_ids[0]] if text.HasField("start_id") else ids
 
 

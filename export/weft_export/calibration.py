@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from weft_export.answering import reference_ids, row_of
+from weft_export.answering import reference_ids, row_of, target_tokenizer
 from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
 from weft_export.held_out import Example
 from weft_export.random_requests import random_requests
 from weft_export.writer import KV_CACHE, Run, Writer
@@ -27,6 +28,9 @@ def cache_ranges(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Te
     """Return for each state of keys or values MARGIN times the largest magnitudes of its channels, [heads, head_dim].
 
     The requests are random ones, and held-out examples if there are any.
+
+    Raises:
+        CheckpointError: a key or value is NaN or infinite.
     """
     model = checkpoint.model
     assert isinstance(model, Writer)
@@ -35,6 +39,9 @@ def cache_ranges(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Te
         for source, tokens in (*_random(checkpoint), *_held_out(checkpoint, examples[:MAX_EXAMPLES])):
             for largest, values in zip(ranges, _states_after(model, source, tokens), strict=True):
                 torch.maximum(largest, values[0].abs().amax(dim=1), out=largest)
+    for state, largest in zip(model.states, ranges, strict=True):
+        if not bool(largest.isfinite().all()):
+            raise CheckpointError(f"state {state.name} is not finite for some request: the model overflows")
     return [largest * MARGIN for largest in ranges]
 
 
@@ -66,8 +73,9 @@ def _random(checkpoint: Checkpoint) -> Iterator[Request]:
 
 def _held_out(checkpoint: Checkpoint, examples: Sequence[Example]) -> Iterator[Request]:
     assert checkpoint.text is not None
+    tokenizer = target_tokenizer(checkpoint)
     for example in examples:
-        row, wanted = row_of(checkpoint, example), reference_ids(checkpoint, example)
+        row, wanted = row_of(checkpoint, example), reference_ids(checkpoint, tokenizer, example)
         tokens = (row.tokens + wanted)[: checkpoint.text.max_total_tokens]
         source: tuple[Tensor, ...] = () if row.source is None else (row.source[None],)
         if row.source is not None and row.source.dim() == 1:

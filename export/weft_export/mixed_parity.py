@@ -11,9 +11,8 @@ from weft_export.errors import ParityError
 from weft_export.graphs import CANDIDATE_PORTS, PROMPT
 from weft_proto.v1 import bundle_pb2
 
-NUM_ROWS = 3
-NUM_TOKENS = 5
-"""Of the prompt's piece; of as many more the cache holds already."""
+SIZES = ((1, 8), (3, 5), (8, 16))
+"""Rows, and tokens of the prompt's piece; of as many more tokens the cache holds already."""
 
 Array = NDArray[Any]
 
@@ -25,18 +24,31 @@ def check_mixed(decoder: Any, mixed: Any, checkpoint: Checkpoint, states: Sequen
         ParityError: a candidate, a logit or a valid entry of a state differs in a bit.
     """
     rng = np.random.default_rng(0)
+    for num_rows, num_tokens in SIZES:
+        _check(rng, decoder, mixed, checkpoint, states, num_rows, num_tokens)
+
+
+def _check(
+    rng: np.random.Generator,
+    decoder: Any,
+    mixed: Any,
+    checkpoint: Checkpoint,
+    states: Sequence[bundle_pb2.StateTensor],
+    num_rows: int,
+    num_tokens: int,
+) -> None:
     text = checkpoint.text
     assert text is not None
     capacity = text.max_total_tokens
-    num_tokens = min(NUM_TOKENS, capacity // 2)
+    num_tokens = min(num_tokens, capacity // 2)
     total = np.array([capacity], np.int32)
-    past = rng.integers(0, capacity - 1, NUM_ROWS).astype(np.int32)
+    past = rng.integers(0, capacity - 1, num_rows).astype(np.int32)
     prompt_past = np.array([num_tokens if capacity > 2 * num_tokens else 0], np.int32)
-    ids = rng.integers(0, text.target_vocab_size, (NUM_ROWS, 1))
+    ids = rng.integers(0, text.target_vocab_size, (num_rows, 1))
     prompt_ids = rng.integers(0, text.target_vocab_size, (1, num_tokens))
-    own, other = _filled(rng, states, NUM_ROWS), _filled(rng, states, 1)
+    own, other = _filled(rng, states, num_rows), _filled(rng, states, 1)
 
-    lengths = np.ones(NUM_ROWS, np.int32)
+    lengths = np.ones(num_rows, np.int32)
     rows = _run(decoder, {"input_ids": ids, "past_lengths": past, "lengths": lengths, "total_length": total} | own)
     given = {"input_ids": prompt_ids, "past_lengths": prompt_past, "lengths": np.array([num_tokens], np.int32)}
     prompt = _run(decoder, given | {"total_length": total} | other)

@@ -91,10 +91,11 @@ def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example
     """Of each token of the references, whether it is the likeliest after those before it."""
     text = checkpoint.text
     assert text is not None
+    tokenizer = target_tokenizer(checkpoint)
     rows, num_given = [row_of(checkpoint, example) for example in examples], []
     for row, example in zip(rows, examples, strict=True):
         num_given.append(len(row.tokens))
-        row.tokens = (row.tokens + reference_ids(checkpoint, example))[: text.max_total_tokens]
+        row.tokens = (row.tokens + reference_ids(checkpoint, tokenizer, example))[: text.max_total_tokens]
     write(run, checkpoint, rows, max_new_tokens=0)
     right = total = 0
     for row, given in zip(rows, num_given, strict=True):

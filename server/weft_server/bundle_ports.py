@@ -19,6 +19,7 @@ class Demand(NamedTuple):
 
 def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a graph that lacks a port of its role, has one too many, or one of the wrong type or shape."""
+    candidates = set()
     for graph in manifest.graphs:
         inputs, outputs = _demands(graph.role, manifest)
         _verify(graph, "input", graph.inputs, inputs)
@@ -27,6 +28,8 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
             widths = {port.shape[1] for port in graph.outputs if port.name in {"topk_logits", "topk_ids"}}
             fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
             require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
+            candidates |= widths
+    require(len(candidates) <= 1, "the MIXED graph has another number of candidates than the DECODER")
 
 
 def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:

@@ -45,7 +45,8 @@ class ServerConfig(BaseSettings):
     prefill_budget: Count = Field(
         8,
         le=1_000_000,
-        description="Tokens of encode and prefill work in a step that a stream waits for; 3 for each 2 rows, if more.",
+        description="Tokens of encode and prefill work in a step that a stream waits for; 3 for each 2 rows, if more. "
+        "In mixed runs 1 for each 2 rows, and of one prompt in a step.",
     )
     batch_tokens: Count = Field(
         4096, le=10_000_000, description="Tokens of one classification batch, padding included."

@@ -180,7 +180,10 @@ class DecodeRunner:
         self._states.move(source, target, int(past), int(memory))
 
     def warm(self) -> None:
-        """Run every decode batch and prefill bucket once, so that no request pays for first shapes."""
+        """Run every decode batch and prefill bucket once, and the least of a prompt beside every number of rows.
+
+        So that no request pays for first shapes, but for a larger piece of a prompt beside rows.
+        """
         for num_rows in sorted(set(self._batches) - {0}):
             for _ in range(1 + self._flips):  # each order of the two buffers is a binding of its own
                 self.decode(num_rows)

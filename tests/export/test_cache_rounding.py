@@ -9,6 +9,7 @@ from tiny_gpt import tiny_window
 from weft_export import calibration
 from weft_export.cache_rounding import CacheRounding
 from weft_export.calibration import MARGIN, cache_ranges
+from weft_export.errors import CheckpointError
 from weft_export.held_out import Example
 from weft_export.quantising import quantised
 from weft_export.writer import Run
@@ -84,6 +85,15 @@ def test_held_out_examples_widen_the_ranges(monkeypatch):
 
     assert all(bool((more >= less).all()) for more, less in zip(wide, narrow, strict=True))
     assert any(bool((more > less).any()) for more, less in zip(wide, narrow, strict=True))
+
+
+def test_a_model_that_overflows_is_refused():
+    """Keys that are not finite have no scale, and the message names the state."""
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    with torch.no_grad():
+        checkpoint.model.layers[1].attention.qkv.weight.fill_(3e38)
+    with pytest.raises(CheckpointError, match=r"state 1\.key is not finite"):
+        quantised(checkpoint)
 
 
 @torch.inference_mode()

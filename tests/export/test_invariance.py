@@ -132,6 +132,34 @@ def test_long_inputs_at_padded_lengths_of_no_multiple_of_eight(name, width, tiny
     assert_padding_is_not_read(session, feeds, manifest.text.source_vocab_size)
 
 
+@pytest.mark.parametrize("rounded", [False, True], ids=["fp32", "int8"])
+def test_long_rows_with_a_thread_for_each_head(rounded, tmp_path):
+    """Rows of over 512 tokens have the same bits alone and together, as long as no thread is without a head."""
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    config = replace(checkpoint.model.config, max_tokens=640, d_model=512, num_heads=8, num_kv_heads=4)
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(checkpoint.text)
+    text.max_total_tokens = 640
+    checkpoint = replace(checkpoint, model=randomised(type(checkpoint.model)(config)), text=text)
+    precision = bundle_pb2.PRECISION_INT8 if rounded else bundle_pb2.PRECISION_FP32
+    checkpoint = quantised(checkpoint) if rounded else checkpoint
+    (graph,) = (g for g in graphs_of(checkpoint, precision) if g.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    write_graph(graph, tmp_path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = config.num_heads
+    session = onnxruntime.InferenceSession(tmp_path / graph.file_name, options, providers=["CPUExecutionProvider"])
+    feeds = {
+        "input_ids": RNG.integers(0, text.target_vocab_size, (ROWS, 1)),
+        "past_lengths": np.array([600, 513, 639, 5, 520, 580, 620], np.int32),
+        "lengths": np.ones(ROWS, np.int32),
+        "total_length": np.array([640], np.int32),
+    }
+    for port in graph.inputs[4:]:
+        values = RNG.standard_normal((ROWS, *port.example.shape[1:]))
+        feeds[port.name] = (values * 40).astype(np.int8) if rounded else values.astype(np.float32)
+    assert_rows_are_alone(session, feeds, shared=("total_length",))
+
+
 @pytest.mark.parametrize("chunks", [[8, 16], [2] * 12, [1] * 24])
 def test_prompts_cut_anywhere(chunks, int8_repository):
     """Where a prompt is cut shows neither in the rounded cache nor in the logits, also when tokens come one by one."""

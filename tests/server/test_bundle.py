@@ -547,6 +547,11 @@ MANIFESTS = [
     (_generate, "m.states[0].data_type = 6", "not of the bundle's precision"),
     (_generate_mixed, "m.graphs[1].inputs[2].name = 'ids'", "mixed.onnx has no input 'prompt_ids'"),
     (_generate_mixed, "m.graphs[1].inputs[-1].shape[0] = '2'", "mixed.onnx: 'prompt.past_key_values.0.key' has shape"),
+    (
+        _generate_mixed,
+        "m.graphs[1].outputs[0].shape[1] = m.graphs[1].outputs[1].shape[1] = '6'",
+        "the MIXED graph has another number of candidates",
+    ),
     (_generate_mixed, "m.states[0].kind = 3", "a MIXED graph is not for a model with a recurrent state"),
     (_translate, "m.graphs[1].role = 6", "TASK_TRANSLATE has no MIXED graph"),
     (_translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),

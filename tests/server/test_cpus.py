@@ -4,7 +4,9 @@ import os
 
 import pytest
 
+from weft_proto.v1 import bundle_pb2
 from weft_server.cpus import cpu_quota, share_cpus
+from weft_server.model import MAX_THREADS, most_threads
 
 
 def test_quota_v2(tmp_path):
@@ -36,3 +38,14 @@ def test_no_quota_is_the_affinity_mask(tmp_path, limit):
 def test_lanes_and_threads_share_the_quota(lanes, threads, quota, expected):
     """Zeroes are filled from whole CPUs, given numbers stand, and nothing falls below one."""
     assert expected == share_cpus(lanes, threads, quota)
+
+
+def test_no_more_threads_than_heads():
+    """A session that attends over a cache has one for each head of its smallest layer, or of keys and values."""
+    cache = bundle_pb2.StateTensor(kind=bundle_pb2.STATE_KIND_KV_CACHE, shape=[4, 64, 16])
+    recurrent = bundle_pb2.StateTensor(kind=bundle_pb2.STATE_KIND_RECURRENT, shape=[6])
+    manifest = bundle_pb2.BundleManifest(states=[cache])
+    assert most_threads(manifest) == 4
+    manifest.attention.heads.extend([12, 8])
+    assert most_threads(manifest) == 8
+    assert most_threads(bundle_pb2.BundleManifest(states=[recurrent])) == MAX_THREADS
