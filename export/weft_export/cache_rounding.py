@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from weft_export.quantised_linear import LEVELS
 
-_LEAST_LEVEL, _MOST_LEVEL = -128, 127
+_LEAST_LEVEL = -128  # unlike in products: the operator has it
 # A channel of less than this share of the largest one counts for as little as that one's own rounding does.
 _LEAST_SHARE = 1 / 128
 
@@ -56,4 +56,4 @@ def _levels(x: Tensor, scale: Tensor) -> Tensor:
             "::QuantizeLinear", (x, one, zero_point), dtype=torch.int8, shape=x.shape, version=21
         )
         return rounded
-    return x.round().clamp(_LEAST_LEVEL, _MOST_LEVEL).to(torch.int8)
+    return x.round().clamp(_LEAST_LEVEL, LEVELS).to(torch.int8)

@@ -16,12 +16,7 @@ CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
 PROMPT = "prompt."
 """Before the name of a state's port, in a MIXED graph, when it is the prompt's."""
 EXPLAIN_PORTS = ("weights", "source_mass")
-_DTYPES = {
-    bundle_pb2.PRECISION_FP32: torch.float32,
-    bundle_pb2.PRECISION_FP16: torch.float16,
-    bundle_pb2.PRECISION_INT8: torch.float32,
-}
-_STATE_TYPES = {
+_FLOAT_TYPES = {
     bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
     bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
     bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
@@ -80,7 +75,7 @@ def graphs_of(
     mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
     """
     # Attention under a bias that might need a gradient is traced in a form that does not convert.
-    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_DTYPES[precision])
+    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_TORCH_TYPES[_FLOAT_TYPES[precision]])
     graphs = []
     if not isinstance(model, Writer):
         is_tagger = checkpoint.task == common_pb2.TASK_TAG
@@ -103,7 +98,7 @@ def graphs_of(
 
 def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.StateTensor:
     past, present, encoder_output = _PORTS[state.kind]
-    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else _STATE_TYPES[precision]
+    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else _FLOAT_TYPES[precision]
     return bundle_pb2.StateTensor(
         kind=state.kind,
         past=f"{past}.{state.name}",

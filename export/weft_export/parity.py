@@ -43,6 +43,8 @@ SHARE_TOLERANCE = {
 # twelve, 0.054 in the tenth and 0.12 in the last. The states that it is made of are held by their own bound.
 EXPLAIN_INT8_TOLERANCE = 2.5e-1
 
+_NARROW = {"tensor(float16)": np.float16, "tensor(int8)": np.int8}
+
 
 def check_parity(
     checkpoint: Checkpoint,
@@ -104,9 +106,8 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
     def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         types = {port.name: port.type for port in sessions[role].get_inputs()}
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
-        halves = {name: array.astype(np.float16) for name, array in arrays.items() if types[name] == "tensor(float16)"}
-        levels = {name: array.astype(np.int8) for name, array in arrays.items() if types[name] == "tensor(int8)"}
-        outputs = sessions[role].run(None, arrays | halves | levels)
+        narrow = {name: array.astype(_NARROW[types[name]]) for name, array in arrays.items() if types[name] in _NARROW}
+        outputs = sessions[role].run(None, arrays | narrow)
         names = [port.name for port in sessions[role].get_outputs()]
         return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
 

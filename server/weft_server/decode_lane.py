@@ -84,17 +84,17 @@ class DecodeLane:
     def step(self, take: Take) -> list[Delivery]:
         """Drop who is gone, admit who waits, decode every running row by one token; what there is to hand over."""
         self._drop_gone()
+        prompt = None
         if self._runner.mixes and self._is_watched():
-            self._decode(self._beside(take))
+            prompt = self._beside(take)
+        elif self._start_id is None:
+            self._prefill(take)
         else:
-            if self._start_id is None:
-                self._prefill(take)
-            else:
-                self._encode(take, self._start_id)
-            if self.slots.num_running:
-                self._decode()
-            else:
-                self._last_token = 0.0  # the next token has no token before it
+            self._encode(take, self._start_id)
+        if self.slots.num_running:
+            self._decode(prompt)
+        else:
+            self._last_token = 0.0  # the next token has no token before it
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
@@ -206,8 +206,8 @@ class DecodeLane:
         self._prompt = None
         self.slots.num_running += 1
 
-    def _decode(self, prompt: tuple[np.ndarray, bool] | None = None) -> None:
-        """One token for every running row; a prompt's chunk is read in the same run."""
+    def _decode(self, prompt: tuple[np.ndarray, bool] | None) -> None:
+        """One token for every running row; a prompt's chunk, if there is one, is read in the same run."""
         num_rows = self.slots.num_running
         started = time.monotonic()
         if prompt is None:

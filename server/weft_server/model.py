@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 NUM_WORKERS = 2
 
-# Of a session without a cache: as many as the machine has.
-MAX_THREADS = 4096
-
 
 class Model:
     """One version of one model, able to answer. Building it opens sessions and warms decoders, which takes seconds."""
@@ -61,7 +58,7 @@ class Model:
         self._device = device_of(config)
         verify_precision(manifest.precision, self._device)
         num_lanes, threads = share_cpus(config.lanes, config.threads, cpu_quota())
-        self._threads = min(threads, most_threads(manifest))
+        self._threads = capped_threads(threads, manifest)
         if self._device.kind == "cuda":
             num_lanes = 1
         # A prefix of its threads' names; `stop` waits for them by it.
@@ -111,8 +108,8 @@ class Model:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
         decoder = self._open(bundle_pb2.GRAPH_ROLE_DECODER, captures=self._device.captures)
         assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
-        # On a device nothing of it has been tried, and it would hold the weights twice there too.
-        # And a lane of one slot has none for a prompt beside its row.
+        # A second copy of the weights, where it is of use: on a device it has not been tried, and a lane of one slot
+        # has none for a prompt beside its row.
         may_mix = self._device.in_place and config.slots > num_lanes
         mixed = self._open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
         text = self.manifest.text
@@ -158,13 +155,13 @@ class Model:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"
 
 
-def most_threads(manifest: bundle_pb2.BundleManifest) -> int:
-    """How many threads a session of this bundle may have: one for each head of attention over a cache.
+def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
+    """So many threads, but no more than one for each head of attention over a cache, if there is one.
 
     With more, ONNX Runtime splits the keys of a row of over 512 tokens among threads that would have no head. Whether
     there are such depends on who else runs, and so would the row's bits.
     """
     caches = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE]
     # Where it is not said how many heads there are, there are at least those of keys and values.
-    heads = list(manifest.attention.heads) or [state.shape[0] for state in caches]
-    return min(heads) if caches else MAX_THREADS
+    heads = manifest.attention.heads or [state.shape[0] for state in caches]
+    return min(threads, *heads) if caches else threads

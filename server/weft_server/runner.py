@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
+    from weft_server.blocks import Block
     from weft_server.device import Device
     from weft_server.session import Bound, Session
     from weft_server.slots import Slots
@@ -219,23 +220,24 @@ class DecodeRunner:
         inputs["total_length"] = block_of(self._total_length)
         if self._has_memory:
             inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
-        outputs = {name: output.block(stop - start) for name, output in self._tops.items()}
-        outputs["logits"] = self._logits.block(stop - start)
-        return self._decoder.bind(inputs, outputs | written, graph_id)
+        return self._decoder.bind(inputs, self._outputs(stop - start) | written, graph_id)
 
     def _bind_mixed(self, num_rows: int, chunk: Chunk) -> Bound:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
-        inputs, outputs = self._states.blocks(0, num_rows)
-        prompt_inputs, prompt_outputs = self._states.blocks(num_rows, num_rows + 1)
+        inputs, written = self._states.blocks(0, num_rows)
+        prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
         inputs |= {_PROMPT + name: block for name, block in prompt_inputs.items()}
-        outputs |= {_PROMPT + name: block for name, block in prompt_outputs.items()}
+        written |= {_PROMPT + name: block for name, block in prompt_written.items()}
         inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
         for name, prompt_name in _PROMPT_COLUMNS.items():
             inputs[prompt_name] = chunk.columns[name].block
         inputs["total_length"] = block_of(self._total_length)
-        outputs |= {name: output.block(num_rows + 1) for name, output in self._tops.items()}
-        outputs["logits"] = self._logits.block(num_rows + 1)
-        return self._mixed.bind(inputs, outputs)
+        return self._mixed.bind(inputs, self._outputs(num_rows + 1) | written)
+
+    def _outputs(self, num_rows: int) -> dict[str, Block]:
+        """Where a run of `num_rows` rows writes its candidates and logits."""
+        outputs = {name: output.block(num_rows) for name, output in self._tops.items()}
+        return outputs | {"logits": self._logits.block(num_rows)}
 
     def _chunk_of(self, token_ids: np.ndarray, past: int) -> tuple[int, Chunk]:
         """Return the padded length of a piece of a prompt, and what its run reads, filled."""

@@ -6,7 +6,7 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.cpus import cpu_quota, share_cpus
-from weft_server.model import MAX_THREADS, most_threads
+from weft_server.model import capped_threads
 
 
 def test_quota_v2(tmp_path):
@@ -45,7 +45,7 @@ def test_no_more_threads_than_heads():
     cache = bundle_pb2.StateTensor(kind=bundle_pb2.STATE_KIND_KV_CACHE, shape=[4, 64, 16])
     recurrent = bundle_pb2.StateTensor(kind=bundle_pb2.STATE_KIND_RECURRENT, shape=[6])
     manifest = bundle_pb2.BundleManifest(states=[cache])
-    assert most_threads(manifest) == 4
+    assert [3, 4, 4] == [capped_threads(threads, manifest) for threads in (3, 4, 16)]
     manifest.attention.heads.extend([12, 8])
-    assert most_threads(manifest) == 8
-    assert most_threads(bundle_pb2.BundleManifest(states=[recurrent])) == MAX_THREADS
+    assert [3, 8, 8] == [capped_threads(threads, manifest) for threads in (3, 8, 16)]
+    assert capped_threads(16, bundle_pb2.BundleManifest(states=[recurrent])) == 16
