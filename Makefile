@@ -110,8 +110,8 @@ bench-families: models families ## measure each family's parameters, step times 
 bench-lengths: $(READY) ## train RNNs without and with attention and measure them by sentence length, ten minutes
 	@$(BIN)/python tests/bench/lengths.py
 
-bench-gpu: $(READY) ## measure a generator on a CUDA device, beside transformers if that is installed
-	@$(BIN)/python tests/bench/gpu.py
+bench-gpu: $(READY) ## measure a generator on a CUDA device, beside transformers if that is installed; ARGS="--precision bf16"
+	@$(BIN)/python tests/bench/gpu.py $(ARGS)
 
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
 PEERS     := build/bench/peers

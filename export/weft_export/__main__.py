@@ -21,6 +21,7 @@ class Precision(StrEnum):
 
     FP32 = "fp32"
     FP16 = "fp16"
+    BF16 = "bf16"
     INT8 = "int8"
 
 
@@ -30,7 +31,7 @@ def export(
     bundle: Annotated[
         Path, typer.Argument(help="Where it goes: REPOSITORY/NAME/VERSION, such as build/models/en-es/1.")
     ],
-    precision: Annotated[Precision, typer.Option(help="fp32 and int8 for CPU, fp16 for CUDA.")] = Precision.FP32,
+    precision: Annotated[Precision, typer.Option(help="fp32, int8: CPU; fp16, bf16: CUDA.")] = Precision.FP32,
     held_out: Annotated[
         Path | None,
         typer.Option(help="Held-out examples that int8 is measured on [default: the checkpoint's held_out.jsonl]."),

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from weft_export.deferred import READS_ALL
 from weft_export.errors import ParityError
 from weft_export.gauge import Gauge, SpreadGauge
 from weft_export.golden import next_logits
@@ -53,6 +54,7 @@ class DecodeParity:
         self.arrays = [zeros_of(state, len(requests)).numpy() + 1 for state in states]
         self.tensors = [torch.ones(len(requests), *state.shape) for state in states]
         self.logits: list[list[Array]] = [[] for _ in requests]
+        self.defers = READS_ALL in {port.name for port in session.get_inputs()}
 
     def check(self, encoded: Encoded) -> int:
         """Admit one more request before each step, decode all that are admitted, and return the number of steps.
@@ -126,6 +128,8 @@ class DecodeParity:
         binding = self.session.io_binding()
         for name, tensor in inputs.items():
             binding.bind_ortvalue_input(name, value_of(tensor.numpy()))
+        if self.defers:
+            binding.bind_ortvalue_input(READS_ALL, value_of(np.ones(1, np.int32)))
         for name in CANDIDATE_PORTS:
             binding.bind_output(name)
         for state, array in zip(self.states, self.arrays, strict=True):

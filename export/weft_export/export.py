@@ -19,11 +19,13 @@ from weft_export.onnx_graph import write_graph
 from weft_export.parity import check_parity, onnx_run, runtime_version
 from weft_export.quality import check_quality
 from weft_export.quantising import quantised
+from weft_export.recurrent import Recurrence
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {
     "fp32": bundle_pb2.PRECISION_FP32,
     "fp16": bundle_pb2.PRECISION_FP16,
+    "bf16": bundle_pb2.PRECISION_BF16,
     "int8": bundle_pb2.PRECISION_INT8,
 }
 
@@ -90,6 +92,7 @@ def _build(
 ) -> bundle_pb2.BundleManifest:
     on_stage("loading the checkpoint", 0, 1)
     original = load_checkpoint(checkpoint_dir)
+    _check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
@@ -139,10 +142,16 @@ def _held_out(
     return read_held_out(path, checkpoint) if given is not None or path.exists() else []
 
 
+def _check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+    recurs = any(isinstance(module, Recurrence) for module in checkpoint.model.modules())
+    if recurs and precision == bundle_pb2.PRECISION_BF16:
+        raise ExportError("bf16 is not for recurrent models: CUDA has no GRU or LSTM of it; take fp16")
+
+
 def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:
     if mixed_runs and not getattr(checkpoint.model, "mixes", False):
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
-    if mixed_runs and precision == bundle_pb2.PRECISION_FP16:
+    if mixed_runs and precision in (bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16):
         raise ExportError("mixed runs are for fp32 and int8: no server runs them on a device")
 
 

@@ -16,11 +16,17 @@ from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 # A golden token must win by this much in its logit, so that another processor's rounding picks it too.
-MIN_MARGIN = {bundle_pb2.PRECISION_FP32: 1e-2, bundle_pb2.PRECISION_FP16: 2e-1, bundle_pb2.PRECISION_INT8: 2e-1}
+MIN_MARGIN = {
+    bundle_pb2.PRECISION_FP32: 1e-2,
+    bundle_pb2.PRECISION_FP16: 2e-1,
+    bundle_pb2.PRECISION_BF16: 2e-1,
+    bundle_pb2.PRECISION_INT8: 2e-1,
+}
 # What a server allows a golden probability; weft_server.golden has the same.
 PROBABILITY_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,
     bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 3e-2,
     bundle_pb2.PRECISION_INT8: 1e-2,
 }
 

@@ -1,7 +1,7 @@
 """Which graphs a checkpoint becomes, with the names, example inputs and symbolic sizes of their ports."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,20 @@ from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
+_DEFERRED = CANDIDATE_PORTS[2:]
 PROMPT = "prompt."
 """Before the name of a state's port, in a MIXED graph, when it is the prompt's."""
 EXPLAIN_PORTS = ("weights", "source_mass")
 _FLOAT_TYPES = {
     bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
     bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
+    bundle_pb2.PRECISION_BF16: bundle_pb2.DATA_TYPE_BFLOAT16,
     bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
 }
 _TORCH_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
+    bundle_pb2.DATA_TYPE_BFLOAT16: torch.bfloat16,
     bundle_pb2.DATA_TYPE_INT8: torch.int8,
 }
 # The names of a state's past and present, and of what the encoder writes into it.
@@ -48,13 +51,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Graph:
-    """A module to trace and its ports."""
+    """A module to trace and its ports. Of the outputs, those `deferred` are computed in runs that ask for them."""
 
     role: bundle_pb2.GraphRole.ValueType
     file_name: str
     module: nn.Module
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
+    deferred: tuple[str, ...] = ()
 
 
 def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
@@ -88,9 +92,15 @@ def graphs_of(
         if encoded:
             source = _source(checkpoint, _BATCH)
             graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
-        graphs.append(_decoder(checkpoint, model, states))
+        decoders = [_decoder(checkpoint, model, states)]
         if mixed_runs:
-            graphs.append(_mixed(checkpoint, model, states))
+            decoders.append(_mixed(checkpoint, model, states))
+        # On a device a condition would be a wait for it, and CUDA's captured graphs know none.
+        runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
+        attends = all(state.kind != RECURRENT for state in states)
+        if runs_on_cpu and attends:
+            decoders = [replace(graph, deferred=_DEFERRED) for graph in decoders]
+        graphs += decoders
     if model.attention_heads:
         graphs.append(_explain(checkpoint, model))
     return graphs

@@ -10,6 +10,7 @@ import onnx
 import onnx_ir
 import torch
 
+from weft_export.deferred import defer
 from weft_export.graphs import Graph
 from weft_proto.v1 import bundle_pb2
 
@@ -18,6 +19,7 @@ OPSET = 21
 _DATA_TYPES: dict[int, bundle_pb2.DataType.ValueType] = {
     onnx.TensorProto.FLOAT: bundle_pb2.DATA_TYPE_FLOAT32,
     onnx.TensorProto.FLOAT16: bundle_pb2.DATA_TYPE_FLOAT16,
+    onnx.TensorProto.BFLOAT16: bundle_pb2.DATA_TYPE_BFLOAT16,
     onnx.TensorProto.INT8: bundle_pb2.DATA_TYPE_INT8,
     onnx.TensorProto.INT32: bundle_pb2.DATA_TYPE_INT32,
     onnx.TensorProto.INT64: bundle_pb2.DATA_TYPE_INT64,
@@ -39,7 +41,12 @@ def write_graph(graph: Graph, directory: Path) -> None:
         )
     assert program is not None
     _forget_origin(program.model)
-    program.save(directory / graph.file_name, external_data=True)
+    path = directory / graph.file_name
+    program.save(path, external_data=True)
+    if graph.deferred:
+        model = onnx.load(path, load_external_data=False)
+        defer(model.graph, graph.deferred)
+        onnx.save(model, path)
 
 
 def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph:

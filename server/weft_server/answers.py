@@ -37,13 +37,13 @@ _REASONS = {
 _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
 
-def completion_proto(call: Call, model: Model, done: Completed, *, return_scores: bool) -> common_pb2.Completion:
+def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Completion:
     """The finished answer as a message."""
     assert done.sequence.decoding is not None
     return common_pb2.Completion(
         text=done.text,
         token_ids=done.token_ids,
-        token_log_probs=done.log_probs if return_scores else (),
+        token_log_probs=done.log_probs if done.sequence.wants_scores else (),
         finish_reason=_REASONS[done.finish_reason],
         decoding=decoding_proto(done.sequence.decoding),
         usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),

@@ -70,6 +70,16 @@ class Logits:
         return self._far or self._array[:num_rows]
 
 
+class NoRows:
+    """Stands for logits that a run was not asked for."""
+
+    shape = (0, 0)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        """Refuse."""
+        raise AssertionError(f"the logits of row {row} were not asked for. This is a bug.")
+
+
 class FarRows:
     """Rows [slots, vocab] in a device's memory; who asks for one fetches that one."""
 

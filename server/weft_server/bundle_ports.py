@@ -5,9 +5,7 @@ from typing import NamedTuple
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE, require
-
-# Before the name of a state's port, in a MIXED graph, when it is the prompt's.
-_PROMPT = "prompt."
+from weft_server.ports import PROMPT, READS_ALL
 
 
 class Demand(NamedTuple):
@@ -19,7 +17,7 @@ class Demand(NamedTuple):
 
 def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a graph that lacks a port of its role, has one too many, or one of the wrong type or shape."""
-    candidates = set()
+    candidates, asking = set(), set()
     for graph in manifest.graphs:
         inputs, outputs = _demands(graph.role, manifest)
         _verify(graph, "input", graph.inputs, inputs)
@@ -29,12 +27,14 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
             fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
             require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
             candidates |= widths
+            asking.add(any(port.name == READS_ALL for port in graph.inputs))
     require(len(candidates) <= 1, "the MIXED graph has another number of candidates than the DECODER")
+    require(len(asking) <= 1, f"of the DECODER and the MIXED graph, only one has an input {READS_ALL!r}")
 
 
 def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:
     names = [port.name for port in ports]
-    for name in demands.keys() - set(names):
+    for name in demands.keys() - {*names, READS_ALL}:
         require(False, f"{graph.path} has no {side} {name!r}")
     require(len(set(names)) == len(names), f"{graph.path} has an {side} twice")
     for port in ports:
@@ -94,6 +94,7 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
         "past_lengths": length,
         "lengths": length,
         "total_length": Demand(bundle_pb2.DATA_TYPE_INT32, (1,)),
+        READS_ALL: Demand(bundle_pb2.DATA_TYPE_INT32, (1,)),
     }
     if any(state.kind == bundle_pb2.STATE_KIND_MEMORY for state in manifest.states):
         inputs["memory_lengths"] = length
@@ -117,8 +118,8 @@ def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict
     inputs |= {"prompt_lengths": one}
     for state in manifest.states:
         lone = Demand(state.data_type, (1, *state.shape))
-        inputs[_PROMPT + state.past] = lone
-        outputs[_PROMPT + state.present] = lone
+        inputs[PROMPT + state.past] = lone
+        outputs[PROMPT + state.present] = lone
     return inputs, outputs
 
 

@@ -41,6 +41,7 @@ async def submit(
     resolve: Callable[[np.ndarray], Decoding | None],
     *,
     streams: bool = False,
+    scores: bool = False,
 ) -> Sequence:
     """Reserve a place, read the input in a worker thread, submit. Whoever gets the sequence cancels it on the way out.
 
@@ -60,6 +61,7 @@ async def submit(
             num_input_tokens=model.reader.num_tokens(inputs),
             decoding=decoding,
             wants_tokens=streams or bool(decoding and decoding.stop),
+            wants_scores=scores,
             deadline=call.deadline,
         )
         sequence.times.accepted = call.started
@@ -93,8 +95,9 @@ async def complete(
     requested: common_pb2.Decoding,
     *,
     streams: bool = False,
+    scores: bool = False,
 ) -> AsyncGenerator[str | Completed]:
-    """Yield text as it comes (only if it `streams`), then the Completed answer.
+    """Yield text as it comes (only if it `streams`), then the Completed answer, with log-probabilities if `scores`.
 
     Raises:
         RequestError: the request was refused, or its deadline passed.
@@ -104,7 +107,7 @@ async def complete(
     def resolve(inputs: np.ndarray) -> Decoding:
         return resolve_decoding(requested, model.manifest, len(inputs) if generates else 0)
 
-    sequence = await submit(call, model, read, resolve, streams=streams)
+    sequence = await submit(call, model, read, resolve, streams=streams, scores=scores)
     try:
         if not sequence.wants_tokens:
             yield _whole(model, sequence, await sequence.reply.done())

@@ -38,7 +38,8 @@ class ServerConfig(BaseSettings):
     )
     threads: int = Field(0, ge=0, le=256, description="Intra-op threads of each session; 0: the quota over the lanes.")
     device: Literal["cpu", "cuda"] = Field(
-        "cpu", description="Where models run. `cuda` needs the `gpu` extra, and fp16 bundles of models that attend."
+        "cpu",
+        description="Where models run. `cuda` needs the `gpu` extra; of models that attend, fp16 or bf16 bundles.",
     )
     cuda_device: int = Field(0, ge=0, le=63, description="Which CUDA device, counted from 0.")
     cuda_graphs: bool = Field(False, description="Capture decode steps on a CUDA device as graphs and replay them.")

@@ -64,7 +64,7 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
     if precision == bundle_pb2.PRECISION_BF16 and device.kind == "cpu":
         raise BundleError("bf16 is for --device cuda; on the CPU serve a bundle of --precision fp32 or int8")
     if precision == bundle_pb2.PRECISION_INT8 and device.kind == "cuda":
-        raise BundleError("int8 is for --device cpu; on CUDA serve a bundle of --precision fp16")
+        raise BundleError("int8 is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
 
 
 def _forbid(condition: bool, field: str, sentence: str) -> None:  # noqa: FBT001 - a fact, not a mode

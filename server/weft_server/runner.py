@@ -12,10 +12,11 @@ import numpy as np
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
-from weft_server.buffers import Column, Logits, Output
+from weft_server.buffers import Column
 from weft_server.device_states import DeviceStates
 from weft_server.encoder_runs import width_of
-from weft_server.sampler import Candidates
+from weft_server.next_tokens import NextTokens
+from weft_server.ports import PROMPT, READS_ALL
 from weft_server.session import NO_GRAPH
 from weft_server.states import HostStates
 
@@ -23,16 +24,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from weft_server.blocks import Block
     from weft_server.device import Device
+    from weft_server.sampler import Candidates
     from weft_server.session import Bound, Session
     from weft_server.slots import Slots
     from weft_server.states import States
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
-# How bundle.proto names the prompt's ports of a MIXED graph.
-_PROMPT = "prompt."
 _PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
 # On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
 _TOTAL_STEP = 256
@@ -87,18 +86,17 @@ class DecodeRunner:
         self._changing = [self._columns["input_ids"], self._columns["past_lengths"]]
         self._memory_lengths = Column(slots.memory_lengths, device)
         vocab = manifest.text.target_vocab_size
-        best = (slots.num_slots, min(_fixed_size(manifest, "topk_ids"), vocab))
-        self._tops = {
-            "topk_logits": Output(np.zeros(best, np.float32), device),
-            "topk_ids": Output(np.zeros(best, np.int64), device),
-            "logsumexp": Output(np.zeros(slots.num_slots, np.float32), device),
-        }
-        self._seen: dict[int, Candidates] = {}
-        self._logits = Logits(np.zeros((slots.num_slots, vocab), np.float32), device)
-        self._decodes: dict[tuple[int, int], Bound] = {}
+        num_candidates = min(_fixed_size(manifest, "topk_ids"), vocab)
+        self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
+        # A graph without the port computes all in each run. And where every candidate might be an end token that must
+        # not come, even a greedy row may need all logits.
+        self._asks = READS_ALL in decoder.input_names
+        self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
+        self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
+        self._decodes: dict[tuple[int, int, bool], Bound] = {}
         self._chunks: dict[int, Chunk] = {}
-        self._prefills: dict[tuple[int, int, int], Bound] = {}
-        self._mixes: dict[tuple[int, int], Bound] = {}
+        self._prefills: dict[tuple[int, int, int, bool], Bound] = {}
+        self._mixes: dict[tuple[int, int, bool], Bound] = {}
 
     @property
     def mixes(self) -> bool:
@@ -135,15 +133,16 @@ class DecodeRunner:
         """
         past = int(self._slots.past_lengths[slot])
         bucket, chunk = self._chunk_of(token_ids, past)
-        key = (slot, bucket, self._states.flip)
+        reads_all = self._reads_all(slot, slot + 1)
+        key = (slot, bucket, self._states.flip, reads_all)
         if key not in self._prefills:
-            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns)
+            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns, reads_all=reads_all)
         if not self._device.in_place:
             self._tell(past + bucket, chunk.columns.values())
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
         self._states.turn(slot, slot + 1, self._num_held)
-        return bucket, self._candidates(1, 1)
+        return bucket, self._next.read(1, 1, reads_all=reads_all)
 
     def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
         """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
@@ -153,27 +152,30 @@ class DecodeRunner:
         """
         past = int(self._slots.past_lengths[num_rows])
         bucket, chunk = self._chunk_of(token_ids, past)
-        key = (num_rows, bucket)
+        reads_all = self._reads_all(0, num_rows + ends)
+        key = (num_rows, bucket, reads_all)
         if key not in self._mixes:
-            self._mixes[key] = self._bind_mixed(num_rows, chunk)
+            self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
         self._mixes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._slots.past_lengths[num_rows] = past + len(token_ids)
-        return bucket, self._candidates(num_rows + 1, num_rows + ends)
+        return bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
 
     def decode(self, num_rows: int) -> Candidates:
         """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...]."""
         batch = self._batches[num_rows]
-        key = (batch, self._states.flip)
+        reads_all = self._reads_all(0, num_rows)
+        key = (batch, self._states.flip, reads_all)
         if key not in self._decodes:
-            self._decodes[key] = self._bind(0, batch, self._columns, graph_id=1 + len(self._decodes))
+            graph_id = 1 + len(self._decodes)
+            self._decodes[key] = self._bind(0, batch, self._columns, reads_all=reads_all, graph_id=graph_id)
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._changing)
         self._decodes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._states.turn(0, num_rows, self._num_held)
-        return self._candidates(batch, num_rows)
+        return self._next.read(batch, num_rows, reads_all=reads_all)
 
     def move(self, source: int, target: int) -> None:
         """Move a slot's state into a hole."""
@@ -189,6 +191,9 @@ class DecodeRunner:
             for _ in range(1 + self._flips):  # each order of the two buffers is a binding of its own
                 self.decode(num_rows)
             self._slots.past_lengths[:] = 0
+        self._slots.reads_all[:] = True  # what is bound only then takes a fraction of a step, but its memory is new
+        self.decode(self._slots.num_slots)
+        self._slots.past_lengths[:], self._slots.reads_all[:] = 0, False
         if self._encoder is None:
             for length in [1] if self._flips else PREFILL_BUCKETS:
                 self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
@@ -213,31 +218,36 @@ class DecodeRunner:
             return 1
         return min(next(bucket for bucket in PREFILL_BUCKETS if bucket >= length), self._max_total - past)
 
-    def _bind(self, start: int, stop: int, columns: dict[str, Column], graph_id: int = NO_GRAPH) -> Bound:
+    def _reads_all(self, start: int, stop: int) -> bool:
+        """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
+        return self._always_all or bool(self._slots.reads_all[start:stop].any())
+
+    def _bind(
+        self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, graph_id: int = NO_GRAPH
+    ) -> Bound:
         """Bind a run over slots [start, stop) that reads its ids and lengths from the first rows of `columns`."""
         inputs, written = self._states.blocks(start, stop)
         inputs |= {name: column.block.rows(0, stop - start) for name, column in columns.items()}
         inputs["total_length"] = block_of(self._total_length)
         if self._has_memory:
             inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
-        return self._decoder.bind(inputs, self._outputs(stop - start) | written, graph_id)
+        if self._asks:
+            inputs[READS_ALL] = block_of(self._flags[reads_all])
+        return self._decoder.bind(inputs, self._next.blocks(stop - start, reads_all=reads_all) | written, graph_id)
 
-    def _bind_mixed(self, num_rows: int, chunk: Chunk) -> Bound:
+    def _bind_mixed(self, num_rows: int, chunk: Chunk, *, reads_all: bool) -> Bound:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
         inputs, written = self._states.blocks(0, num_rows)
         prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
-        inputs |= {_PROMPT + name: block for name, block in prompt_inputs.items()}
-        written |= {_PROMPT + name: block for name, block in prompt_written.items()}
+        inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
+        written |= {PROMPT + name: block for name, block in prompt_written.items()}
         inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
         for name, prompt_name in _PROMPT_COLUMNS.items():
             inputs[prompt_name] = chunk.columns[name].block
         inputs["total_length"] = block_of(self._total_length)
-        return self._mixed.bind(inputs, self._outputs(num_rows + 1) | written)
-
-    def _outputs(self, num_rows: int) -> dict[str, Block]:
-        """Where a run of `num_rows` rows writes its candidates and logits."""
-        outputs = {name: output.block(num_rows) for name, output in self._tops.items()}
-        return outputs | {"logits": self._logits.block(num_rows)}
+        if self._asks:
+            inputs[READS_ALL] = block_of(self._flags[reads_all])
+        return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
 
     def _chunk_of(self, token_ids: np.ndarray, past: int) -> tuple[int, Chunk]:
         """Return the padded length of a piece of a prompt, and what its run reads, filled."""
@@ -256,16 +266,6 @@ class DecodeRunner:
             column.send()
         if self._has_memory:
             self._memory_lengths.send()
-
-    def _candidates(self, num_written: int, num_rows: int) -> Candidates:
-        """Return what the last run wrote, cut to the rows that count; in place, that is always the same memory."""
-        if num_rows in self._seen:
-            return self._seen[num_rows]
-        topk_logits, topk_ids, logsumexp = (output.read(num_written)[:num_rows] for output in self._tops.values())
-        candidates = Candidates(topk_logits, topk_ids, logsumexp, self._logits.read(num_rows))
-        if self._device.in_place:
-            self._seen[num_rows] = candidates
-        return candidates
 
 
 def encoder_feeds(inputs: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:

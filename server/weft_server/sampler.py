@@ -42,7 +42,7 @@ class Candidates:
 
     topk_logits: Floats  # [n, k], descending
     topk_ids: Ints  # [n, k]
-    logsumexp: Floats  # [n]
+    logsumexp: Floats  # [n], NaN where nobody asked for it
     logits: Rows  # [n, vocab], read only for rows that need it
 
 
@@ -59,7 +59,7 @@ class Settings:
 
 
 def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[Ints, Floats]:
-    """Next token ids [n] and their log-probabilities [n] under the model at temperature 1."""
+    """Next token ids [n] and their log-probabilities [n] under the model at temperature 1; NaN without a normaliser."""
     every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
     if barred.any():

@@ -124,6 +124,8 @@ class Sequence:
     decoding: Decoding | None
     # A stream, or a request with stop strings, wants each step's tokens; others get theirs at the end.
     wants_tokens: bool = False
+    # The caller asked for log-probabilities.
+    wants_scores: bool = False
     # Monotonic seconds; the slot is freed within one step of it.
     deadline: float = math.inf
     reply: Reply = field(default_factory=Reply)

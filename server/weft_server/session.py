@@ -81,7 +81,8 @@ class Session:
         source = model if isinstance(model, bytes) else str(model)
         # Without fallback at opening too, which would be a session on the host and a line on stdout.
         self._session = ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
-        self.output_names = [output.name for output in self._session.get_outputs()]
+        self.input_names = [port.name for port in self._session.get_inputs()]
+        self.output_names = [port.name for port in self._session.get_outputs()]
         if device.kind != "cpu":
             self._verify_placement()
 
@@ -125,7 +126,7 @@ class Session:
         if strays:
             raise BundleError(
                 f"{', '.join(sorted(strays))} of this graph cannot run on {self.device.kind}. CUDA attends in half "
-                "precision only: export with --precision fp16"
+                "precision only: export with --precision fp16 or bf16"
             )
 
 

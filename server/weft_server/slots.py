@@ -39,6 +39,8 @@ class Slots:
         self.seed = np.zeros(num_slots, np.uint64)
         self.deadline = np.full(num_slots, np.inf)
         self.wants_tokens = np.zeros(num_slots, np.bool_)
+        # Whether a row needs more of a run than its best candidates: it is sampled, or its caller wants scores.
+        self.reads_all = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
     @property
@@ -64,6 +66,7 @@ class Slots:
         self.seed[slot] = sampling.seed if sampling else 0
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
+        self.reads_all[slot] = sampling is not None or sequence.wants_scores
 
     def clear(self, slot: int) -> None:
         """Take the slot from its sequence, leaving a hole."""

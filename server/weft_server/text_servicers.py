@@ -49,7 +49,8 @@ class TextService:
         call.model = model = self._models.resolve(request.model, self.task)
         with reading_of(model, request) as reading:
             read = self._reader(model, request)
-            async with aclosing(complete(call, model, read, request.decoding, streams=streams)) as events:
+            completion = complete(call, model, read, request.decoding, streams=streams, scores=request.return_scores)
+            async with aclosing(completion) as events:
                 async for event in events:
                     if not isinstance(event, Completed):
                         yield common_pb2.TextDelta(text=event)
@@ -58,9 +59,7 @@ class TextService:
                     with finishing(model, event.sequence, event.finish_reason):
                         if reading:
                             await explain_text(answer.alignment, model, event, reading)
-                    answer.completion.CopyFrom(
-                        completion_proto(call, model, event, return_scores=request.return_scores)
-                    )
+                    answer.completion.CopyFrom(completion_proto(call, model, event))
                     yield answer
 
     async def _answer(self, request: Any) -> Any:

@@ -47,14 +47,18 @@ def break_the_run(bundle):
     """Make a graph that loads and fails when it is run: a size that nothing can be reshaped to."""
     path = bundle / "decoder.onnx"
     model = onnx.load(path, load_external_data=False)
-    for node in model.graph.node:
-        for index, output in enumerate(node.output):
-            if output == "logsumexp":
-                node.output[index] = "inner"
-    for name, shape in (("odd", [7, 13, -1]), ("flat", [-1])):
+    (width,) = (port.type.tensor_type.shape.dim[1].dim_value for port in model.graph.output[:1])
+    for name, shape in (("odd", [7, 13, -1]), ("back", [-1, width])):
         model.graph.initializer.append(numpy_helper.from_array(np.array(shape), name))
-    model.graph.node.append(helper.make_node("Reshape", ["inner", "odd"], ["mid"]))
-    model.graph.node.append(helper.make_node("Reshape", ["mid", "flat"], ["logsumexp"]))
+    nodes = []
+    for node in model.graph.node:
+        nodes.append(node)
+        if "topk_logits" in node.output:
+            node.output[:] = ["inner" if name == "topk_logits" else name for name in node.output]
+            nodes.append(helper.make_node("Reshape", ["inner", "odd"], ["mid"]))
+            nodes.append(helper.make_node("Reshape", ["mid", "back"], ["topk_logits"]))
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
     path.write_bytes(model.SerializeToString())
     resum(bundle, "decoder.onnx")
 

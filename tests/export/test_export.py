@@ -1,4 +1,4 @@
-"""Exporting: fp16, where bundles go, and the command line."""
+"""Exporting: fp16, bf16, where bundles go, and the command line."""
 
 import pytest
 from google.protobuf import json_format
@@ -32,12 +32,22 @@ def test_half_precision(name, tmp_path):
             assert types.get(port, bundle_pb2.DATA_TYPE_FLOAT32) == bundle_pb2.DATA_TYPE_FLOAT32
 
 
+@pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell"])
+def test_bf16_of_a_recurrent_model_is_refused(name, tmp_path):
+    """CUDA's recurrent layers know no bfloat16; whoever asks for it is told so, and nothing is written."""
+    checkpoint = save_tiny(name, tmp_path / "checkpoint")
+    with pytest.raises(ExportError, match="bf16 is not for recurrent models"):
+        export_checkpoint(checkpoint, tmp_path / name / "1", "bf16")
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.parametrize(
     ("name", "precision", "complaint"),
     [
         ("tiny-translate", "fp32", "for models that generate"),
         ("tiny-image", "fp32", "for models that generate"),
         ("tiny-generate", "fp16", "for fp32 and int8"),
+        ("tiny-generate", "bf16", "for fp32 and int8"),
     ],
 )
 def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):

@@ -9,6 +9,7 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, INT8
 from tiny_parts import randomised
 
+from weft_export.deferred import READS_ALL
 from weft_export.graphs import graphs_of
 from weft_export.onnx_graph import write_graph
 from weft_export.quantising import quantised
@@ -20,6 +21,7 @@ WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
 READERS = [name for name, make in CHECKPOINTS.items() if make().task != common_pb2.TASK_GENERATE]
 TRANSLATORS = [name for name, make in CHECKPOINTS.items() if make().task == common_pb2.TASK_TRANSLATE]
 RNG = np.random.default_rng(0)
+READ_ALL = {READS_ALL: np.ones(1, np.int32)}
 
 
 def repository_of(name, request):
@@ -157,7 +159,7 @@ def test_long_rows_with_a_thread_for_each_head(rounded, tmp_path):
     for port in graph.inputs[4:]:
         values = RNG.standard_normal((ROWS, *port.example.shape[1:]))
         feeds[port.name] = (values * 40).astype(np.int8) if rounded else values.astype(np.float32)
-    assert_rows_are_alone(session, feeds, shared=("total_length",))
+    assert_rows_are_alone(session, feeds | READ_ALL, shared=("total_length", READS_ALL))
 
 
 @pytest.mark.parametrize("chunks", [[8, 16], [2] * 12, [1] * 24])
@@ -176,7 +178,7 @@ def test_prompts_cut_anywhere(chunks, int8_repository):
                 "total_length": np.array([manifest.text.max_total_tokens], np.int32),
             }
             names = [port.name for port in session.get_outputs()]
-            out = dict(zip(names, session.run(None, feeds | states), strict=True))
+            out = dict(zip(names, session.run(None, feeds | READ_ALL | states), strict=True))
             states, past = {s.past: out[s.present] for s in manifest.states}, past + size
         return out["logits"], [values[:, :, :past] for values in states.values()]
 
@@ -205,4 +207,6 @@ def test_decoders(name, request):
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
             longest = state.shape[state.length_axis]
             feeds["memory_lengths"] = RNG.integers(1, longest + 1, ROWS).astype(np.int32)
-    assert_rows_are_alone(session, feeds, shared=("total_length",))
+    if any(port.name == READS_ALL for port in session.get_inputs()):
+        feeds |= READ_ALL
+    assert_rows_are_alone(session, feeds, shared=("total_length", READS_ALL))

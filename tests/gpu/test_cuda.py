@@ -20,6 +20,7 @@ CUDA = Device("cuda", in_place=False)
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "checkpoints"
 # One that generates, one that translates, one with a recurrent state, one that classifies.
 NAMES = ("pydocs", "en-es", "en-es-attention", "digits")
+NAMES_BF16 = ("pydocs", "en-es", "digits")
 
 
 def why_not():
@@ -37,11 +38,13 @@ pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """Trained models in fp16, by name."""
-    repository = tmp_path_factory.mktemp("fp16")
+    """Trained models in fp16, by name, and those that do not recur in bf16, by name and -bf16."""
+    repository = tmp_path_factory.mktemp("half")
     for name in NAMES:
         export_checkpoint(CHECKPOINTS / name, repository / name / "1", "fp16")
-    return {name: repository / name / "1" for name in NAMES}
+    for name in NAMES_BF16:
+        export_checkpoint(CHECKPOINTS / name, repository / f"{name}-bf16" / "1", "bf16")
+    return {path.name: path / "1" for path in repository.iterdir()}
 
 
 def sent(array):
@@ -84,7 +87,7 @@ async def golden_and_answers(directory, sources, **settings):
         return [sequence.reply.token_ids for sequence in sequences]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name}-bf16" for name in NAMES_BF16)])
 def test_the_golden_answer_is_given(bundles, name):
     """Every kind of model answers its golden request on the device."""
     asyncio.run(golden_and_answers(bundles[name], []))
@@ -106,5 +109,5 @@ def test_greedy_answers_do_not_depend_on_the_batch(bundles, name, cuda_graphs):
 def test_attention_in_fp32_is_refused(tmp_path):
     """CUDA's attention kernels take half precision only; an fp32 bundle is refused with the precision that it wants."""
     export_checkpoint(CHECKPOINTS / "en-es", tmp_path / "en-es" / "1", "fp32")
-    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16"):
+    with pytest.raises(BundleError, match=r"GroupQueryAttention.*--precision fp16 or bf16"):
         asyncio.run(golden_and_answers(tmp_path / "en-es" / "1", []))

@@ -142,7 +142,7 @@ def _with_labels(draft: _Draft) -> _Draft:
     return draft
 
 
-def _with_decoder(draft: _Draft, *states: pb.StateTensor) -> _Draft:
+def _with_decoder(draft: _Draft, *states: pb.StateTensor, more: dict | None = None) -> _Draft:
     draft.manifest.states.extend(states)
     draft.manifest.decoding.max_new_tokens = 8
     draft.manifest.golden.token_ids.extend([3, 4, 2])
@@ -151,7 +151,8 @@ def _with_decoder(draft: _Draft, *states: pb.StateTensor) -> _Draft:
     outputs = {state.present: port for state, port in ports if state.present}
     remembers = any(state.kind == pb.STATE_KIND_MEMORY for state in states)
     lengths = {"memory_lengths": ("i", ["batch"])} if remembers else {}
-    draft.graph(pb.GRAPH_ROLE_DECODER, "decoder.onnx", DECODER_IN | lengths | inputs, DECODER_OUT | outputs)
+    inputs = DECODER_IN | lengths | (more or {}) | inputs
+    draft.graph(pb.GRAPH_ROLE_DECODER, "decoder.onnx", inputs, DECODER_OUT | outputs)
     return draft
 
 
@@ -208,15 +209,16 @@ def _generate(directory: Path) -> _Draft:
 
 
 def _generate_mixed(directory: Path) -> _Draft:
-    """With a graph that reads a prompt beside rows."""
-    draft = _with_decoder(_with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET), CACHE_STATE)
+    """With a graph that reads a prompt beside rows, and both are told what is read of them."""
     one = ("i", [1])
+    draft = _with_text(_Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
+    _with_decoder(draft, CACHE_STATE, more={"reads_all": one})
     rows = {"input_ids": ("l", ["batch", 1]), "past_lengths": ("i", ["batch"])}
     prompt = {"prompt_ids": ("l", [1, "seq"]), "prompt_past_lengths": one, "prompt_lengths": one}
     lone = ("f", [1, 2, 16, 4])
     states = {CACHE_STATE.past: CACHE, f"prompt.{CACHE_STATE.past}": lone}
     presents = {CACHE_STATE.present: CACHE, f"prompt.{CACHE_STATE.present}": lone}
-    inputs = rows | prompt | {"total_length": one} | states
+    inputs = rows | prompt | {"total_length": one, "reads_all": one} | states
     draft.graph(pb.GRAPH_ROLE_MIXED, "mixed.onnx", inputs, DECODER_OUT | presents)
     return draft
 
@@ -552,6 +554,9 @@ MANIFESTS = [
         "m.graphs[1].outputs[0].shape[1] = m.graphs[1].outputs[1].shape[1] = '6'",
         "the MIXED graph has another number of candidates",
     ),
+    (_generate_mixed, "del m.graphs[1].inputs[-3]", "only one has an input 'reads_all'"),
+    (_generate_mixed, "m.graphs[0].inputs[4].data_type = 4", "'reads_all' has the wrong data_type"),
+    (_generate_mixed, "m.graphs[0].inputs[4].shape[0] = '2'", "'reads_all' has shape"),
     (_generate_mixed, "m.states[0].kind = 3", "a MIXED graph is not for a model with a recurrent state"),
     (_translate, "m.graphs[1].role = 6", "TASK_TRANSLATE has no MIXED graph"),
     (_translate_with_rnn, "m.precision = 4; m.states[0].data_type = 6", "not of the bundle's precision"),

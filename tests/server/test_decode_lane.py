@@ -54,7 +54,7 @@ class Watched:
     def ask(self, num_tokens, num_new, *, streams=True):
         """Let a prompt wait."""
         ids, decoding = np.arange(3, 3 + num_tokens) % 200, Decoding(num_new, num_new)
-        sequence = Sequence("r", ids, num_tokens, decoding, wants_tokens=streams)
+        sequence = Sequence("r", ids, num_tokens, decoding, wants_tokens=streams, wants_scores=True)
         self.answers[sequence] = []
         self.waiting.append(sequence)
 

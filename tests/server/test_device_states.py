@@ -183,7 +183,7 @@ async def answers_of(directory, device, monkeypatch):
             sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
             decoding = Decoding(max_new, max_new // 2, (), sampling) if max_new else None
             model.engine.reserve()
-            sequence = Sequence(str(index), inputs, model.reader.num_tokens(inputs), decoding)
+            sequence = Sequence(str(index), inputs, model.reader.num_tokens(inputs), decoding, wants_scores=True)
             model.engine.submit(sequence)
             sequences.append(sequence)
         for sequence in sequences:

@@ -312,7 +312,7 @@ def test_a_step_copies_no_memory(tmp_path):
         runner.decode(2)
     np.testing.assert_array_equal(toy.embedding[[range(5), range(5, 10)]], before[0, :2, :5])
     np.testing.assert_array_equal(before, memory.buffers)
-    bound = runner._decodes[2, 0]
+    bound = runner._decodes[2, 0, True]
     assert where == bound.inputs["memory"].pointer
     assert [] == [block for block in bound.outputs.values() if block.shape[1:] == (16, 8)]
 

@@ -27,6 +27,7 @@ class Asked:
     inputs: np.ndarray
     decoding: Decoding | None
     wants_tokens: bool
+    wants_scores: bool
     explain: common_pb2.Explain | None
 
 
@@ -47,7 +48,7 @@ def requests_for(manifest, count, seed):
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
-        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3), explain))
+        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
     return asked
 
 
@@ -72,11 +73,13 @@ async def answers_of(directory, asked, order, *, crowd):
         request = asked[index]
         model.engine.reserve()
         count = model.reader.num_tokens(request.inputs)
-        sequence = Sequence(str(index), request.inputs, count, request.decoding, request.wants_tokens)
+        wants = {"wants_tokens": request.wants_tokens, "wants_scores": request.wants_scores}
+        sequence = Sequence(str(index), request.inputs, count, request.decoding, **wants)
         model.engine.submit(sequence)
         await sequence.reply.done()
         reply = sequence.reply
-        answer = [reply.token_ids, reply.log_probs]
+        # Who wants no scores has whatever the run had: another row's caller may have asked.
+        answer = [reply.token_ids, reply.log_probs if request.wants_scores else None]
         rows = len(reply.token_ids)
         if request.decoding is None:
             rows = len(np.atleast_2d(reply.probabilities))

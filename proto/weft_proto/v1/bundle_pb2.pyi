@@ -75,7 +75,9 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1.
+    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1. A graph may have
+    an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
+    the DECODER has.
     """
     GRAPH_ROLE_CLASSIFIER: _GraphRole.ValueType  # 3
     """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
@@ -114,7 +116,9 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1.
+tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1. A graph may have
+an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
+the DECODER has.
 """
 GRAPH_ROLE_CLASSIFIER: GraphRole.ValueType  # 3
 """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
@@ -728,8 +732,8 @@ class Parity(_message.Message):
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     NUM_REQUESTS_FIELD_NUMBER: _builtins.int
     max_abs_error: _builtins.float
-    """max_abs_error is over every output and every state tensor, prefill and each step. At int8, of a model that writes
-    text, it is a share: the root mean square of a step's differences over the standard deviation of what is expected.
+    """max_abs_error is over every output and every state tensor, prefill and each step. At int8 and bf16, of a model that
+    writes text, it is a share: the root mean square of a step's differences over the standard deviation of what is expected.
     """
     tolerance: _builtins.float
     """tolerance is what it was held to."""
