@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import nn
+
 from weft_export.answering import torch_run
 from weft_export.bundle import provenance_of, write_manifest
 from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
@@ -16,7 +18,7 @@ from weft_export.golden import check_golden, golden_of
 from weft_export.graphs import graphs_of
 from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity, onnx_run, runtime_version
+from weft_export.parity import BY_SPREAD, check_parity, onnx_run, runtime_version
 from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_export.recurrent import Recurrence
@@ -28,6 +30,9 @@ PRECISIONS = {
     "bf16": bundle_pb2.PRECISION_BF16,
     "int8": bundle_pb2.PRECISION_INT8,
 }
+
+# What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
+_NOT_IN_BF16 = (Recurrence, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of the stage that begins, how many are done, and how many there are."""
@@ -105,7 +110,7 @@ def _build(
         write_graph(graph, work)
     on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs)
-    if precision == bundle_pb2.PRECISION_INT8:
+    if precision in BY_SPREAD:
         golden = golden_of(checkpoint, precision, parity.max_abs_error)  # again, now that the error is known
     check_golden(checkpoint, golden, onnx_run(graphs, work), precision)
     quality = None
@@ -143,9 +148,9 @@ def _held_out(
 
 
 def _check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
-    recurs = any(isinstance(module, Recurrence) for module in checkpoint.model.modules())
-    if recurs and precision == bundle_pb2.PRECISION_BF16:
-        raise ExportError("bf16 is not for recurrent models: CUDA has no GRU or LSTM of it; take fp16")
+    refused = any(isinstance(module, _NOT_IN_BF16) for module in checkpoint.model.modules())
+    if refused and precision == bundle_pb2.PRECISION_BF16:
+        raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
 
 
 def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:

@@ -36,7 +36,7 @@ def golden_of(
 ) -> bundle_pb2.Golden:
     """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
 
-    A call is close within MIN_MARGIN, or within twice parity_error, int8's share of the logits' spread.
+    A call is close within MIN_MARGIN, or within twice parity_error, at int8 and bf16 a share of the logits' spread.
 
     Raises:
         ExportError: not even the first token is a clear one.

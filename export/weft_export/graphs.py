@@ -13,7 +13,7 @@ from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
-_DEFERRED = CANDIDATE_PORTS[2:]
+DEFERRED_PORTS = CANDIDATE_PORTS[2:]
 PROMPT = "prompt."
 """Before the name of a state's port, in a MIXED graph, when it is the prompt's."""
 EXPLAIN_PORTS = ("weights", "source_mass")
@@ -99,7 +99,7 @@ def graphs_of(
         runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
         attends = all(state.kind != RECURRENT for state in states)
         if runs_on_cpu and attends:
-            decoders = [replace(graph, deferred=_DEFERRED) for graph in decoders]
+            decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
     if model.attention_heads:
         graphs.append(_explain(checkpoint, model))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from weft_export.checkpoint import Checkpoint
 from weft_export.deferred import READS_ALL
 from weft_export.errors import ParityError
-from weft_export.graphs import CANDIDATE_PORTS, PROMPT
+from weft_export.graphs import CANDIDATE_PORTS, DEFERRED_PORTS, PROMPT
 from weft_proto.v1 import bundle_pb2
 
 SIZES = ((1, 8), (3, 5), (8, 16))
@@ -55,8 +55,12 @@ def _check(
     prompt = _run(decoder, given | {"total_length": total} | other)
     feeds = {"input_ids": ids, "past_lengths": past, "total_length": total, **own}
     feeds |= {"prompt_ids": prompt_ids, "prompt_past_lengths": prompt_past, "prompt_lengths": given["lengths"]}
-    together = _run(mixed, feeds | {PROMPT + name: array for name, array in other.items()})
+    feeds |= {PROMPT + name: array for name, array in other.items()}
+    together = _run(mixed, feeds)
 
+    less = _run(mixed, feeds, reads_all=0)
+    for name in set(less) - set(DEFERRED_PORTS):
+        _same(name, together[name], less[name])
     for name in CANDIDATE_PORTS:
         _same(name, np.concatenate((rows[name], prompt[name])), together[name])
     for state in states:
@@ -75,9 +79,9 @@ def _filled(rng: np.random.Generator, states: Sequence[bundle_pb2.StateTensor], 
     return filled
 
 
-def _run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Array]:
+def _run(session: Any, feeds: Mapping[str, Any], reads_all: int = 1) -> dict[str, Array]:
     names = [port.name for port in session.get_outputs()]
-    return dict(zip(names, session.run(None, {**feeds, READS_ALL: np.ones(1, np.int32)}), strict=True))
+    return dict(zip(names, session.run(None, {**feeds, READS_ALL: np.array([reads_all], np.int32)}), strict=True))
 
 
 def _same(name: str, expected: Array, actual: Array) -> None:

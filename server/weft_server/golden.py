@@ -48,13 +48,14 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
     resolve_decoding(common_pb2.Decoding(), model.manifest, 1)
-    # Without scores a run computes less, so both ways are tried.
+    # Without scores a run may compute less, so both ways are tried.
     for scores in (False, True):
         async with aclosing(complete(_call(), model, _reader(model, golden), decoding, scores=scores)) as events:
             answer = await anext(events)
         assert isinstance(answer, Completed)
         if answer.token_ids != expected:
-            raise BundleError(f"the golden answer differs: {answer.token_ids} instead of {expected}")
+            which = "golden answer with scores" if scores else "golden answer"
+            raise BundleError(f"the {which} differs: {answer.token_ids} instead of {expected}")
         sequence = answer.sequence
     await _verify_explanation(model, sequence.inputs, expected, len(expected))
 

@@ -185,15 +185,17 @@ class DecodeRunner:
     def warm(self) -> None:
         """Run every decode batch and prefill bucket once, and the least of a prompt beside every number of rows.
 
-        So that no request pays for first shapes, but for a larger piece of a prompt beside rows.
+        So that no request pays for first shapes, but for a larger piece of a prompt beside rows. What is read as a
+        whole is run once with all rows, for its memory; the rest of such runs is bound when it is first asked for.
         """
         for num_rows in sorted(set(self._batches) - {0}):
             for _ in range(1 + self._flips):  # each order of the two buffers is a binding of its own
                 self.decode(num_rows)
             self._slots.past_lengths[:] = 0
-        self._slots.reads_all[:] = True  # what is bound only then takes a fraction of a step, but its memory is new
-        self.decode(self._slots.num_slots)
-        self._slots.past_lengths[:], self._slots.reads_all[:] = 0, False
+        if not self._always_all:
+            self._slots.reads_all[:] = True
+            self.decode(self._slots.num_slots)
+            self._slots.past_lengths[:], self._slots.reads_all[:] = 0, False
         if self._encoder is None:
             for length in [1] if self._flips else PREFILL_BUCKETS:
                 self.prefill(0, np.full(min(length, self._max_total), self._pad_id))

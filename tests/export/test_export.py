@@ -32,11 +32,11 @@ def test_half_precision(name, tmp_path):
             assert types.get(port, bundle_pb2.DATA_TYPE_FLOAT32) == bundle_pb2.DATA_TYPE_FLOAT32
 
 
-@pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell"])
-def test_bf16_of_a_recurrent_model_is_refused(name, tmp_path):
-    """CUDA's recurrent layers know no bfloat16; whoever asks for it is told so, and nothing is written."""
+@pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell", "tiny-resnet"])
+def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
+    """CUDA's recurrent layers and convolutions know no bfloat16; who asks for it is told so, and nothing is written."""
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
-    with pytest.raises(ExportError, match="bf16 is not for recurrent models"):
+    with pytest.raises(ExportError, match="bf16 is not for models that recur or convolve"):
         export_checkpoint(checkpoint, tmp_path / name / "1", "bf16")
     assert not (tmp_path / name).exists()
 

@@ -54,7 +54,9 @@ class Watched:
     def ask(self, num_tokens, num_new, *, streams=True):
         """Let a prompt wait."""
         ids, decoding = np.arange(3, 3 + num_tokens) % 200, Decoding(num_new, num_new)
-        sequence = Sequence("r", ids, num_tokens, decoding, wants_tokens=streams, wants_scores=True)
+        sequence = Sequence(
+            "r", ids, num_tokens, decoding, wants_tokens=streams, wants_scores=len(self.answers) % 2 == 0
+        )
         self.answers[sequence] = []
         self.waiting.append(sequence)
 
@@ -64,7 +66,9 @@ class Watched:
         self.runs.clear()
         take = lambda num, *_: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))]  # noqa: E731
         for delivery in self.lane.step(take):
-            self.answers[delivery.sequence] += zip(delivery.token_ids, delivery.log_probs, strict=True)
+            # Who wants no scores has whatever the run had.
+            log_probs = delivery.log_probs if delivery.sequence.wants_scores else [None] * len(delivery.log_probs)
+            self.answers[delivery.sequence] += zip(delivery.token_ids, log_probs, strict=True)
         return sum(padded for _, padded in self.runs)
 
 
