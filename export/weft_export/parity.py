@@ -27,8 +27,8 @@ from weft_export.widening import runnable
 from weft_proto.v1 import bundle_pb2
 
 # The fp16 figure is for logits of trained models, whose size is some tens; what lies in [0, 1] has a bound of its own.
-# bf16 has three bits less than fp16; a share of the spread, because its error goes with a model's scale: 0.004 to 0.034
-# in eight trained models. A CPU has no kernels for it: what is run is a stand-in that computes in float32 and rounds
+# bf16 has three bits less than fp16; a share of the spread, because its error goes with a model's scale: 0.013 to 0.034
+# in four trained models. A CPU has no kernels for it: what is run is a stand-in that computes in float32 and rounds
 # each operator's result.
 # At int8 the products agree to the last bit, and all between them as at fp32. But a value halfway between two levels is
 # rounded to the other one when it differs in its last bit, and one level is 1/127 of the largest value of its row. How

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
+    from weft_server.blocks import Block
     from weft_server.device import Device
     from weft_server.sampler import Candidates
     from weft_server.session import Bound, Session
@@ -230,11 +231,9 @@ class DecodeRunner:
         """Bind a run over slots [start, stop) that reads its ids and lengths from the first rows of `columns`."""
         inputs, written = self._states.blocks(start, stop)
         inputs |= {name: column.block.rows(0, stop - start) for name, column in columns.items()}
-        inputs["total_length"] = block_of(self._total_length)
+        inputs |= self._told(reads_all=reads_all)
         if self._has_memory:
             inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
-        if self._asks:
-            inputs[READS_ALL] = block_of(self._flags[reads_all])
         return self._decoder.bind(inputs, self._next.blocks(stop - start, reads_all=reads_all) | written, graph_id)
 
     def _bind_mixed(self, num_rows: int, chunk: Chunk, *, reads_all: bool) -> Bound:
@@ -246,10 +245,13 @@ class DecodeRunner:
         inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
         for name, prompt_name in _PROMPT_COLUMNS.items():
             inputs[prompt_name] = chunk.columns[name].block
-        inputs["total_length"] = block_of(self._total_length)
-        if self._asks:
-            inputs[READS_ALL] = block_of(self._flags[reads_all])
+        inputs |= self._told(reads_all=reads_all)
         return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
+
+    def _told(self, *, reads_all: bool) -> dict[str, Block]:
+        """What every run reads on the host."""
+        told = {"total_length": block_of(self._total_length)}
+        return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
 
     def _chunk_of(self, token_ids: np.ndarray, past: int) -> tuple[int, Chunk]:
         """Return the padded length of a piece of a prompt, and what its run reads, filled."""
