@@ -75,8 +75,9 @@ serve: models ## keep the demo models served on localhost:7070 (Ctrl-C drains an
 serve-families: families ## the same for the models of the other families, whom a request has to name
 	@exec $(BIN)/weft serve --repository build/families
 
+# Two workers, each with whole files: most tests of a file share what they started.
 test: lint models families ## everything that CI runs
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -m "not slow and not e2e" tests/client tests/server tests/export

@@ -1,6 +1,11 @@
 """Fixtures that several test folders share."""
 
+import fcntl
+import hashlib
+import shutil
+import signal
 import sys
+import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -8,36 +13,69 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
+# What tiny bundles are made of: the exporter, the manifest's definition, the checkpoints, the versions of libraries.
+SOURCES = ("export/weft_export/**/*.py", "proto/weft_proto/v1/bundle.proto", "tests/export/tiny*.py", "constraints.txt")
+
 # Tests are no packages; the few modules that they share are found by name.
 sys.path.insert(0, str(Path(__file__).parent / "export"))
 
 
-@pytest.fixture(scope="session")
-def tiny_repository(tmp_path_factory):
-    """Export the tiny random checkpoints of tiny.CHECKPOINTS once: a model repository with tiny-*/1.
+def pytest_configure():
+    """Let Ctrl-C reach the processes that tests start."""
+    # Background jobs of a shell ignore it, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    Copy what you mean to change.
+
+@pytest.fixture(scope="session")
+def tiny_repository():
+    """The tiny random checkpoints of tiny.CHECKPOINTS, exported: a model repository with tiny-*/1.
+
+    It outlives the tests: copy what you mean to change.
     """
     from tiny import CHECKPOINTS
 
-    return _exported(tmp_path_factory, CHECKPOINTS, "fp32")
+    return _exported(CHECKPOINTS, "fp32")
 
 
 @pytest.fixture(scope="session")
-def int8_repository(tmp_path_factory):
-    """Export those of tiny.INT8 once at int8: a model repository with tiny-*-int8/1."""
+def int8_repository():
+    """Those of tiny.INT8 at int8: a model repository with tiny-*-int8/1; it outlives the tests too."""
     from tiny import INT8
 
-    return _exported(tmp_path_factory, INT8, "int8")
+    return _exported(INT8, "int8")
 
 
-def _exported(tmp_path_factory, names, precision):
+def _exported(names, precision):
+    """Their bundles in build/tiny, exported again only when one of SOURCES has changed."""
+    repository, digest = ROOT / "build" / "tiny" / precision, _digest()
+    repository.parent.mkdir(parents=True, exist_ok=True)
+    # Of several pytests (xdist's workers are some) one exports, and the others wait.
+    with repository.with_suffix(".sha256").open("a+") as made_of:
+        fcntl.flock(made_of, fcntl.LOCK_EX)
+        made_of.seek(0)
+        if made_of.read() != digest:
+            made_of.truncate(0)
+            shutil.rmtree(repository, ignore_errors=True)
+            _export(names, precision, repository)
+            made_of.write(digest)
+    return repository
+
+
+def _digest():
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _export(names, precision, repository):
     from tiny import export_tiny
 
-    checkpoints = tmp_path_factory.mktemp("checkpoints")
-    repository = tmp_path_factory.mktemp("repository")
     # In processes of their own, since torch's tracing keeps the interpreter to itself.
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
-        for _ in processes.map(partial(export_tiny, checkpoints, repository, precision=precision), names):
+    with (
+        tempfile.TemporaryDirectory() as checkpoints,
+        ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes,
+    ):
+        for _ in processes.map(partial(export_tiny, Path(checkpoints), repository, precision=precision), names):
             pass
-    return repository
