@@ -52,6 +52,9 @@ SERVICES = (
 STALL_S = 60.0
 MIN_PING_INTERVAL_MS = 30_000
 NO_LIMIT = 2**31 - 1
+# Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
+# a thousand on; the others wait, or get a refusal with a reason.
+MAX_PENDING_CALLS = 10_000
 # What the lanes get to end their last step.
 STOP_S = 5.0
 # How long no call must have come before the listener closes.
@@ -187,6 +190,8 @@ class App:
                 ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
                 # With some jitter of gRPC's own; calls that run are let finish.
                 ("grpc.max_connection_age_ms", int(self.config.max_connection_age_s * 1000) or NO_LIMIT),
+                ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+                ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
                 # Two servers on one port would share its connections silently.
                 ("grpc.so_reuseport", 0),
             ],

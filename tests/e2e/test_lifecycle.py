@@ -1,16 +1,21 @@
 """Starting, draining and overload: nothing admitted is lost, and who is refused is told so."""
 
+import asyncio
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
+import grpc
+import grpc.aio
 import pytest
 
 import weft
 from process import ServerProcess
+from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 
 pytestmark = pytest.mark.e2e
 LONG = weft.Decoding(max_new_tokens=60, min_new_tokens=60)
@@ -127,6 +132,30 @@ def test_a_full_queue_refuses_at_once_with_a_hint(small_repository):
         assert {"answered", "refused: QUEUE_FULL, come back later: True"} == set(outcomes)
         assert server.metric("weft_requests_queued") == 0
         assert server.metric("weft_decode_slots_used") == 0
+
+
+def test_a_flood_gets_answers_or_a_reason(small_repository):
+    """Of 4,000 calls at once, more than gRPC lets wait by default, each is answered or refused with QUEUE_FULL."""
+    request = generation_pb2.GenerateRequest(token_ids=common_pb2.TokenIds(ids=[5, 6, 7]))
+
+    async def flood(target):
+        async with grpc.aio.insecure_channel(target) as channel:
+            stub = generation_pb2_grpc.GenerationServiceStub(channel)
+
+            async def call():
+                try:
+                    await stub.Generate(request, timeout=60)
+                except grpc.aio.AioRpcError as error:
+                    return f"{error.code().name}: {error.details()}"
+                return "answered"
+
+            return Counter(await asyncio.gather(*(call() for _ in range(4000))))
+
+    with ServerProcess(small_repository, max_queued_requests=100) as server:
+        server.wait_for("ready")
+        outcomes = asyncio.run(flood(server.target))
+
+    assert {"answered", "RESOURCE_EXHAUSTED: 100 requests are waiting already"} == set(outcomes), outcomes
 
 
 @pytest.mark.parametrize(
