@@ -66,6 +66,18 @@ def test_warming_up_does_not_count(weft_command, server):
     assert 0.3 == pytest.approx(report["seconds"])
 
 
+def test_a_report_says_what_was_asked_for(bench, tmp_path):
+    """Each line of JSON holds every option that shapes the load or its judgement, so that it can be run again."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a text\n")
+    _, (first, second), _ = bench("--sweep", "1,2", "--requests", 2, "--input", texts, "--slo-ttft", 0.5, "--seed", 3)
+
+    assert first["options"] == second["options"]
+    expected = {"sweep": "1,2", "requests": 2, "input": [str(texts)], "slo_ttft": 0.5, "seed": 3, "warmup": 0}
+    assert expected == {name: first["options"][name] for name in expected}
+    assert {"rate", "concurrency", "duration", "cancel_fraction", "output_tokens"} < set(first["options"])
+
+
 def test_cancelled_requests_are_counted_apart(bench, server):
     """Streams are cancelled after a random number of messages: the server sees it, and no latency does."""
     server.servicer.step_s = 0.02

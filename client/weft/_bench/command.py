@@ -38,6 +38,7 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
         "task": model.task,
         "streams": verb.streams,
         "seed": asking.seed,
+        "options": _given(asking, sending, judging),
     }
     reports: list[Report] = []
     runs: list[Run] = []
@@ -55,6 +56,13 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     if runs[-1].interrupted:
         raise typer.Exit(130)
     _fail_if_nothing_completed(runs)
+
+
+def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
+    """What was asked for, by the flags' names; null: not given."""
+    values = {name: value for group in groups for name, value in vars(group).items()}
+    values["input"] = [str(path) for path in values["input"] or ()]
+    return {name: value for name, value in values.items() if name not in ("plot", "as_json")}
 
 
 def _precise_loop() -> asyncio.AbstractEventLoop:
