@@ -25,6 +25,8 @@ _BUILDS = {
         for size in (32, 128)
     },
 }
+# It refuses larger ones.
+MAX_BATCH = 32
 
 
 class Genai(System):
@@ -38,7 +40,7 @@ class Genai(System):
         """One Generator on all threads, or one for each; each block size."""
         shares = [(1, num_cpus), (num_cpus, 1)] if in_flight >= num_cpus else [(1, num_cpus), (1, 1)]
         return [
-            {"build": build, "workers": workers, "threads": threads, "batch": in_flight // workers}
+            {"build": build, "workers": workers, "threads": threads, "batch": min(in_flight // workers, MAX_BATCH)}
             for build in _BUILDS[precision]
             for workers, threads in shares
         ]

@@ -21,6 +21,8 @@ _METHODS = {
     "bert": "/weft.v1.ClassificationService/Classify",
     "vit": "/weft.v1.ClassificationService/Classify",
 }
+# So many rows in a step cost little more than the reading of the weights, which each lane does by itself.
+FEW = 8
 
 
 class Weft(System):
@@ -38,7 +40,8 @@ class Weft(System):
         if workload.writes:
             # With a few callers always waiting, more of their inputs can be read together.
             slots = [{"slots": number} for number in (in_flight, in_flight * 7 // 8, in_flight // 2)]
-            return [*(many | each for each in slots), {"lanes": 1, "threads": num_cpus} | slots[0]]
+            together = {"lanes": 1, "threads": num_cpus} | slots[0]
+            return [together, many | slots[0]] if in_flight <= FEW else [*(many | each for each in slots), together]
         batches = sorted({max(1, in_flight // 4), max(1, in_flight // 2), in_flight})
         return [many | {"max_batch": batch} for batch in batches] + [{"lanes": 1, "threads": num_cpus}]
 
