@@ -80,7 +80,7 @@ test: lint models families ## everything that CI runs
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
-	@$(BIN)/python -m pytest -q -m "not slow and not e2e" tests/client tests/server tests/export
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e" tests/client tests/server tests/export
 
 check: lint ## lint, types, import walls and the rules of the house
 	@$(BIN)/python -m pytest -q tests/house
