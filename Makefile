@@ -119,7 +119,7 @@ PEERS     := build/bench/peers
 PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
 PEER_NEEDS = grep '^torch==' $< | xargs $(PEER_PIP) install && $(PEER_PIP) install -r $<
 
-bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## compare with other systems on the same weights, an hour; ARGS=--quick: ten minutes
+bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## compare with other systems on the same weights, hours; ARGS=--quick: ten minutes
 	@$(BIN)/python tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
