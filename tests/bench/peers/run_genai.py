@@ -22,7 +22,7 @@ _BUILDS = {
     "fp32": {"fp32": ["prune_lm_head=true"]},
     "int8": {
         f"int8-{size}": ["prune_lm_head=true", f"block_size={size}", "accuracy_level=4", "op_types_to_quantize=MatMul"]
-        for size in (32, 128)
+        for size in (128, 32)
     },
 }
 # It refuses larger ones.
