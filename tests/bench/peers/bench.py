@@ -18,16 +18,16 @@ from systems import OUT, SYSTEMS
 from workloads import WORKLOADS
 
 CHOSEN = OUT / "chosen.json"
-# Requests of a round by workload and number in flight: in full, and with --quick.
+# Requests by workload and number in flight: of a round in full, of one with --quick, of a try of the search.
 NUM_REQUESTS = {
-    ("a", 64): (512, 128),
-    ("b", 64): (512, 192),
-    ("c", 1): (8, 2),
-    ("c", 8): (32, 16),
-    ("c", 32): (128, 32),
-    ("c", 64): (192, 128),
-    ("d", 32): (256, 64),
-    ("e", 8): (64, 16),
+    ("a", 64): (512, 128, 256),
+    ("b", 64): (512, 192, 256),
+    ("c", 1): (8, 2, 4),
+    ("c", 8): (32, 16, 32),
+    ("c", 32): (128, 32, 64),
+    ("c", 64): (192, 128, 128),
+    ("d", 32): (256, 64, 128),
+    ("e", 8): (64, 16, 32),
 }
 NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5}
 # Left out by --quick unless it is told which systems: vLLM takes a minute or two to start for each task, transformers a
@@ -77,8 +77,8 @@ def _measure(task, options, num_cpus, chosen):
     if options.quick and not options.systems:
         systems = [each for each in systems if (task.workload.name, each.name) not in SLOW]
     systems = [each for each in systems if task.workload.name in each.workloads and task.precision in each.precisions]
-    num_requests = NUM_REQUESTS[task.workload.name, task.in_flight][options.quick]
-    sample = min(num_requests, 4 * task.in_flight)
+    full, quick, sample = NUM_REQUESTS[task.workload.name, task.in_flight]
+    num_requests = quick if options.quick else full
     found = contenders(task, systems, num_cpus, sample, chosen, quick=options.quick)
     num_rounds = options.rounds or (3 if options.quick else NUM_ROUNDS[task.workload.name])
     found, outputs = compete(task, found, task.workload.requests(num_requests), num_rounds)
