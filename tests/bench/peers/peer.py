@@ -3,8 +3,12 @@
 import json
 import os
 import subprocess
+import threading
 from contextlib import suppress
 from pathlib import Path
+
+# The longest question, building a peer's form of the weights, takes about two minutes.
+LIMIT_S = 900
 
 
 class PeerError(Exception):
@@ -53,15 +57,20 @@ class Peer:
         """The adapter's answer.
 
         Raises:
-            PeerError: it answered with an error, or ended; its own words are in the log.
+            PeerError: it answered with an error, ended, or was ended after LIMIT_S seconds without an answer; its own
+                words are in the log.
         """
+        limit = threading.Timer(LIMIT_S, self.process.kill)
+        limit.start()
         try:
             print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        finally:
+            limit.cancel()
         if not line:
-            raise PeerError(f"the process ended; see {self._log.name}")
+            raise PeerError(f"the process ended, or was ended after {LIMIT_S} s; see {self._log.name}")
         answer = json.loads(line)
         if "error" in answer:
             raise PeerError(answer["error"])
