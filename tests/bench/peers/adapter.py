@@ -15,6 +15,9 @@ from pathlib import Path
 from memory import peak_mb, reset_peak
 from workloads import WORKLOADS
 
+# What the server does for its weights: where huge pages are given to who asks, malloc asks. A setting's "environment".
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+
 
 @dataclass
 class Done:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import threading
 from contextlib import suppress
@@ -30,6 +31,7 @@ class Peer:
                 stderr=self._log,
                 env=names | (environment or {}),
                 text=True,
+                start_new_session=True,
             )
         except OSError as error:
             self._log.close()
@@ -48,10 +50,15 @@ class Peer:
         try:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            self._kill()
             self.process.wait()
         self.process.stdout.close()
         self._log.close()
+
+    def _kill(self):
+        """End it and whatever it has started, which would go on and slow down the others."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
 
     def ask(self, do, **arguments):
         """The adapter's answer.
@@ -60,13 +67,16 @@ class Peer:
             PeerError: it answered with an error, ended, or was ended after LIMIT_S seconds without an answer; its own
                 words are in the log.
         """
-        limit = threading.Timer(LIMIT_S, self.process.kill)
+        limit = threading.Timer(LIMIT_S, self._kill)
         limit.start()
         try:
             print(json.dumps({"do": do, **arguments}), file=self.process.stdin, flush=True)
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
+        except KeyboardInterrupt:  # which a session of its own keeps from it
+            self._kill()
+            raise
         finally:
             limit.cancel()
         if not line:

@@ -24,11 +24,11 @@ def prepare(shape, precision, *, keep):
     """Write WEIGHTS/<shape>/checkpoint once, and a bundle; return whether there is one.
 
     Unless `keep` is set, a bundle is made again when the exporter's code has changed, and all of WEIGHTS/<shape>, the
-    peers' forms of the weights too, when the code has that draws them.
+    peers' forms of the weights too, when the code has that draws or converts them.
     """
     folder = WEIGHTS / shape
     stamp = folder / "checkpoint" / "drawn_by"
-    if folder.is_dir() and not keep and not (stamp.is_file() and stamp.read_text() == _SHAPES):
+    if folder.is_dir() and not keep and not (stamp.is_file() and stamp.read_text() == _DRAWN_BY):
         shutil.rmtree(folder)
     if not (folder / "checkpoint").is_dir():
         print(f"writing the weights of {shape}", flush=True)
@@ -38,7 +38,7 @@ def prepare(shape, precision, *, keep):
             from images import write_images
 
             write_images(folder)
-        (fresh / stamp.name).write_text(_SHAPES)
+        (fresh / stamp.name).write_text(_DRAWN_BY)
         fresh.rename(folder / "checkpoint")
     return _bundle(folder, shape, precision, keep=keep)
 
@@ -76,4 +76,5 @@ def _exporter():
 # Taken now, of the code that was imported: it may be edited while a benchmark runs.
 _EXPORTER = _exporter()
 _HERE = Path(__file__).parent
-_SHAPES = _digest([_HERE / "shapes.py", _HERE / "translation.py", ROOT / "tests" / "export" / "tiny_parts.py"])
+_MADE_BY = ("shapes", "translation", "hugging_face", "ctranslate2_weights", "vllm_int8", "images")
+_DRAWN_BY = _digest([*(_HERE / f"{name}.py" for name in _MADE_BY), ROOT / "tests" / "export" / "tiny_parts.py"])

@@ -1,9 +1,10 @@
 """CTranslate2: Translator and Generator, batches handed out by threads of ours."""
 
 import json
+from pathlib import Path
 
 import ctranslate2
-from adapter import System, serve
+from adapter import HUGE_PAGES, System, serve
 from batches import answered, sorted_batches
 from ctranslate2_weights import llama_spec, translation_spec, vocabulary
 
@@ -27,10 +28,14 @@ class CTranslate2(System):
         first = plain[0]
         if in_flight >= 4 * num_cpus:
             plain.append(first | {"batch": first["batch"] // 2})
-        # Its choice on an AMD processor is oneDNN; MKL is in the package too, and can have weights packed for it.
-        mkl = {"CT2_USE_MKL": "1"}
-        packed = mkl | {"CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"}
-        others = [first | {"environment": mkl}, first | {"environment": packed}]
+        # Unless told it takes MKL on Intel's processors and oneDNN on others. MKL can have weights packed for it.
+        intel = "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+        environments = (
+            HUGE_PAGES,
+            {"CT2_USE_MKL": "0" if intel else "1"},
+            {"CT2_USE_MKL": "1", "CT2_USE_EXPERIMENTAL_PACKED_GEMM": "1"},
+        )
+        others = [first | {"environment": each} for each in environments]
         if workload.new[0] < workload.new[1]:
             ended = [setting | {"ends": ends} for setting in plain for ends in ("callback", "longest")]
             return ended + [setting | {"ends": "callback"} for setting in others]

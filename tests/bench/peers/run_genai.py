@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import onnxruntime_genai as og
-from adapter import System, serve
+from adapter import HUGE_PAGES, System, serve
 from batches import answered, sorted_batches
 from hugging_face import hugging_face
 
@@ -39,11 +39,12 @@ class Genai(System):
     def settings(self, workload, precision, in_flight, num_cpus):
         """One Generator on all threads, or one for each; each block size."""
         shares = [(1, num_cpus), (num_cpus, 1)] if in_flight >= num_cpus else [(1, num_cpus), (1, 1)]
-        return [
+        plain = [
             {"build": build, "workers": workers, "threads": threads, "batch": min(in_flight // workers, MAX_BATCH)}
             for build in _BUILDS[precision]
             for workers, threads in shares
         ]
+        return [*plain, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
         """Build its models from the Hugging Face folder."""

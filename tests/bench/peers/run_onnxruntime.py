@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import onnxruntime as ort
-from adapter import System, serve
+from adapter import HUGE_PAGES, System, serve
 from batches import answered, sorted_batches
 from images import pixel_values
 
@@ -19,13 +19,14 @@ class OnnxRuntime(System):
     def settings(self, workload, precision, in_flight, num_cpus):
         """Batches small enough for the caches of a core, and as large as may be, on one thread or on all."""
         shares = [(workers, threads, spins) for workers, threads, spins in ((num_cpus, 1, False), (1, num_cpus, True))]
-        sizes = (1, 2, 4) if workload.shape == "vit" else (4, 2, 8)
-        return [
+        sizes = (1, 2, 4) if workload.shape == "vit" else (4, 2, 8, 16)
+        plain = [
             {"workers": workers, "threads": threads, "spins": spins, "batch": size}
             for workers, threads, spins in shares
             for size in sizes
             if size * workers <= in_flight
         ]
+        return [*plain, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
         """Nothing: the harness has exported the bundle."""

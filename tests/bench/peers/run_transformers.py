@@ -2,7 +2,7 @@
 
 import torch
 import transformers
-from adapter import System, serve
+from adapter import HUGE_PAGES, System, serve
 from batches import answered, sorted_batches
 from hugging_face import hugging_face
 from images import pixel_values
@@ -42,7 +42,8 @@ class Transformers(System):
         if workload.writes:
             return plain
         # The compiler needs a C++ compiler and a minute.
-        return [*plain, *({"type": each, **found[0], "compiled": True} for each in types if each != "int8")]
+        compiled = [{"type": each, **found[0], "compiled": True} for each in types if each != "int8"]
+        return [*plain, *compiled, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
         """Write the Hugging Face folder."""

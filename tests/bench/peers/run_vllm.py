@@ -5,8 +5,6 @@ triton-cpu, which is not on PyPI; the one before it runs.
 """
 
 import os
-import sys
-from pathlib import Path
 
 # Before vllm is imported, which reads them then. 1 GiB holds 64 sequences of 128 tokens three times over.
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
@@ -16,8 +14,6 @@ import vllm
 from adapter import Done, System, serve
 from hugging_face import hugging_face
 from vllm_int8 import int8_folder
-
-_OPENMP = Path(sys.prefix) / "lib" / "libiomp5.so"
 
 
 class Vllm(System):
