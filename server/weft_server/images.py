@@ -50,7 +50,8 @@ def load_pixels(data: bytes, spec: bundle_pb2.ImageSpec, max_bytes: int, max_pix
     if width * height > max_pixels:
         message = f"is {width} x {height} pixels by its header; at most {max_pixels} are taken"
         raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
-    if image.format == "JPEG" and data.count(JPEG_SCAN) > MAX_JPEG_SCANS:
+    # One whose header speaks of more pictures is an MPO to Pillow.
+    if image.format in {"JPEG", "MPO"} and data.count(JPEG_SCAN) > MAX_JPEG_SCANS:
         raise InvalidRequest(FIELD, f"has more than {MAX_JPEG_SCANS} scans", "BAD_IMAGE")
     try:
         image.load()

@@ -206,3 +206,18 @@ def test_a_jpeg_that_is_scanned_over_and_over_is_refused():
     assert load_pixels(data, spec, 1 << 23, 1 << 24).shape == (3, 8, 8)
     with pytest.raises(InvalidRequest, match="scans"):
         load_pixels(data[:-2] + scan * 1000 + data[-2:], spec, 1 << 23, 1 << 24)
+
+
+def test_a_jpeg_that_says_it_holds_more_pictures_is_counted_too():
+    """Pillow takes it for another format, and would decode all scans of its first picture."""
+    file, picture = io.BytesIO(), Image.new("RGB", (256, 256), (120, 130, 140))
+    picture.save(file, "MPO", save_all=True, append_images=[picture], progressive=True)
+    data = file.getvalue()
+    end = data.index(b"\xff\xd9")
+    scan = data[data.rindex(b"\xff\xda", 0, end) : end]
+    spec = _spec(size=(8, 8))
+
+    assert "MPO" == Image.open(io.BytesIO(data), formats=["JPEG"]).format
+    assert load_pixels(data, spec, 1 << 23, 1 << 24).shape == (3, 8, 8)
+    with pytest.raises(InvalidRequest, match="scans"):
+        load_pixels(data[:end] + scan * 1000 + data[end:], spec, 1 << 23, 1 << 24)
