@@ -90,8 +90,7 @@ class Guard(grpc.aio.ServerInterceptor):
         async def stream(request: Any, context: Any) -> None:
             async with _Watch(self, method, request, context), aclosing(behaviour(request, context)) as responses:
                 async for response in responses:
-                    # Waits for a slow reader; what is produced meanwhile joins the next message.
-                    await context.write(response)
+                    await _write(context, response)
 
         return stream
 
@@ -164,6 +163,14 @@ class _Watch:
                 await self._context.abort(status.code, status.message, status.trailing_metadata)
         finally:
             self._guard.end(call, code, reason)
+
+
+async def _write(context: Any, response: Any) -> None:
+    """Wait for a slow reader; what is produced meanwhile joins the next message."""
+    try:
+        await context.write(response)
+    except grpc.aio.InternalError as error:  # the caller went during the wait; gRPC's own cancellation comes after this
+        raise asyncio.CancelledError from error
 
 
 def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
