@@ -118,7 +118,7 @@ class App:
         loading = asyncio.create_task(self._load())
         pulse = asyncio.create_task(self._pulse())
         await self._draining.wait()
-        loading.cancel()
+        is_cut_off = loading.cancel()
         await self._drain()
         pulse.cancel()
         await asyncio.gather(loading, pulse, return_exceptions=True)
@@ -129,6 +129,8 @@ class App:
             _log.error("stopped with threads that are stuck", models=stuck)
             exit_now(1)
         _log.info("stopped")
+        if is_cut_off:
+            exit_now(0)  # Python would wait for the thread that opens a model
 
     async def _load(self) -> None:
         for entry in self.models.entries:

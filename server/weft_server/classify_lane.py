@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from weft_server.errors import DeadlineExpired
 from weft_server.runner import encoder_feeds
-from weft_server.sequence import Delivery, FinishReason, Usage
+from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
 
 if TYPE_CHECKING:
     from weft_server.decode_lane import Take
@@ -45,7 +45,6 @@ class ClassifyLane:
 
     def step(self, take: Take) -> list[Delivery]:
         """Run one batch; what there is to hand over."""
-        self.gone.clear()  # a batch is over before anyone can be dropped from it
         self._batch = take(self._max_batch, self._batch_tokens)
         now = time.monotonic()
         late = [sequence for sequence in self._batch if sequence.deadline < now]
@@ -53,14 +52,23 @@ class ClassifyLane:
         batch = [sequence for sequence in self._batch if sequence.deadline >= now]
         if batch:
             self._run(batch)
-        deliveries += [Delivery(sequence, [], [], FinishReason.STOP) for sequence in batch]
+        gone = self._take_gone()
+        deliveries += [Delivery(sequence, [], [], gone.get(sequence, FinishReason.STOP)) for sequence in batch]
         self._batch = []
         return deliveries
 
     def fail(self, error: Exception) -> list[Delivery]:
         """End the batch with `error` after a failed step."""
         batch, self._batch = self._batch, []
-        return [Delivery(sequence, [], [], error) for sequence in batch]
+        return [Delivery(sequence, [], [], StepFailed(error)) for sequence in batch]
+
+    def _take_gone(self) -> dict[Sequence, Outcome]:
+        """Whoever left while the batch ran, which is over before anyone can be dropped from it, and some of before."""
+        gone: dict[Sequence, Outcome] = {}
+        while self.gone:
+            sequence, outcome = self.gone.popleft()
+            gone[sequence] = outcome
+        return gone
 
     def _run(self, batch: list[Sequence]) -> None:
         started = time.monotonic()

@@ -71,7 +71,7 @@ class ServerConfig(BaseSettings):
         description="Seconds after which a connection is asked to make way, so clients find new servers; 0: never.",
     )
     drain_delay_s: Seconds = Field(
-        0.0, description="After SIGTERM, seconds not ready but still serving, until balancers notice; 5 in a cluster."
+        0.0, description="After SIGTERM, seconds not ready but still serving, until balancers notice; 10 in a cluster."
     )
     drain_timeout_s: Seconds = Field(30.0, description="Seconds that admitted requests get to finish after the delay.")
     reflection: bool = Field(False, description="Answer gRPC server reflection, for grpcurl and the like.")

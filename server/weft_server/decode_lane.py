@@ -13,7 +13,7 @@ from weft_server.encoder_runs import RUN_COST, runs_of, width_of
 from weft_server.errors import DeadlineExpired
 from weft_server.runner import PREFILL_BUCKETS
 from weft_server.sampler import sample
-from weft_server.sequence import Delivery, FinishReason, Usage
+from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
 
 if TYPE_CHECKING:
     from weft_server.metrics import ModelMetrics
@@ -63,7 +63,7 @@ class DecodeLane:
         self._prompt: Sequence | None = None  # in prefill, in slot num_running
         self._deliveries: list[Delivery] = []
         self._last_token = 0.0
-        self._num_first = 0  # rows whose first token the last advance made
+        self._num_young = 0  # rows whose first or second token the last advance made
         self._num_held_off = 0  # steps since the last admission
 
     @property
@@ -93,8 +93,6 @@ class DecodeLane:
             self._encode(take, self._start_id)
         if self.slots.num_running:
             self._decode(prompt)
-        else:
-            self._last_token = 0.0  # the next token has no token before it
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
@@ -104,9 +102,9 @@ class DecodeLane:
         for sequence in held:
             sequence.num_output_tokens = int(self.slots.num_new[_slot(sequence)])
             self.slots.clear(_slot(sequence))
-        self.slots.num_running, self._prompt, self._last_token = 0, None, 0.0
+        self.slots.num_running, self._prompt = 0, None
         deliveries, self._deliveries = self._deliveries, []
-        return deliveries + [Delivery(sequence, [], [], error) for sequence in held]
+        return deliveries + [Delivery(sequence, [], [], StepFailed(error)) for sequence in held]
 
     def _drop_gone(self) -> None:
         while self.gone:
@@ -122,11 +120,13 @@ class DecodeLane:
         runs = runs_of(taken)
         # All sit down before anything runs, so that a failed run leaves nobody standing.
         for sequence in chain.from_iterable(runs):
-            self._place(slots.num_running, sequence)
+            slots.place(slots.num_running, sequence)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
             slots.num_running += 1
         for run in runs:
+            for sequence in run:
+                self._runner.begin(_slot(sequence))
             self._runner.encode([sequence.inputs for sequence in run], [_slot(sequence) for sequence in run])
             self._count_computed(
                 len(run) * width_of(run[-1].num_input_tokens), sum(sequence.num_input_tokens for sequence in run)
@@ -173,13 +173,10 @@ class DecodeLane:
     def _next_prompt(self, take: Take, budget: int) -> bool:
         if self._prompt is None and self.has_room():
             for sequence in take(1, budget):
-                self._place(self.slots.num_running, sequence)
+                self.slots.place(self.slots.num_running, sequence)
                 self._prompt = sequence
+                self._runner.begin(self.slots.num_running)
         return self._prompt is not None
-
-    def _place(self, slot: int, sequence: Sequence) -> None:
-        self.slots.place(slot, sequence)
-        self._runner.begin(slot)
 
     def _prefill_chunk(self, left: int) -> int:
         """Run a chunk of the prompt, of `left` tokens or a little more; after its last one the row runs.
@@ -222,9 +219,9 @@ class DecodeLane:
         self._metrics.decode_batch_size.observe(num_rows)
         num_rows = self.slots.num_running
         now = self._advance(0, num_rows, candidates)
-        later = num_rows - self._num_first
-        if later and self._last_token:
-            self._metrics.inter_token_latency.observe(now - self._last_token, later)
+        # The others had their token of before from the last decode run.
+        if num_rows > self._num_young:
+            self._metrics.inter_token_latency.observe(now - self._last_token, num_rows - self._num_young)
         self._last_token = now
 
     def _advance(self, start: int, stop: int, candidates: Candidates) -> float:
@@ -238,10 +235,14 @@ class DecodeLane:
         num_new += 1
         self._metrics.generated_tokens.inc(stop - start)
         now = time.monotonic()
-        first = np.flatnonzero(num_new == 1)
-        self._num_first = len(first)
-        for row in first.tolist():
-            self._sequence(start + row).times.first_token = now
+        young = np.flatnonzero(num_new <= 2)
+        self._num_young = len(young)
+        for row in young.tolist():
+            times = self._sequence(start + row).times
+            if num_new[row] == 1:
+                times.first_token = now
+            else:  # whose first token a prefill run may have made, in this very step
+                self._metrics.inter_token_latency.observe(now - times.first_token)
         at_end = (ids[:, None] == self._end_ids).any(axis=1)
         done = at_end | (num_new >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & ~done).tolist():

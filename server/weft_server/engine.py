@@ -66,10 +66,11 @@ class Engine:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._scheduler, self._lanes, self._take, self._metrics = scheduler, lanes, take, metrics
-        # Guards scheduler, _live and _stopping; held for list work only, never over a model run.
+        # Guards scheduler, _live, _refusal and _stopping; held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._live: set[Sequence] = set()
+        self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
         self._beats = [time.monotonic()] * len(lanes)
         self._loop = loop
@@ -95,8 +96,15 @@ class Engine:
             self._scheduler.release()
 
     def submit(self, sequence: Sequence) -> None:
-        """Turn a reserved place into a waiting sequence; over the token bound raises Overloaded, the place kept."""
+        """Turn a reserved place into a waiting sequence; the place is kept where this raises.
+
+        Raises:
+            Overloaded: the token bound is reached.
+            Exception: the outcome of cancel_all, which came before.
+        """
         with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
             self._scheduler.enqueue(sequence)
             self._live.add(sequence)
         # A lane that woke at the first would fight the event loop for the interpreter, and run one row.
@@ -130,9 +138,13 @@ class Engine:
                 self._lanes[sequence.lane].gone.append((sequence, outcome))
                 self._wake.notify_all()
 
-    def cancel_all(self, outcome: Callable[[], Outcome]) -> None:
-        """End everything, each with an outcome of its own; what runs ends before its lane's next step."""
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End everything, now and from now on, each with an outcome of its own.
+
+        What runs ends before its lane's next step.
+        """
         with self._lock:
+            self._refusal = outcome
             live = list(self._live)
         for sequence in live:
             self.cancel(sequence, outcome())

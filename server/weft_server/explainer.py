@@ -59,6 +59,7 @@ class Explainer:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
         self._waiting: set[asyncio.Future[Any]] = set()
         self._ended: dict[asyncio.Future[Any], Exception] = {}
+        self._refusal: Callable[[], Exception] | None = None
 
     @property
     def num_waiting(self) -> int:
@@ -79,6 +80,8 @@ class Explainer:
 
     async def work(self, job: Callable[[], Result]) -> Result:
         """Run `job` in the explainer's thread, after those that came before; raises what `cancel_all` says."""
+        if self._refusal is not None:
+            raise self._refusal()
         answer = asyncio.get_running_loop().run_in_executor(self._worker, job)
         self._waiting.add(answer)
         self._metrics.explaining = len(self._waiting)
@@ -93,7 +96,8 @@ class Explainer:
             self._metrics.explaining = len(self._waiting)
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End all that wait for an explanation, each with an outcome of its own."""
+        """End all that wait for an explanation, now and from now on, each with an outcome of its own."""
+        self._refusal = outcome
         for answer in self._waiting:
             if answer.cancel():
                 self._ended[answer] = outcome()

@@ -54,6 +54,14 @@ class Cancelled(Exception):
     """The outcome of a sequence whose caller no longer waits."""
 
 
+class StepFailed(Exception):
+    """The outcome of a sequence whose lane's step raised: its cause. One each, because raising one adds to it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.__cause__ = error
+
+
 Outcome = FinishReason | Exception
 
 
@@ -144,8 +152,11 @@ class Sequence:
 
     @property
     def bucket(self) -> int:
-        """Padded input length as it depends on this input alone; see encoder_runs for who may be padded further."""
-        return padded_length(self.num_input_tokens)
+        """Padded input length as it depends on this input alone; see encoder_runs for who may be padded further.
+
+        Pictures of a model are all of one size.
+        """
+        return padded_length(self.num_input_tokens) if self.inputs.ndim == 1 else self.num_input_tokens
 
 
 @dataclass(frozen=True, slots=True)

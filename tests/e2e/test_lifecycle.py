@@ -84,6 +84,16 @@ def test_what_outlives_the_drain_timeout_is_told(small_repository):
         assert server.process.wait(30) == 0
 
 
+def test_sigterm_while_models_load_ends_the_server(tiny_repository):
+    """Nothing waits for the models that are still to come."""
+    with ServerProcess(tiny_repository) as server:
+        server.process.send_signal(signal.SIGTERM)
+
+        assert server.process.wait(30) == 0
+        assert [] == [event for event in server.log if event["event"] == "ready"]
+        assert any(event["event"] == "stopped" for event in server.log)
+
+
 def test_a_hangup_drains_too(small_repository):
     """A closed terminal ends the server as SIGTERM does."""
     with ServerProcess(small_repository) as server:

@@ -1,6 +1,7 @@
 """A decode lane's step: how much admission it allows itself while others wait for their next token."""
 
 import asyncio
+import time
 
 import numpy as np
 import pytest
@@ -28,10 +29,10 @@ class Watched:
         mixed = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_MIXED).path), 1) if mixes else None
         self.slots = Slots(num_slots, bundle.manifest.text.max_new_tokens)
         self.runner = DecodeRunner(bundle.manifest, None, session, self.slots, mixed)
-        metrics = Metrics().for_model("m", 1, "generate")
+        self.metrics = Metrics().for_model("m", 1, "generate")
         ends = tuple(bundle.manifest.text.end_ids)
         self.lane = DecodeLane(
-            self.slots, self.runner, start_id=None, end_ids=ends, prefill_budget=budget, metrics=metrics
+            self.slots, self.runner, start_id=None, end_ids=ends, prefill_budget=budget, metrics=self.metrics
         )
         self.waiting, self.num_steps, self.runs = [], 0, []
         prefill = self.runner.prefill
@@ -155,6 +156,29 @@ def test_a_stream_and_a_prompt_beside_it_share_a_run(tiny_repository):
 
     assert (8, [0, 0, 0, 0]) == asyncio.run(run())
     assert [(1, 8), (1, 8), (1, 8)] == watched.mixed_runs
+
+
+def test_gaps_between_tokens_are_each_rows_own(watched):
+    """A prompt's first token comes in the step of its second; its reading is a gap to others, and none of its own."""
+
+    async def run():
+        watched.ask(4, 6)
+        watched.step()
+        prefill = watched.runner.prefill
+
+        def slow(slot, token_ids):
+            time.sleep(0.3)
+            return prefill(slot, token_ids)
+
+        watched.runner.prefill = slow
+        watched.ask(4, 3)
+        for _ in range(6):
+            watched.step()
+        return watched.metrics.inter_token_latency.snapshot()
+
+    buckets, seconds = asyncio.run(run())
+    assert (6 - 1) + (3 - 1) == buckets[-1][1]
+    assert 0.3 <= seconds < 0.6
 
 
 def test_rows_that_nobody_watches_get_full_steps_though_runs_could_be_mixed(tiny_repository):

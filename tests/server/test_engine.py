@@ -15,7 +15,7 @@ from weft_server.errors import DeadlineExpired, Draining, Overloaded
 from weft_server.metrics import Metrics
 from weft_server.runner import DecodeRunner
 from weft_server.scheduler import Scheduler
-from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
 from weft_server.session import Session
 from weft_server.slots import Slots
 
@@ -230,6 +230,10 @@ def test_cancel_all_ends_everything_once(toy):
                 except Draining:
                     outcomes.append("drained")
             assert "drained" in outcomes
+            running.engine.reserve()
+            with pytest.raises(Draining):  # its input was being read meanwhile
+                running.engine.submit(Sequence("r", np.array([5]), 1, Decoding(4)))
+            running.engine.release()
 
     asyncio.run(run())
 
@@ -246,8 +250,12 @@ def test_a_failed_step_ends_its_sequences_and_the_lane_goes_on(toy, monkeypatch)
                 raise RuntimeError("broken graph")
 
             runner.decode = broken
-            with pytest.raises(RuntimeError, match="broken graph"):
-                await running.submit([5], Decoding(4)).reply.done()
+            failed = [running.submit([5], Decoding(4)) for _ in range(2)]
+            for sequence in failed:
+                with pytest.raises(StepFailed, match="RuntimeError: broken graph"):
+                    await sequence.reply.done()
+            # Each raised its own: a traceback grows with everybody who raises it.
+            assert failed[0].reply.outcome is not failed[1].reply.outcome
             after = running.submit([7], Decoding(4))
             await after.reply.done()
             assert toy.greedy([7], 4) == after.reply.token_ids
@@ -270,11 +278,33 @@ def test_a_failed_encoder_loses_nobody_it_was_to_read(toy):
         waiting = [running.submit([5] * length, Decoding(4)) for length in (1, 9, 2)]
         async with running:
             for sequence in waiting:
-                with pytest.raises(RuntimeError, match="broken encoder"):
+                with pytest.raises(StepFailed, match="broken encoder"):
                     await sequence.reply.done()
             after = running.submit([7], Decoding(4))
             await after.reply.done()
             assert toy.greedy([7], 4) == after.reply.token_ids
+
+    asyncio.run(run())
+
+
+def test_a_slot_that_cannot_begin_loses_nobody(toy):
+    """On a device a recurrent state is cleared by a run: where that fails, all who were admitted with it are told."""
+
+    async def run():
+        running = Running(toy, num_slots=4, num_lanes=1)
+        begin, runner = running.runners[0].begin, running.runners[0]
+
+        def broken(slot):
+            if slot == 1:
+                runner.begin = begin
+                raise RuntimeError("broken copy")
+
+        runner.begin = broken
+        waiting = [running.submit([5, 6], Decoding(4)) for _ in range(3)]
+        async with running:
+            for sequence in waiting:
+                with pytest.raises(StepFailed, match="broken copy"):
+                    await asyncio.wait_for(sequence.reply.done(), 20)
 
     asyncio.run(run())
 

@@ -300,7 +300,20 @@ def test_draining_ends_those_who_wait_for_an_explanation(tiny_repository):
                 assert 3 == len(set(map(id, outcomes)))
             assert (0, {}) == (model.explainer._num_asking, model.explainer._ended)
             assert ("cancelled_total", "explain") not in model.metrics.counters
-            assert (await ask(model, **ASKS)).HasField("alignment")
+            with pytest.raises(Draining):  # whoever is only now being read
+                await ask(model, **ASKS)
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_ends_while_the_server_goes_is_told(tiny_repository):
+    """Its explanation is refused as those are that wait already."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            model.explainer.cancel_all(Draining)
+            with pytest.raises(Draining):
+                await ask(model, **ASKS)
 
     asyncio.run(run())
 

@@ -177,6 +177,8 @@ def test_nobody_is_lost_or_taken_twice(steps):
 def test_padding_depends_on_the_sequence_alone():
     """The bucket is the next multiple of eight, beyond 64 tokens of two."""
     assert [8, 8, 16, 64, 66, 66, 68] == [make(length).bucket for length in (1, 8, 9, 64, 65, 66, 67)]
+    # Pictures are all of one size: nothing is added to them.
+    assert 49 == Sequence("picture", np.zeros((3, 224, 224), np.float32), 49, None).bucket
 
 
 def test_a_reply_takes_nothing_after_its_end():
