@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from grpc import StatusCode
 
-from fakes import Failure
+from fakes import Failure, fake_server
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.01)
@@ -66,6 +68,64 @@ def test_warming_up_does_not_count(weft_command, server):
     assert 0.3 == pytest.approx(report["seconds"])
 
 
+class Script:
+    """What happens at a call, for each in turn; see FakeServicer.script."""
+
+    def __init__(self, happens):
+        self.num_calls, self.popleft = 0, lambda: happens(self)
+
+
+def test_answers_to_the_warm_up_make_no_success(weft_command, server):
+    """A server that fails as soon as it counts has not been measured, however well it began."""
+    fails_from = []
+
+    def happens(script):
+        script.num_calls += 1
+        if script.num_calls == 2:  # the first asks for models
+            fails_from.append(time.monotonic() + 0.2)
+        return FULL if fails_from and time.monotonic() > fails_from[0] else None
+
+    server.servicer.script = Script(happens)
+    code, out, error = weft_command("bench", "--json", "--warmup", 0.8, "--duration", 0.3, "--unary")
+    report = json.loads(out)
+
+    assert (1, 0) == (code, report["completed"])
+    assert report["failed"] > 0
+    assert "full" in error
+
+
+def test_a_load_in_which_nothing_was_due_says_so(bench):
+    """One request in twenty seconds, for half a second: nothing was measured, and nobody's processor was busy."""
+    code, (report,), error = bench("--rate", 0.05, "--duration", 0.5, "--unary")
+
+    assert (2, 0) == (code, report["requests"])
+    assert error == "weft: no request was due in the measured time: let it last longer\n"
+
+
+def test_a_sweep_shows_what_came_before_its_server_went(weft_command, tmp_path, monkeypatch):
+    """The table and the picture of the loads that were measured, and then why there are no more."""
+    monkeypatch.setattr("weft._bench.load.CONNECT_S", 0.5)
+    with ExitStack() as stack:
+        gone, others = stack.enter_context(fake_server()), []
+
+        def happens(script):
+            script.num_calls += 1
+            if script.num_calls == 8:
+                others.append(threading.Thread(target=stack.close))
+                others[0].start()
+
+        gone.servicer.script = Script(happens)
+        picture = tmp_path / "sweep.svg"
+        argv = ["--sweep", "1,2,4", "--requests", 4, "--warmup", 0, "--unary", "--plot", picture]
+        code, out, error = weft_command("bench", "-t", gone.target, *argv)
+        others[0].join()
+
+    assert 1 == code
+    assert picture.is_file()
+    assert out.count("requests/s")
+    assert "no connection in 0.5 s" in error
+
+
 def test_a_report_says_what_was_asked_for(bench, tmp_path):
     """Each line of JSON holds every option that shapes the load or its judgement, so that it can be run again."""
     texts = tmp_path / "texts.txt"
@@ -75,7 +135,7 @@ def test_a_report_says_what_was_asked_for(bench, tmp_path):
     assert first["options"] == second["options"]
     expected = {"sweep": "1,2", "requests": 2, "input": [str(texts)], "slo_ttft": 0.5, "seed": 3, "warmup": 0}
     assert expected == {name: first["options"][name] for name in expected}
-    assert {"rate", "concurrency", "duration", "cancel_fraction", "output_tokens"} < set(first["options"])
+    assert {"rate", "concurrency", "duration", "cancel_fraction", "output_tokens", "timeout"} < set(first["options"])
 
 
 def test_cancelled_requests_are_counted_apart(bench, server):

@@ -35,7 +35,8 @@ def completed(due, arrivals=(), *, sent=None, tokens=0, work=0.0, ended=None, en
 
 def ran(*records, start=0.0, finished=10.0, arrivals=None, **plan):
     """A run that has ended."""
-    run = Run(arrivals or Closed(1), Plan(**plan), start=start, finished=finished, records=list(records))
+    streams = any(record.arrivals for record in records)
+    run = Run(arrivals or Closed(1), Plan(**plan), streams, start=start, finished=finished, records=list(records))
     for record in records:
         run.num_counted += record.due >= start
         run.end(record)
@@ -69,9 +70,9 @@ def test_latency_counts_from_when_it_was_due():
 
 
 def test_a_gap_is_shared_by_the_tokens_of_a_message():
-    """Nine tokens in three messages: a gap between messages is three token gaps; the last token of all has no text."""
-    whole = completed(0.0, [1.0, 4.0, 10.0, 10.0], tokens=9)
-    ended = completed(0.0, [1.0, 4.0, 10.0, 10.0], tokens=10, ends_itself=True)
+    """One token and then six in two messages: a gap is three token gaps; the last token of all has no text."""
+    whole = completed(0.0, [1.0, 4.0, 10.0, 10.0], tokens=7)
+    ended = completed(0.0, [1.0, 4.0, 10.0, 10.0], tokens=8, ends_itself=True)
     for record in (whole, ended):
         report = report_of(ran(record), Slo())
 
@@ -206,6 +207,10 @@ def test_a_report_is_json():
     plain = json.loads(json.dumps(report_of(ran(), Slo(ttft=1.0)).plain(), allow_nan=False))
 
     assert (0, None, 0.0) == (plain["completed"], plain["latency"]["e2e"]["p99"], plain["per_s"]["good"])
+    streamed = report_of(Run(Closed(1), Plan(), streams=True), Slo()).plain()["latency"]
+    assert dict.fromkeys(("ttft", "itl", "gap", "tpot", "e2e")) == {
+        name: figures["p50"] for name, figures in streamed.items()
+    }
 
 
 @pytest.mark.parametrize("streams", [True, False])

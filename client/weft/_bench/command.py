@@ -13,12 +13,12 @@ from weft._bench.asking import make_requests
 from weft._bench.load import Load, Run
 from weft._bench.options import Asking, Judging, Sending
 from weft._bench.progress import progress
-from weft._bench.record import Outcome
 from weft._bench.report import Report, report_of
 from weft._bench.tables import print_report, print_sweep
 from weft._channel import CallSettings
 from weft._options import Server
 from weft._types import Model
+from weft.exceptions import Error, InvalidRequest
 
 
 def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
@@ -38,24 +38,33 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
         "task": model.task,
         "streams": verb.streams,
         "seed": asking.seed,
-        "options": _given(asking, sending, judging),
+        "options": {**_given(asking, sending, judging), "timeout": server.timeout},
     }
     reports: list[Report] = []
     runs: list[Run] = []
+    lost: Error | None = None
     for arrivals in loads:
-        with progress(plan, f"{model.name}, {arrivals}") as watch:
-            load = Load(arrivals, plan, verb, requests)
-            with asyncio.Runner(loop_factory=_precise_loop) as runner:
-                run = runner.run(load.measure(settings, watch))
+        try:
+            with progress(plan, f"{model.name}, {arrivals}") as watch:
+                load = Load(arrivals, plan, verb, requests)
+                with asyncio.Runner(loop_factory=_precise_loop) as runner:
+                    run = runner.run(load.measure(settings, watch))
+        except Error as error:
+            if not reports:
+                raise
+            lost = error  # what was measured before is worth its table
+            break
         reports.append(report_of(run, slo))
         runs.append(run)
         _tell(reports[-1], arrivals, model, about, as_json=judging.as_json)
         if run.interrupted:
             break
     _conclude(reports, model, judging)
+    if lost is not None:
+        raise lost
     if runs[-1].interrupted:
         raise typer.Exit(130)
-    _fail_if_nothing_completed(runs)
+    _fail_if_nothing_completed(reports, runs)
 
 
 def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
@@ -92,8 +101,10 @@ def _conclude(reports: list[Report], model: Model, judging: Judging) -> None:
             plot_sweep(reports, judging.plot, title=f"{model.name} {model.version} ({model.task})")
 
 
-def _fail_if_nothing_completed(runs: list[Run]) -> None:
-    """Raise the first error of a load that brought no answer at all: that is no measurement."""
+def _fail_if_nothing_completed(reports: list[Report], runs: list[Run]) -> None:
+    """Raise the first error of a load that brought no answer that counts: that is no measurement."""
     errors = [record.error for run in runs for record in run.records if record.error is not None]
-    if errors and not any(run.num_ended[Outcome.COMPLETED] for run in runs):
+    if errors and not any(report.completed for report in reports):
         raise errors[0]
+    if not any(report.requests for report in reports):
+        raise InvalidRequest("no request was due in the measured time: let it last longer")

@@ -42,10 +42,14 @@ class Plan:
 
 @dataclass(slots=True)
 class Run:
-    """A load as it goes on. Requests due before `start` warm up and do not count; at `finished` the last has ended."""
+    """A load as it goes on. Requests due before `start` warm up and do not count; at `finished` the last has ended.
+
+    `streams` is whether answers come in messages, whose times are of interest.
+    """
 
     arrivals: Arrivals
     plan: Plan
+    streams: bool = False
     start: float = 0.0
     finished: float = 0.0
     records: list[Record] = field(default_factory=list)
@@ -90,7 +94,7 @@ class Load:
     """One run of requests against a server; `run` can be looked at while it goes on."""
 
     def __init__(self, arrivals: Arrivals, plan: Plan, verb: Verb, requests: list[Asked]) -> None:
-        self.run = Run(arrivals, plan)
+        self.run = Run(arrivals, plan, verb.streams)
         self._verb = verb
         self._requests = cycle(requests)
         # Streams of chance of their own: the same requests are cancelled whatever the arrivals are.
@@ -118,7 +122,8 @@ class Load:
                 now = time.monotonic()
                 if run.interrupted:
                     run.finished = now
-                run.cpu_share = (time.process_time() - cpu) / (now - began)
+                if run.records:
+                    run.cpu_share = (time.process_time() - cpu) / (now - began)
                 watcher.cancel()
                 with suppress(asyncio.CancelledError):
                     await watcher

@@ -62,9 +62,12 @@ class Record:
         return max(0, len(self.arrivals) - 1)
 
     @property
-    def tokens_per_message(self) -> float:
-        """Tokens that a message with text stood for on average; at least 1, for half a character may come last."""
-        return max(1.0, (self.output_tokens - self.ends_itself) / max(1, self.num_deltas))
+    def tokens_per_gap(self) -> float:
+        """Tokens that a message with text after the first, which holds one, stood for on average.
+
+        At least 1, for half a character may come last.
+        """
+        return max(1.0, (self.output_tokens - self.ends_itself - 1) / max(1, self.num_deltas - 1))
 
     def gaps(self) -> list[float]:
         """Return the seconds from each message with text to the next."""

@@ -101,7 +101,7 @@ def report_of(run: Run, slo: Slo) -> Report:
     by_outcome = {outcome: [r for r in counted if r.outcome is outcome] for outcome in Outcome}
     done = by_outcome[Outcome.COMPLETED]
     failed = by_outcome[Outcome.FAILED]
-    latency = _latencies(done)
+    latency = _latencies(done, streams=run.streams)
     sent = [record for record in counted if not isnan(record.sent)]  # Ctrl-C may come between due and sent
     generator = {"late": Summary.of(record.sent - record.due for record in sent), "lag": Summary.of(run.lags)}
     num_messages = sum(record.num_deltas for record in done)
@@ -128,17 +128,17 @@ def report_of(run: Run, slo: Slo) -> Report:
     )
 
 
-def _latencies(done: list[Record]) -> dict[str, Summary]:
+def _latencies(done: list[Record], *, streams: bool) -> dict[str, Summary]:
     """Sum up the latencies of completed requests.
 
     A `gap` is the time from one message with text to the next, as a reader sees it. A message says nothing of how many
     tokens it holds, and the server puts into one what has come since the last; so the gaps of an answer are divided by
-    its own mean of tokens per message to be an `itl`.
+    its own mean of tokens per message after the first to be an `itl`.
     """
     found = {"e2e": Summary.of(record.e2e for record in done)}
-    if not any(record.arrivals for record in done):
+    if not streams:
         return found
-    gaps = [(gap, record.tokens_per_message) for record in done for gap in record.gaps()]
+    gaps = [(gap, record.tokens_per_gap) for record in done for gap in record.gaps()]
     return {
         "ttft": Summary.of(record.ttft for record in done if record.ttft is not None),
         "itl": Summary.of(gap / num_tokens for gap, num_tokens in gaps),
