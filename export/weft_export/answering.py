@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from weft_export.checkpoint import Checkpoint
 from weft_export.graphs import Graph, states_of, zeros_of
 from weft_export.held_out import Example
+from weft_export.tokenizer import read_tokenizer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -60,7 +61,7 @@ def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example
 def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     """Return the tokenizer of what a model writes."""
     assert checkpoint.text is not None
-    return Tokenizer.from_buffer(checkpoint.files[checkpoint.text.target_tokenizer])
+    return read_tokenizer(checkpoint, checkpoint.text.target_tokenizer)
 
 
 def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:

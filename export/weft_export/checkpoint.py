@@ -18,6 +18,7 @@ model.safetensors holds the model's state_dict in float32 or float16; it loads a
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
+_FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
 
 
@@ -77,6 +79,10 @@ class Checkpoint:
         for name in self._file_names():
             if name not in self.files:
                 raise CheckpointError(f"the file {name} is missing")
+            if not _FILE_NAME.fullmatch(name) or name.endswith((".onnx", ".onnx.data")) or name == "bundle.json":
+                raise CheckpointError(
+                    f"the file name {name!r} cannot be in a bundle: letters, digits, '.', '_' and '-'"
+                )
 
     @property
     def task(self) -> common_pb2.Task.ValueType:

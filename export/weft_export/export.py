@@ -1,7 +1,6 @@
 """From a checkpoint to a bundle: load, trace, check parity, write; a bundle that fails is never seen."""
 
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from weft_export.parity import BY_SPREAD, check_parity, onnx_run, runtime_versio
 from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_export.recurrent import Recurrence
+from weft_export.tokenizer import check_tokenizers
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {
@@ -97,6 +97,7 @@ def _build(
 ) -> bundle_pb2.BundleManifest:
     on_stage("loading the checkpoint", 0, 1)
     original = load_checkpoint(checkpoint_dir)
+    check_tokenizers(original)
     _check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
@@ -161,14 +162,20 @@ def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.Va
 
 
 def _check_path(bundle_dir: Path) -> None:
-    name, version = bundle_dir.absolute().parts[-2:]
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}", name) or not re.fullmatch(r"[1-9][0-9]*", version):
-        message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and a whole number"
+    path = "/".join(bundle_dir.absolute().parts[-2:])
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}/[1-9][0-9]{0,8}", path):
+        message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and at most 9 digits"
         raise ExportError(f"{bundle_dir}: {message}")
 
 
 def _put(work: Path, bundle_dir: Path, replaced: Path) -> None:
     bundle_dir.parent.mkdir(parents=True, exist_ok=True)
-    if bundle_dir.exists():
-        shutil.move(bundle_dir, replaced)
-    work.rename(bundle_dir)
+    if not bundle_dir.exists():
+        work.rename(bundle_dir)
+        return
+    bundle_dir.rename(replaced)
+    try:
+        work.rename(bundle_dir)
+    except BaseException:
+        replaced.rename(bundle_dir)
+        raise

@@ -1,17 +1,14 @@
 """The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
 
-import io
-
 import torch
-from PIL import Image
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from weft_export.answering import Row, Run, probabilities, write
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.pixels import to_pixel_values
+from weft_export.pixels import read_pixel_values
 from weft_export.specs import LABELS
+from weft_export.tokenizer import read_tokenizer
 from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
@@ -100,7 +97,8 @@ def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: floa
         tokens, source_in = source[0][0].tolist(), ()
     num_given = len(tokens)
     max_new_tokens = min(max_new_tokens, text.max_total_tokens - (0 if text.HasField("start_id") else num_given))
-    while len(tokens) - num_given < max_new_tokens and tokens[-1] not in text.end_ids:
+    # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
+    while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
         logits = next_logits(checkpoint.model, source_in, tokens)[-1]
         best = logits.topk(2)
         margin = max(min_margin, 2 * error * float(logits.std(correction=0)))
@@ -114,17 +112,17 @@ def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     if checkpoint.image is not None:
         name = checkpoint.golden.image_path
         try:
-            with Image.open(io.BytesIO(checkpoint.files[name])) as image:
-                return (torch.from_numpy(to_pixel_values(image, checkpoint.image))[None],)
-        except OSError as error:
-            raise CheckpointError(f"{name} is not a picture: {error}") from error
+            return (torch.from_numpy(read_pixel_values(checkpoint.files[name], checkpoint.image))[None],)
+        except Exception as error:  # a broken picture makes Pillow raise nearly anything
+            raise CheckpointError(f"{name} is not a PNG, JPEG or WebP picture: {error}") from error
     assert checkpoint.text is not None
-    name = checkpoint.text.source_tokenizer
-    try:
-        tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
-    except Exception as error:  # tokenizers raises no narrower type
-        raise CheckpointError(f"{name} is not a tokenizer: {error}") from error
-    ids = tokenizer.encode(checkpoint.golden.text).ids
+    given, prefixes = checkpoint.golden.text, list(checkpoint.text.prefixes)
+    matching = [prefix for prefix in prefixes if given.startswith(prefix)]
+    if prefixes and not matching:
+        raise CheckpointError("the golden text must begin with one of text.prefixes")
+    if not given.removeprefix(max(matching, key=len, default="")).strip():
+        raise CheckpointError("the golden text is blank")
+    ids = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer).encode(given).ids
     limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
     if not 1 <= len(ids) <= limit:
         raise CheckpointError(f"the golden text has {len(ids)} tokens; it must have between 1 and {limit}")

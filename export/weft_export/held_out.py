@@ -7,7 +7,6 @@ label, or for a tagger the spans [[kind, start, end], ...], in characters of the
 
 import base64
 import binascii
-import io
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from tokenizers import Encoding, Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
-from weft_export.pixels import to_pixel_values
+from weft_export.pixels import read_pixel_values
+from weft_export.tokenizer import read_tokenizer
 from weft_proto.v1 import common_pb2
 
 HELD_OUT_FILE = "held_out.jsonl"
@@ -56,7 +55,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
     tokenizer = None
     if checkpoint.image is None:
         assert checkpoint.text is not None
-        tokenizer = Tokenizer.from_buffer(checkpoint.files[checkpoint.text.source_tokenizer])
+        tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     examples = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -81,8 +80,8 @@ def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer 
     given, reference = line["input"], _reference(line["reference"], checkpoint)
     if tokenizer is None:
         assert checkpoint.image is not None
-        with Image.open(io.BytesIO(base64.b64decode(given, validate=True))) as image:
-            return Example(torch.from_numpy(to_pixel_values(image, checkpoint.image)), reference)
+        data = base64.b64decode(given, validate=True)
+        return Example(torch.from_numpy(read_pixel_values(data, checkpoint.image)), reference)
     assert checkpoint.text is not None
     encoding = tokenizer.encode(given)
     limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1

@@ -1,8 +1,11 @@
 """How a picture becomes pixel_values, as weft.v1.ImageSpec says; the server does the same from the same words."""
 
+import io
+from contextlib import suppress
+
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from weft_proto.v1 import bundle_pb2
 
@@ -11,13 +14,28 @@ _RESAMPLE = {
     bundle_pb2.RESAMPLE_BICUBIC: Image.Resampling.BICUBIC,
     bundle_pb2.RESAMPLE_BOX: Image.Resampling.BOX,
 }
+# What a server takes.
+_FORMATS = ("PNG", "JPEG", "WEBP")
+
+
+def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
+    """Return the pixel_values of a picture's file; what is none makes Pillow raise nearly anything."""
+    with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        return to_pixel_values(image, spec)
 
 
 def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
-    """Return pixel_values float32 [channels, height, width]: flattened, resized and scaled."""
-    if image.has_transparency_data:
+    """Return pixel_values float32 [channels, height, width]: upright, flattened, resized and scaled."""
+    with suppress(Exception):  # metadata that cannot be read says nothing about how the picture stands
+        image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):
+        # 16-bit greys, which Pillow would clip to 255.
+        image = Image.fromarray(((np.asarray(image).astype(np.uint32).clip(0, 65535) + 128) // 257).astype(np.uint8))
+    elif image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)
+    if image.mode not in ("1", "L"):
+        image = image.convert("RGB")
     image = image.convert("L" if spec.channels == 1 else "RGB")
     if image.size != (spec.width, spec.height):
         image = image.resize((spec.width, spec.height), _RESAMPLE[spec.resample])

@@ -19,7 +19,7 @@ def spans_of(labels: Sequence[str], encoding: Encoding) -> list[Span]:
         part, _, kind = ("O", "", "") if special else label.partition("-")
         if part == "I" and kind == open_kind:
             spans[-1] = (kind, spans[-1][1], end)
-        elif kind:
+        elif kind and part in ("B", "I"):
             spans.append((kind, start, end))
-        open_kind = kind
+        open_kind = kind if part in ("B", "I") else ""
     return spans

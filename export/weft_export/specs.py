@@ -40,6 +40,9 @@ _READS_TEXT = (
 WRITES_TEXT = (common_pb2.TASK_TRANSLATE, common_pb2.TASK_CAPTION, common_pb2.TASK_GENERATE)
 LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
 
+# weft_server.bundle_manifest has the same.
+MAX_IMAGE_SIDE = 4096
+
 # What held-out answers of a task are scored by; the first one unless config.json says which.
 METRICS = {
     common_pb2.TASK_TRANSLATE: ("exact_match", "token_accuracy"),
@@ -63,6 +66,9 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(
         bool(text.source_tokenizer) == (task in _READS_TEXT), "text.source_tokenizer must be set for text input only"
     )
+    for task_has_it, size in ((task in _READS_TEXT, "source_vocab_size"), (task in WRITES_TEXT, "target_vocab_size")):
+        _require(not task_has_it or text.pad_id < getattr(text, size), f"text.pad_id is outside text.{size}")
+    _require(task != common_pb2.TASK_GENERATE or not text.max_source_tokens, "text.max_source_tokens is for a source")
     prefixes = list(text.prefixes)
     _require(not prefixes or task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate only")
     _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
@@ -92,6 +98,7 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require_equal("image.grid_rows", image.grid_rows, "the model's grid, down", rows)
     _require_equal("image.grid_columns", image.grid_columns, "the model's grid, across", columns)
     _require(image.channels in (1, 3), "image.channels must be 1 or 3")
+    _require(max(image.height, image.width) <= MAX_IMAGE_SIDE, f"image sides must be at most {MAX_IMAGE_SIDE}")
     _require(image.resample != bundle_pb2.RESAMPLE_UNSPECIFIED, "image.resample is missing")
     _require(
         len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"

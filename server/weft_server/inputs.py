@@ -5,7 +5,7 @@ Runs in worker threads: off the event loop, off the engine's lanes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,9 +14,12 @@ from weft_server.errors import InvalidRequest
 from weft_server.images import load_pixels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft_proto.v1 import bundle_pb2
     from weft_server.tokenizer import Piece, Tokenizer
 
+Token = TypeVar("Token")
 # No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
 MAX_CHARS_PER_TOKEN = 32
 
@@ -45,7 +48,7 @@ class InputReader:
         """Token ids int64 [length] of a text; raises InvalidRequest when it is not one that the model takes."""
         self._check_text(text, field)
         assert self._tokenizer is not None
-        ids = self._tokenizer.encode(text)
+        ids = _known(self._tokenizer.encode, text, field)
         self._check_length(len(ids), field)
         return np.array(ids, np.int64)
 
@@ -53,7 +56,7 @@ class InputReader:
         """Tokens of a text, each with its place in it; raises as `read_text` does."""
         self._check_text(text, field)
         assert self._tokenizer is not None
-        pieces = self._tokenizer.split(text)
+        pieces = _known(self._tokenizer.split, text, field)
         self._check_length(len(pieces), field)
         return pieces
 
@@ -105,3 +108,10 @@ class InputReader:
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
+
+
+def _known(split: Callable[[str], list[Token]], text: str, field: str) -> list[Token]:
+    try:
+        return split(text)
+    except ValueError as error:
+        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error

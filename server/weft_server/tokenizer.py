@@ -1,6 +1,6 @@
 """Text to token ids and back, in whole or as a stream that never takes back what it gave."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +42,7 @@ class Tokenizer:
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        framed = self.split("a")
+        framed = self._framed()
         self._before = [piece.id for piece in takewhile(_is_added, framed)]
         self._after = [piece.id for piece in takewhile(_is_added, reversed(framed))][::-1]
 
@@ -52,14 +52,18 @@ class Tokenizer:
         return max(self.vocabulary.tokens, default=-1) + 1
 
     def encode(self, text: str) -> list[int]:
-        """Return token ids, with the special tokens that the file's post-processor adds."""
+        """Return token ids, with the special tokens that the file's post-processor adds.
+
+        Raises:
+            ValueError: the text has a word that is not in the vocabulary, and that has no token for unknown ones.
+        """
         # Of a list of one, because that call frees the interpreter and `encode` does not.
-        ids: list[int] = self._tokenizer.encode_batch_fast([text])[0].ids
+        ids: list[int] = _one(self._tokenizer.encode_batch_fast, text).ids
         return ids
 
     def split(self, text: str) -> list[Piece]:
-        """Return what `encode` does, with each token's place in the text."""
-        encoding = self._tokenizer.encode_batch([text])[0]
+        """Return what `encode` does, with each token's place in the text; raises as it does."""
+        encoding = _one(self._tokenizer.encode_batch, text)
         return [
             Piece(id_, *self._place(id_, text, *offsets), bool(added))
             for id_, offsets, added in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
@@ -81,6 +85,13 @@ class Tokenizer:
         """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
         return [self.vocabulary.piece(id_) for id_ in ids]
 
+    def _framed(self) -> list[Piece]:
+        """A text as the post-processor frames it; nothing where "a" is no word."""
+        try:
+            return self.split("a")
+        except ValueError:
+            return []
+
     def _place(self, id_: int, text: str, start: int, end: int) -> tuple[int, int]:
         part = text[start:end]
         if not part.strip():
@@ -88,6 +99,13 @@ class Tokenizer:
         if not self.vocabulary.piece(id_).strip(" "):
             return start, start
         return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
+    try:
+        return encode_batch([text])[0]
+    except Exception as error:  # the binding raises plain Exception
+        raise ValueError(first_line(error)) from error
 
 
 def _is_added(piece: Piece) -> bool:

@@ -10,6 +10,7 @@ from tiny import CHECKPOINTS, save_tiny
 
 from weft_export.checkpoint import load_checkpoint, save_checkpoint
 from weft_export.errors import CheckpointError
+from weft_proto.v1 import bundle_pb2
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -76,6 +77,7 @@ def edit_weights(directory, change):
         (lambda c: c["text"].update(max_total_tokens=99), "text.max_total_tokens .99. differs"),
         (lambda c: c["text"].update(end_ids=[1000]), "token id 1000"),
         (lambda c: c["text"].pop("start_id"), "start_id"),
+        (lambda c: c["text"].update(pad_id=1000), "text.pad_id is outside text.source_vocab_size"),
         (lambda c: c["text"].update(source_tokenizer="../up.json"), "not the name of a file"),
         (lambda c: c["text"].update(source_tokenizer="none.json"), "cannot read"),
         (lambda c: c["decoding"].update(max_new_tokens=0), "max_new_tokens"),
@@ -152,3 +154,12 @@ def test_sizes_are_held_to_the_weights_before_anything_is_made(tmp_path):
 
     with pytest.raises(CheckpointError, match="1000000000000"):
         load_checkpoint(directory)
+
+
+@pytest.mark.parametrize("file", ["golden picture.png", "bundle.json", "decoder.onnx"])
+def test_a_file_that_cannot_be_in_a_bundle_is_named(file):
+    """A name that a server refuses, or that a graph or the manifest has."""
+    checkpoint = CHECKPOINTS["tiny-image"]()
+    golden = bundle_pb2.Golden(image_path=file)
+    with pytest.raises(CheckpointError, match="cannot be in a bundle"):
+        replace(checkpoint, golden=golden, files={file: b""})

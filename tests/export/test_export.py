@@ -1,8 +1,12 @@
 """Exporting: fp16, bf16, where bundles go, and the command line."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny, tiny_generate
+from tokenizers import Tokenizer, decoders
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app, train_app
@@ -11,6 +15,7 @@ from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
 from weft_export.golden import PROBABILITY_TOLERANCE, check_golden, golden_of, next_logits
 from weft_export.graphs import graphs_of
+from weft_export.tokenizer import check_tokenizers
 from weft_proto.v1 import bundle_pb2
 from weft_server import golden as server_golden
 
@@ -58,9 +63,9 @@ def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):
     assert not (tmp_path / name).exists()
 
 
-@pytest.mark.parametrize("path", ["digits", "Digits/1", "digits/0", "digits/v1", "digits/01"])
+@pytest.mark.parametrize("path", ["digits", "Digits/1", "digits/0", "digits/v1", "digits/01", "digits/1718200000", "/"])
 def test_path_must_name_a_version(path, tmp_path):
-    """A bundle goes to <name>/<version>: a lower-case name and a whole number."""
+    """A bundle goes to <name>/<version>: a lower-case name and a number that a server looks for."""
     with pytest.raises(ExportError, match="ends in <name>/<version>"):
         export_checkpoint(tmp_path, tmp_path / path)
 
@@ -85,6 +90,23 @@ def test_existing_bundle_is_kept(tmp_path):
         "golden.png",
     }
     assert [path.name for path in bundle.parent.iterdir()] == ["1"]
+
+
+def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
+    """When the new one does not get into its place, the old one is put back."""
+    checkpoint, bundle, rename = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1", Path.rename
+    bundle.mkdir(parents=True)
+    (bundle / "old").touch()
+
+    def refused(path, target):
+        if path.name == "bundle":
+            raise OSError("no")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refused)
+    with pytest.raises(ExportError, match="cannot write"):
+        export_checkpoint(checkpoint, bundle, force=True)
+    assert ["old"] == [path.name for path in bundle.iterdir()]
 
 
 def test_export_is_reproducible(tiny_repository, tmp_path):
@@ -150,10 +172,71 @@ def test_golden_bounds_are_the_servers():
 def test_golden_text_must_fit():
     """A golden text without tokens, or with too many, is refused."""
     checkpoint = tiny_generate()
-    for text in ("", "x" * 200):
+    for text, complaint in (("", "is blank"), (" \n", "is blank"), ("x" * 200, "has 2.. tokens")):
         checkpoint.golden.text = text
-        with pytest.raises(CheckpointError, match="golden text has"):
+        with pytest.raises(CheckpointError, match=f"golden text {complaint}"):
             golden_of(checkpoint, FP32)
+
+
+@pytest.mark.parametrize("text", ["the big dog", "translate : "])
+def test_a_golden_text_has_a_prefix_of_the_model(text):
+    """A server refuses a text without one, or with nothing behind it; so does the exporter."""
+    checkpoint = CHECKPOINTS["tiny-t5"]()
+    checkpoint.golden.text = text
+    with pytest.raises(CheckpointError, match="golden text"):
+        golden_of(checkpoint, FP32)
+
+
+def test_a_start_may_be_an_end_too():
+    """Some decoders begin with their end token; what was given does not end the answer."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    wanted = list(golden_of(checkpoint, FP32).token_ids)
+    checkpoint.text.end_ids.append(checkpoint.text.start_id)
+
+    assert wanted == list(golden_of(checkpoint, FP32).token_ids)
+
+
+def test_a_tokenizers_own_limits_do_not_reach_the_golden_request():
+    """A file that pads to 16 and cuts at 2 is read as a server reads it: neither."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    name = checkpoint.text.source_tokenizer
+    padding = Tokenizer.from_buffer(checkpoint.files[name])
+    padding.enable_padding(length=16)
+    padding.enable_truncation(2)
+    padded = replace(checkpoint, files={**checkpoint.files, name: padding.to_str().encode()})
+
+    assert golden_of(checkpoint, FP32) == golden_of(padded, FP32)
+
+
+@pytest.mark.parametrize(
+    ("edit", "complaint"),
+    [
+        (lambda tokenizer: tokenizer.add_tokens([f"more{index}" for index in range(99)]), "text.source_vocab_size"),
+        (
+            lambda tokenizer: setattr(
+                tokenizer, "decoder", decoders.Sequence([decoders.ByteLevel(), decoders.Strip(" ", 1, 0)])
+            ),
+            "mixes ByteLevel",
+        ),
+    ],
+)
+def test_a_tokenizer_that_no_server_takes_is_refused(edit, complaint):
+    """Ids beyond the model's vocabulary, or a decoder that cannot be streamed."""
+    checkpoint = tiny_generate()
+    name = checkpoint.text.source_tokenizer
+    tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
+    edit(tokenizer)
+    with pytest.raises(CheckpointError, match=complaint):
+        check_tokenizers(replace(checkpoint, files={name: tokenizer.to_str().encode()}))
+
+
+def test_what_is_no_tokenizer_is_named(tmp_path):
+    """One sentence, also where only an int8 export would have opened the file first."""
+    checkpoint = save_tiny("tiny-translate", tmp_path / "checkpoint")
+    (checkpoint / "target.json").write_text("version https://git-lfs.github.com/spec/v1")
+    for precision in ("fp32", "int8"):
+        with pytest.raises(CheckpointError, match=r"target\.json is not a tokenizer"):
+            export_checkpoint(checkpoint, tmp_path / "en-es" / "1", precision)
 
 
 def test_command_line(tmp_path):

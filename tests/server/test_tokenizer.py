@@ -293,3 +293,16 @@ def test_a_stream_is_not_quadratic(request, kind, token):
     seconds(1000)
     # Quadratic would be 64 times as long for 8 times as many.
     assert seconds(32_000) < 24 * max(seconds(4000), 0.002)
+
+
+def test_a_word_that_a_vocabulary_without_unknown_lacks(tmp_path):
+    """Such a file is a tokenizer all the same; a text that it cannot encode is the text's fault."""
+    words = tokenizers.Tokenizer(models.WordLevel({"1": 0, "2": 1}))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+
+    assert [0, 1] == tokenizer.encode("1 2")
+    for reads in (tokenizer.encode, tokenizer.split):
+        with pytest.raises(ValueError, match="UNK"):
+            reads("1 three")

@@ -1,0 +1,41 @@
+"""A checkpoint's tokenizers, used as a server uses them."""
+
+import json
+
+from tokenizers import Tokenizer
+
+from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
+
+
+def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:
+    """Read a tokenizer file of a checkpoint; its truncation and padding are off, as too long is refused and never cut.
+
+    Raises:
+        CheckpointError: the file is no tokenizer.
+    """
+    try:
+        tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
+    except Exception as error:  # tokenizers raises no narrower type
+        raise CheckpointError(f"{name} is not a tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def check_tokenizers(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError for a tokenizer that a server would refuse."""
+    text = checkpoint.text
+    if text is None:
+        return
+    for name in {text.source_tokenizer, text.target_tokenizer} - {""}:
+        decoder = json.loads(read_tokenizer(checkpoint, name).to_str())["decoder"] or {}
+        kinds = [step["type"] for step in decoder.get("decoders", [])]
+        if "ByteLevel" in kinds and len(kinds) > 1:
+            raise CheckpointError(f"{name}: its decoder mixes ByteLevel with others, which cannot be streamed")
+    if text.source_tokenizer:
+        vocabulary = read_tokenizer(checkpoint, text.source_tokenizer).get_vocab(with_added_tokens=True)
+        highest = max(vocabulary.values(), default=-1)
+        if highest >= text.source_vocab_size:
+            size = f"text.source_vocab_size is {text.source_vocab_size}"
+            raise CheckpointError(f"{text.source_tokenizer} has the id {highest}; {size}")
