@@ -115,6 +115,8 @@ def _read(text: str) -> str:
     """Give the text of an argument: stdin's, without its last line end, for a dash."""
     if text != "-":
         return text
+    if sys.stdin is None:
+        raise InvalidRequest("stdin is closed")
     try:
         return sys.stdin.buffer.read().decode().removesuffix("\n")
     except UnicodeDecodeError as error:

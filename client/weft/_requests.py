@@ -11,6 +11,9 @@ from weft._types import Decoding, Explain, Greedy, Picture, Sampling, Text
 from weft.exceptions import FieldViolation, InvalidRequest
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
 
+# What the largest limit that a server can be given allows.
+MAX_PICTURE_BYTES = 1 << 30
+
 
 class Options(TypedDict, total=False):
     """What every request takes.
@@ -99,9 +102,11 @@ def _image(picture: Picture) -> common_pb2.Image:
     if isinstance(picture, bytes | bytearray | memoryview):
         return common_pb2.Image(data=bytes(picture))
     try:
-        kind = Path(picture).stat().st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe or a device may never end
+        status = Path(picture).stat()
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe or a device may never end
             raise _refuse("image", f"{picture} is not a regular file", "BAD_IMAGE")
+        if status.st_size > MAX_PICTURE_BYTES:
+            raise _refuse("image", f"{picture} has {status.st_size} bytes; no server takes so many", "IMAGE_TOO_LARGE")
         return common_pb2.Image(data=Path(picture).read_bytes())
     except OSError as error:
         raise _refuse("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None
@@ -112,6 +117,8 @@ def _image(picture: Picture) -> common_pb2.Image:
 def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
     if decoding is None:
         return None
+    if not isinstance(decoding, Decoding):
+        raise _refuse("decoding", f"must be a weft.Decoding, not {type(decoding).__name__}")
     if isinstance(decoding.stop, str):  # a tuple of characters otherwise
         raise _refuse("stop", "must be a tuple of strings, not one string")
     message = common_pb2.Decoding()
@@ -122,11 +129,15 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
         stop=tuple(decoding.stop),
     )
     match decoding.strategy:
+        case None:
+            pass
         case Greedy():
             message.greedy.SetInParent()
         case Sampling(temperature, top_k, top_p, seed):
             message.sampling.SetInParent()
             _fill(message.sampling, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        case other:  # the class without its parentheses, a name
+            raise _refuse("strategy", f"must be weft.Greedy() or weft.Sampling(...), not {other!r}")
     return message
 
 

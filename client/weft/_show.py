@@ -17,6 +17,7 @@ from rich.text import Text
 
 from weft._streams import Stream
 from weft._types import Classification, Completion, Model, Sampling, Tagging
+from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
 
@@ -66,12 +67,21 @@ def streamed(stream: Stream[Answer], *, as_json: bool) -> Answer:
                 emit_json({"delta": delta})
             else:
                 emit(delta, end="")
-            delta = next(stream, None)
+            delta = _next(stream, as_json=as_json)
         if as_json:
             emit_json({"final": _plain(stream.result)})
         else:
             emit("")
     return stream.result
+
+
+def _next(stream: Stream[Answer], *, as_json: bool) -> str | None:
+    try:
+        return next(stream, None)
+    except Error:
+        if not as_json:
+            emit("")  # what went wrong is a line of its own
+        raise
 
 
 def whole(answer: Completion | Classification, text: str, *, as_json: bool) -> None:

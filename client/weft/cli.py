@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from io import TextIOWrapper
 from pathlib import Path
@@ -72,17 +73,15 @@ for _entry in entry_points(group="weft.commands"):
 def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Say which.")] = False) -> None:
     """Translate, caption, classify, tag and generate on a Weft server."""
     if version:
-        print(f"weft {__version__}")  # noqa: T201 - the answer to what was asked
+        print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:
-        print(ctx.get_help())  # noqa: T201 - same
+        print(ctx.get_help(), flush=True)  # noqa: T201 - same
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices of lost connections have no place beside our lines
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character still shows the rest
+    _prepare_streams()
     command: Any = typer.main.get_command(app)
     try:
         code = command.main(args=argv, prog_name="weft", standalone_mode=False)
@@ -101,11 +100,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _prepare_streams() -> None:
+    if sys.stderr is None:  # closed by who started us
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as there may be complaints
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character still shows the rest
+
+
 def _explain(error: Exception) -> str:
     if isinstance(error, OSError):  # a full disk, a closed terminal
+        if error.filename is None:
+            _drop_output()
         return f"{error.filename or 'standard output'}: {error.strerror}"
     at = extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}). This is a bug."
+
+
+def _drop_output() -> None:
+    """Let what stdout still holds go nowhere: at exit Python would try once more, and complain once more."""
+    with suppress(OSError), Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> int:

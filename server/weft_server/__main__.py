@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -29,6 +30,8 @@ def serve(**flags: Any) -> None:
 
 def run(config: ServerConfig) -> None:
     """Serve with these settings until a signal."""
+    # Until the server has handlers of its own: as process 1 of a container it would not hear it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
     except ModuleNotFoundError as error:

@@ -96,6 +96,23 @@ def call_until_both_answer(call, one, two):
         call()
 
 
+def test_a_picture_is_retried_too(client, server):
+    """What may have to be sent again is kept, and by gRPC's default no more than 256 KiB of it."""
+    server.servicer.script.append(AWAY)
+
+    assert client.caption(bytes(1 << 20)).text
+
+
+def test_a_long_drain_does_not_exhaust_retries():
+    """One of two servers refuses everything for long: every call is answered by the other."""
+    with fake_server() as one, fake_server() as other:
+        one.servicer.script.extend([AWAY] * 1000)
+        with weft.Client(f"ipv4:{one.target},{other.target}", timeout=10.0) as client:
+            for _ in range(160):
+                assert client.translate("a b").text
+        assert len(one.servicer.seen) > 60
+
+
 def test_waiting_ends_when_the_server_is_ready(client, server):
     """`wait_until_ready` returns once the server says that it serves, and gives up in time when it never does."""
     server.set_health("", serving=False)

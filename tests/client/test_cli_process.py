@@ -1,6 +1,7 @@
 """The command as a process: Ctrl-C, pipes, terminals, full disks."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -80,4 +81,17 @@ def test_the_surroundings_are_no_bug(server, environment, stdout, complaint):
 
     assert complaint in run.stderr
     assert "bug" not in run.stderr
-    assert (run.returncode == 0) == (not complaint)
+    assert (1 if complaint else 0, bool(complaint)) == (run.returncode, run.stderr.count("\n") == 1)
+
+
+@pytest.mark.parametrize(("closed", "argv"), [("2>&-", "translate 'a b'"), ("<&-", "translate -")])
+def test_a_closed_stream_is_no_bug(server, closed, argv):
+    """As under cron: without stderr the answer is all there is; without stdin there is no text."""
+    command = f"exec {shlex.join(WEFT)} {argv} {closed}"
+    environment = os.environ | {"WEFT_TARGET": server.target}
+    run = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    expected = (0, "b a\n", "") if closed == "2>&-" else (2, "", "weft: stdin is closed\n")
+    assert expected == (run.returncode, run.stdout, run.stderr)

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+from dataclasses import replace
 
 import pytest
 
@@ -172,6 +173,7 @@ def test_an_images_alignment_folds_into_its_grid(client):
 
     assert (2, 3) == (alignment.grid_rows, alignment.grid_columns)
     assert ((0.0, 1.0, 0.0), (0.0, 0.0, 0.0)) == alignment.grid(4)
+    assert () == replace(alignment, grid_rows=0, grid_columns=0).grid(4)  # a text's
 
 
 EXPLAIN = [
@@ -218,6 +220,32 @@ def test_what_cannot_be_meant_by_explain_is_refused(client, server, explain, fie
 
     assert (field,) == tuple(each.field for each in caught.value.field_violations)
     assert [] == server.servicer.seen
+
+
+@pytest.mark.parametrize("strategy", [weft.Greedy, "greedy"])
+def test_a_strategy_that_is_none_is_refused(client, server, strategy):
+    """The class without its parentheses would leave the choice to the model, which may sample."""
+    with pytest.raises(weft.InvalidRequest, match="strategy: must be"):
+        client.translate("a b", decoding=weft.Decoding(strategy=strategy))
+    with pytest.raises(weft.InvalidRequest, match="decoding: must be"):
+        client.translate("a b", decoding={"max_new_tokens": 3})
+    assert not server.servicer.seen
+
+
+@pytest.mark.parametrize("metadata", [{"x token": "a"}, {"x-bin": "a"}, {"x": b"a"}, {"": "a"}, {"x": "\n"}])
+def test_metadata_that_no_header_can_hold_is_refused(metadata):
+    """Before anything is sent, by the client's own exception."""
+    with pytest.raises(weft.InvalidRequest, match="metadata"):
+        weft.Client("localhost:1", metadata=metadata)
+
+
+def test_a_file_that_no_server_takes_is_not_read(client, tmp_path):
+    """Three gigabytes, which take no room on the disk, are refused by their size."""
+    film = tmp_path / "film.mkv"
+    with film.open("wb") as file:
+        file.truncate(3 << 30)
+    with pytest.raises(weft.InvalidRequest, match="no server takes so many"):
+        client.caption(film)
 
 
 def test_a_tagging_comes_out_typed(client):
