@@ -41,6 +41,8 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     task, files = manifest.task, {file.path for file in manifest.files}
     require(task == common_pb2.TASK_CLASSIFY_IMAGE or manifest.HasField("text"), "text is missing")
     require((task in TAKES_IMAGE) == manifest.HasField("image"), "image is for tasks that take one, and needed there")
+    for which, path in (("source", manifest.text.source_tokenizer), ("target", manifest.text.target_tokenizer)):
+        require(not path or path in files, f"{which} tokenizer {path!r} is not a file of the bundle")
     if task in TAKES_IMAGE:
         _verify_image(manifest.image)
     else:
@@ -180,11 +182,13 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
         require(golden.text, "golden.text is missing")
     if task in PRODUCES_TEXT:
         require(golden.token_ids, "golden.token_ids are missing")
+        require(not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
         fits = len(golden.token_ids) <= manifest.text.max_new_tokens
         require(fits, "golden.token_ids are more than text.max_new_tokens")
         in_vocab = all(token < manifest.text.target_vocab_size for token in golden.token_ids)
         require(in_vocab, "golden.token_ids has an id outside the target vocabulary")
     else:
+        require(not golden.token_ids, "golden.token_ids are for tasks that produce text")
         _verify_distributions(manifest)
 
 

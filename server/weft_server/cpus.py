@@ -34,9 +34,9 @@ def _quota_v2(path: Path) -> float | None:
     """`cpu.max` holds "<quota> <period>" in microseconds, or "max <period>"."""
     try:
         quota, period = path.read_text().split()
-    except OSError:
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
         return None
-    return None if quota == "max" else int(quota) / int(period)
 
 
 def _quota_v1(directory: Path) -> float | None:
@@ -44,6 +44,6 @@ def _quota_v1(directory: Path) -> float | None:
     try:
         quota = int((directory / "cpu.cfs_quota_us").read_text())
         period = int((directory / "cpu.cfs_period_us").read_text())
-    except OSError:
+        return quota / period if quota > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
         return None
-    return quota / period if quota > 0 else None

@@ -1,5 +1,6 @@
 """The small HTTP server beside gRPC: /metrics for Prometheus, /livez and /readyz for people and probes."""
 
+import sys
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -65,7 +66,8 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - http.server's signature
         """A caller that goes away is no event; http.server would print a traceback."""
-        _log.debug("http connection failed", peer=client_address, exc_info=True)
+        is_gone = isinstance(sys.exc_info()[1], OSError)
+        (_log.debug if is_gone else _log.error)("http connection failed", peer=client_address, exc_info=True)
 
 
 class _Page(NamedTuple):

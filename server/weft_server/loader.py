@@ -43,6 +43,8 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
 
 
 def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
+    # It may quote the name of a file, which no message could hold if it is not UTF-8.
+    why = why.encode("utf-8", "backslashreplace").decode()
     entry.state, entry.error = model_pb2.MODEL_STATE_FAILED, why
     metrics.count_load("refused")
     _log.error("bundle refused", model=entry.name, version=entry.version, why=why)

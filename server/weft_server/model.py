@@ -58,6 +58,8 @@ class Model:
         self._device = device_of(config)
         verify_precision(manifest.precision, self._device)
         num_lanes, threads = share_cpus(config.lanes, config.threads, cpu_quota())
+        if manifest.task in PRODUCES_TEXT and num_lanes > config.slots:  # a lane without a slot would never run
+            num_lanes, threads = share_cpus(config.slots, config.threads, cpu_quota())
         self._threads = capped_threads(threads, manifest)
         if self._device.kind == "cuda":
             num_lanes = 1
@@ -115,8 +117,8 @@ class Model:
         text = self.manifest.text
         lanes: list[Lane] = []
         for index in range(num_lanes):
-            # The slots are shared out as evenly as they go, and a lane has at least one.
-            num_slots = max(1, config.slots // num_lanes + (index < config.slots % num_lanes))
+            # The slots are shared out as evenly as they go.
+            num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
             slots = Slots(num_slots, text.max_new_tokens)
             runner = DecodeRunner(self.manifest, encoder, decoder, slots, mixed)
             runner.warm()

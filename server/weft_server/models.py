@@ -46,6 +46,8 @@ class Models:
         """The entry a selector with a name means: its version, or the highest that is ready, or else the highest."""
         if not selector.name:
             raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
+        if selector.HasField("version") and not selector.version:
+            raise InvalidRequest("model.version", "must be at least 1, not 0")
         versions = [entry for entry in self.entries if entry.name == selector.name]
         if not versions:
             raise ModelNotFound(f"there is no model {selector.name[:128]!r}")

@@ -38,7 +38,8 @@ class Tokenizer:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self.vocabulary = Vocabulary(self._tokenizer)
-        except Exception as error:  # the binding raises plain Exception
+        except BaseException as error:  # the binding raises plain Exception, and a panic of its own is not even that
+            _reraise_interrupt(error)
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -104,8 +105,14 @@ class Tokenizer:
 def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
     try:
         return encode_batch([text])[0]
-    except Exception as error:  # the binding raises plain Exception
+    except BaseException as error:  # as when the file is read
+        _reraise_interrupt(error)
         raise ValueError(first_line(error)) from error
+
+
+def _reraise_interrupt(error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
 
 
 def _is_added(piece: Piece) -> bool:

@@ -23,9 +23,9 @@ def test_quota_v1(tmp_path):
     assert cpu_quota(tmp_path) == 0.75
 
 
-@pytest.mark.parametrize("limit", ["max 100000\n", None, "99900000 100000\n"])
+@pytest.mark.parametrize("limit", ["max 100000\n", None, "99900000 100000\n", "", "50000\n", "50000 0\n", "a b\n"])
 def test_no_quota_is_the_affinity_mask(tmp_path, limit):
-    """Without a limit, or with one above it, the affinity mask counts."""
+    """Without a limit, with one above it, or with a file that says none, the affinity mask counts."""
     if limit is not None:
         (tmp_path / "cpu.max").write_text(limit)
     assert cpu_quota(tmp_path) == len(os.sched_getaffinity(0))

@@ -63,6 +63,20 @@ def test_another_answer_is_refused(tiny_repository, name):
     asyncio.run(run())
 
 
+def test_an_answer_that_is_no_number_is_refused(tiny_repository):
+    """As of a graph that overflows here: NaN is within no tolerance."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-text" / "1") as model:
+            for lane in model.engine._lanes:
+                run = lane._session.run
+                lane._session.run = lambda feeds, run=run: {key: value * np.nan for key, value in run(feeds).items()}
+            with pytest.raises(BundleError, match="the golden answer differs"):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [

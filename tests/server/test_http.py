@@ -6,6 +6,7 @@ import urllib.request
 from contextlib import contextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from weft_server.http import HttpServer
 from weft_server.metrics import Metrics
@@ -36,6 +37,22 @@ def test_probes_say_yes_or_why_not():
     with _served(ready="model en-es version 1: loading") as server:
         assert _get(server, "/livez")[::2] == (200, "ok\n")
         assert _get(server, "/readyz")[::2] == (503, "model en-es version 1: loading\n")
+
+
+def test_a_page_that_fails_is_in_the_log():
+    """A bug of a page is no caller that went away: it is logged as an error, with its traceback."""
+
+    def broken():
+        raise RuntimeError("broken page")
+
+    server = HttpServer("127.0.0.1", 0, Metrics().registry, broken, lambda: "")
+    server.start()
+    try:
+        with capture_logs() as logs, pytest.raises(OSError, match="closed connection"):
+            _get(server, "/livez")
+    finally:
+        server.stop()
+    assert [("http connection failed", "error")] == [(entry["event"], entry["log_level"]) for entry in logs]
 
 
 def test_metrics_are_in_the_format_that_is_asked_for():

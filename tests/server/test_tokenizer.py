@@ -306,3 +306,18 @@ def test_a_word_that_a_vocabulary_without_unknown_lacks(tmp_path):
     for reads in (tokenizer.encode, tokenizer.split):
         with pytest.raises(ValueError, match="UNK"):
             reads("1 three")
+
+
+class Panic(BaseException):
+    """What the library's own panics are: no Exception."""
+
+
+def test_a_panic_of_the_library_is_a_bundle_error(tmp_path, monkeypatch):
+    """A file that makes it panic refuses its bundle, and keeps no other model from loading."""
+
+    def panics(path):
+        raise Panic("index out of bounds")
+
+    monkeypatch.setattr(tokenizers.Tokenizer, "from_file", panics)
+    with pytest.raises(BundleError, match="index out of bounds"):
+        Tokenizer(tmp_path / "tokenizer.json")
