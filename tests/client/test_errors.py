@@ -89,13 +89,13 @@ def test_details_that_cannot_be_read_are_left_out(client, server):
 
 
 def test_unavailable_is_said_when_the_retries_are_used_up(client, server):
-    """Four attempts, then Unavailable with the server's own words."""
-    server.servicer.script.extend([Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining", retry_after=1.5)] * 4)
+    """Five attempts, then Unavailable with the server's own words."""
+    server.servicer.script.extend([Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining", retry_after=1.5)] * 5)
     with pytest.raises(weft.Unavailable, match=r"^draining$") as caught:
         client.translate("a")
 
     assert 1.5 == caught.value.retry_after
-    assert 4 == len(server.servicer.seen)
+    assert 5 == len(server.servicer.seen)
 
 
 def test_without_a_server_the_error_names_the_target():
