@@ -105,9 +105,11 @@ class Tokenizer:
 def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
     try:
         return encode_batch([text])[0]
-    except BaseException as error:  # as when the file is read
-        _reraise_interrupt(error)
+    except Exception as error:  # the binding raises plain Exception
         raise ValueError(first_line(error)) from error
+    except BaseException as error:  # a panic is the library's bug, not the text's
+        _reraise_interrupt(error)
+        raise RuntimeError(first_line(error)) from error
 
 
 def _reraise_interrupt(error: BaseException) -> None:
