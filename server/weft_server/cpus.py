@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
+# Which group of each hierarchy this process is in: "<number>:<controllers>:<path>", no controllers in v2 (cgroups(7)).
+CGROUPS = Path("/proc/self/cgroup")
 
 
 class CpuShare(NamedTuple):
@@ -14,13 +16,15 @@ class CpuShare(NamedTuple):
     threads: int
 
 
-def cpu_quota(root: Path = CGROUP_ROOT) -> float:
-    """Return the CPUs this process may use: the smaller of its affinity mask and its cgroup's quota (v2, then v1)."""
-    affinity = float(len(os.sched_getaffinity(0)))
-    quota = _quota_v2(root / "cpu.max")
-    if quota is None:
-        quota = _quota_v1(root / "cpu")
-    return affinity if quota is None else min(affinity, quota)
+def cpu_quota(root: Path = CGROUP_ROOT, groups: Path = CGROUPS) -> float:
+    """Return the CPUs this process may use: the least of its affinity mask and the quotas of its cgroup (v2 or v1).
+
+    A group is bound by those above it too: in a container mostly the root, under systemd a slice of slices.
+    """
+    paths = _group_paths(groups)
+    quotas = [_quota_v2(directory) for directory in _upwards(root, paths.get("", ""))]
+    quotas += [_quota_v1(directory) for directory in _upwards(root / "cpu", paths.get("cpu", ""))]
+    return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
 
 
 def share_cpus(lanes: int, threads: int, quota: float) -> CpuShare:
@@ -30,10 +34,25 @@ def share_cpus(lanes: int, threads: int, quota: float) -> CpuShare:
     return CpuShare(lanes, threads or max(1, cpus // lanes))
 
 
-def _quota_v2(path: Path) -> float | None:
+def _group_paths(groups: Path) -> dict[str, str]:
+    """The path of this process's group by controller; v2, which has one for all, is ""."""
+    try:
+        lines = [line.split(":", 2) for line in groups.read_text().splitlines() if line.count(":") >= 2]
+    except OSError:
+        return {}
+    return {name: path for _, names, path in lines for name in names.split(",")}
+
+
+def _upwards(root: Path, path: str) -> list[Path]:
+    """Each directory from the group's to the root's; a container may be told a path that only its host has."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    return [root.joinpath(*parts[:number]) for number in range(len(parts), -1, -1)]
+
+
+def _quota_v2(directory: Path) -> float | None:
     """`cpu.max` holds "<quota> <period>" in microseconds, or "max <period>"."""
     try:
-        quota, period = path.read_text().split()
+        quota, period = (directory / "cpu.max").read_text().split()
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None

@@ -23,6 +23,36 @@ def test_quota_v1(tmp_path):
     assert cpu_quota(tmp_path) == 0.75
 
 
+@pytest.mark.parametrize(
+    ("groups", "quota_of", "expected"),
+    [
+        ("0::/a.slice/b.service\n", {"a.slice/b.service": 0.5}, 0.5),
+        ("0::/a.slice/b.service\n", {"a.slice": 0.25, "a.slice/b.service": 0.5}, 0.25),
+        ("1:name=systemd:/x\n0::/a.slice\n", {"a.slice": 0.5, "x": 0.1, "": 0.75}, 0.5),
+        ("0::/only/the/host/has/it\n", {"": 0.5}, 0.5),
+        ("0::/../other\n", {"other": 0.5}, 0.5),
+        ("not of this form", {"": 0.5}, 0.5),
+    ],
+)
+def test_quota_of_a_group_below_the_root(tmp_path, groups, quota_of, expected):
+    """The least of all from the process's own group to the root counts: systemd's services have one of their own."""
+    (tmp_path / "groups").write_text(groups)
+    for path, quota in quota_of.items():
+        (tmp_path / "root" / path).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "root" / path / "cpu.max").write_text(f"{int(quota * 100_000)} 100000\n")
+    assert cpu_quota(tmp_path / "root", tmp_path / "groups") == expected
+
+
+def test_quota_v1_of_a_group_below_the_root(tmp_path):
+    """In cgroup v1 each controller has a path of its own, and several may share a line."""
+    (tmp_path / "groups").write_text("3:memory:/m\n2:cpu,cpuacct:/c/d\n")
+    for path, quota in (("c", "50000"), ("c/d", "-1"), ("m", "1000")):
+        (tmp_path / "cpu" / path).mkdir(parents=True)
+        (tmp_path / "cpu" / path / "cpu.cfs_quota_us").write_text(f"{quota}\n")
+        (tmp_path / "cpu" / path / "cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_quota(tmp_path, tmp_path / "groups") == 0.5
+
+
 @pytest.mark.parametrize("limit", ["max 100000\n", None, "99900000 100000\n", "", "50000\n", "50000 0\n", "a b\n"])
 def test_no_quota_is_the_affinity_mask(tmp_path, limit):
     """Without a limit, with one above it, or with a file that says none, the affinity mask counts."""
