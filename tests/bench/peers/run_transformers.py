@@ -31,7 +31,7 @@ class Transformers(System):
             found = [{"workers": 1, "threads": num_cpus, "batch": in_flight}]
         else:
             sizes = (1, 4) if workload.shape == "vit" else (8, 16)
-            shares = [(1, num_cpus), (num_cpus, 1)]
+            shares = [(num_cpus, 1), (1, num_cpus)]
             found = [
                 {"workers": workers, "threads": threads, "batch": size}
                 for workers, threads in shares
