@@ -114,7 +114,8 @@ class App:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.http.start()
         await self.server.start()
-        _log.info("listening", grpc=f"{self.config.host}:{self.port}", http=f"{self.config.host}:{self.http.port}")
+        at = self.config.address
+        _log.info("listening", grpc=at(self.port), http=at(self.http.port))
         loading = asyncio.create_task(self._load())
         pulse = asyncio.create_task(self._pulse())
         await self._draining.wait()
@@ -181,7 +182,7 @@ class App:
         try:
             return HttpServer(host, port, self.metrics.registry, self.why_not_live, self.why_not_ready)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port} for HTTP: {error.strerror}") from error
+            raise ConfigError(f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}") from error
 
     def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(
@@ -206,8 +207,8 @@ class App:
         self.health.add_to(server)
         if self.config.reflection:
             reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
-        address = f"{self.config.host}:{self.config.port}"
+        target = self.config.address(self.config.port)
         try:
-            return server, server.add_insecure_port(address)
+            return server, server.add_insecure_port(target)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {address}: is another server there?") from error
+            raise ConfigError(f"cannot listen on {target}: is another server there?") from error

@@ -24,7 +24,9 @@ class ServerConfig(BaseSettings):
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
     repository: Path = Field(description="Model repository: the folder that holds `<model>/<version>/`. Required.")
-    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on; `0.0.0.0` for all of them.")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Address to listen on; `0.0.0.0` for all of IPv4, `::` for IPv6 as well."
+    )
     port: Port = Field(7070, description="Port of gRPC; 0 takes a free one.")
     http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz; 0 takes a free one.")
     slots: Count = Field(
@@ -77,6 +79,10 @@ class ServerConfig(BaseSettings):
     reflection: bool = Field(False, description="Answer gRPC server reflection, for grpcurl and the like.")
     log_format: Literal["console", "json"] = Field("console", description="`console` for people, `json` for machines.")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe event to log.")
+
+    def address(self, port: int) -> str:
+        """Return host and port as one word, an IPv6 host in brackets (RFC 3986, section 3.2.2)."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
 def read_config(**flags: Any) -> ServerConfig:

@@ -1,5 +1,6 @@
 """The small HTTP server beside gRPC: /metrics for Prometheus, /livez and /readyz for people and probes."""
 
+import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -39,7 +40,8 @@ class HttpServer:
             "/readyz": lambda _: _probe(why_not_ready()),
         }
         handler = type("Handler", (_Handler,), {"pages": pages})
-        self._server = _Server((host, port), handler)
+        server = _ServerV6 if ":" in host else _Server
+        self._server = server((host, port), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
@@ -68,6 +70,10 @@ class _Server(ThreadingHTTPServer):
         """A caller that goes away is no event; http.server would print a traceback."""
         is_gone = isinstance(sys.exc_info()[1], OSError)
         (_log.debug if is_gone else _log.error)("http connection failed", peer=client_address, exc_info=True)
+
+
+class _ServerV6(_Server):
+    address_family = socket.AF_INET6
 
 
 class _Page(NamedTuple):

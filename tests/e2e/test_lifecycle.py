@@ -53,6 +53,19 @@ def test_sigterm_finishes_what_was_admitted(small_repository):
     assert any(event["event"] == "stopped" for event in server.log)
 
 
+@pytest.mark.parametrize("host", ["::1", "::"])
+def test_ipv6(small_repository, host):
+    """Both gRPC and HTTP listen on IPv6, and `::` on IPv4 as well."""
+    with ServerProcess(small_repository, host=host) as server:
+        server.wait_for("ready")
+        port, http_port = (at.rpartition(":")[2] for at in (server.target, server.http))
+        for name in ["[::1]", "127.0.0.1"] if host == "::" else ["[::1]"]:
+            with weft.Client(f"{name}:{port}", timeout=30) as client:
+                assert client.translate("the cat").token_ids
+            server.http = f"{name}:{http_port}"
+            assert server.get("/readyz") == (200, "ok\n")
+
+
 def test_draining_says_not_ready_and_still_serves_for_the_delay(small_repository):
     """During the delay health is NOT_SERVING, liveness SERVING, and requests are answered."""
     with ServerProcess(small_repository, drain_delay_s=1.5) as server, weft.Client(server.target, timeout=5) as client:
