@@ -1,4 +1,4 @@
-"""Every metric of the server: name, kind, help, labels, buckets. Documentation, dashboards and alerts follow it."""
+"""Every metric of the server: name, kind, help, labels, buckets. The documentation follows it."""
 
 from typing import NamedTuple
 

@@ -286,7 +286,7 @@ class BundleManifest(_message.Message):
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
         """graphs are the ONNX graphs, at most one for each role.
           translate, caption: ENCODER, DECODER
-          generate:           DECODER
+          generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
         and EXPLAIN when the model can explain.

@@ -158,7 +158,7 @@ class TokenIds(_message.Message):
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ids are token ids in [0, vocab_size), special tokens included as the model expects them: nothing is added.
-        At least one; at most the model's max_source_tokens (translate, classify) or max_prompt_tokens (generate).
+        At least one; at most the model's max_source_tokens (translate, classify, tag) or max_prompt_tokens (generate).
         """
 
     def __init__(

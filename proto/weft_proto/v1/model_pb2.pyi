@@ -124,7 +124,7 @@ class Model(_message.Message):
     error: _builtins.str
     """error says why state is MODEL_STATE_FAILED, else empty."""
     family: _builtins.str
-    """family is the architecture, for people: "transformer-encoder-decoder", "vit", ..."""
+    """family is the architecture, for people: "encoder_decoder", "vit", ..."""
     description: _builtins.str
     """description is one sentence for people."""
     vocab_size: _builtins.int
@@ -139,7 +139,7 @@ class Model(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; empty unless it classifies."""
+        """labels are the classes in index order; empty unless it classifies or tags."""
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
