@@ -162,3 +162,7 @@ class Client:
             return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
         except grpc.RpcError as error:
             raise error_of(error, self._settings.target) from error
+        except ValueError:
+            if not self._closed:
+                raise
+            raise Error("the client is closed") from None  # by another thread, since we looked

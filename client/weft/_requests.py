@@ -121,13 +121,12 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
         raise _refuse("decoding", f"must be a weft.Decoding, not {type(decoding).__name__}")
     if isinstance(decoding.stop, str):  # a tuple of characters otherwise
         raise _refuse("stop", "must be a tuple of strings, not one string")
+    try:
+        stop = tuple(decoding.stop or ())
+    except TypeError:
+        raise _refuse("stop", f"must be a tuple of strings, not {type(decoding.stop).__name__}") from None
     message = common_pb2.Decoding()
-    _fill(
-        message,
-        max_new_tokens=decoding.max_new_tokens,
-        min_new_tokens=decoding.min_new_tokens,
-        stop=tuple(decoding.stop),
-    )
+    _fill(message, max_new_tokens=decoding.max_new_tokens, min_new_tokens=decoding.min_new_tokens, stop=stop)
     match decoding.strategy:
         case None:
             pass
@@ -159,7 +158,8 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
-    if unknown := options.keys() - message.DESCRIPTOR.fields_by_name.keys() - {"model_version"}:
+    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - {"text", "token_ids", "image"}
+    if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
     decoding = _decoding(options.pop("decoding", None))

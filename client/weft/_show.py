@@ -1,5 +1,6 @@
 """What the command line prints: the answer on stdout, everything about it on stderr."""
 
+import codecs
 import json
 import math
 import sys
@@ -29,7 +30,13 @@ def emit(text: str, end: str = "\n") -> None:
 
 def emit_json(message: Any) -> None:
     """Print an answer, or a mapping, as one line of JSON."""
-    emit(json.dumps(message if isinstance(message, dict) else _plain(message), ensure_ascii=False))
+    plain = message if isinstance(message, dict) else _plain(message)
+    # What stdout can't encode is backslashed there, and not as JSON wants it.
+    emit(json.dumps(plain, ensure_ascii=not _is_utf8(sys.stdout.encoding), allow_nan=False))
+
+
+def _is_utf8(encoding: str | None) -> bool:
+    return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
 
 def _plain(answer: Any) -> dict[str, Any]:

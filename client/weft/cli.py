@@ -101,8 +101,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_streams() -> None:
-    if sys.stderr is None:  # closed by who started us
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - for as long as there may be complaints
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who started us
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 - for as long as there is something to say
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character still shows the rest

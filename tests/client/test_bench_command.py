@@ -8,11 +8,19 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from grpc import StatusCode
 
+import weft
 from fakes import Failure, fake_server
+from weft._bench import load
+from weft._bench.arrivals import Closed
+from weft._bench.asking import Asked
+from weft._bench.record import Outcome
+from weft._bench.verb import Verb
+from weft._bench.workload import Workload
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.01)
@@ -136,6 +144,53 @@ def test_a_report_says_what_was_asked_for(bench, tmp_path):
     expected = {"sweep": "1,2", "requests": 2, "input": [str(texts)], "slo_ttft": 0.5, "seed": 3, "warmup": 0}
     assert expected == {name: first["options"][name] for name in expected}
     assert {"rate", "concurrency", "duration", "cancel_fraction", "output_tokens", "timeout"} < set(first["options"])
+
+
+def test_json_knows_no_infinity(bench):
+    """A call without a deadline is null in what was asked for."""
+    code, (report,), _ = bench("--timeout", "inf", "--requests", 2)
+
+    assert (0, 2, None) == (code, report["completed"], report["options"]["timeout"])
+
+
+def test_ctrl_c_while_a_sweep_connects_shows_what_came_before(weft_command, monkeypatch):
+    """The second load waits for a server: the table of the first is there, and the exit code is Ctrl-C's."""
+    connect, turns = load._connect, iter(range(2))
+
+    async def interrupted(*given):
+        if next(turns) == 1:
+            raise KeyboardInterrupt
+        await connect(*given)
+
+    monkeypatch.setattr(load, "_connect", interrupted)
+    code, out, _ = weft_command("bench", "--sweep", "1,2", "--requests", 4, "--warmup", 0)
+
+    assert 130 == code
+    assert 1 == out.count("requests/s")
+
+
+def test_a_model_of_a_newer_server_is_not_asked(weft_command, server):
+    """A task that this client does not know fits nothing, and by its name it is refused."""
+    with weft.Client(server.target) as client:
+        known, *_ = client.list_models()
+    strange = replace(known, name="strange", task=weft.Task.UNSPECIFIED)
+
+    assert known == Workload().find((known, strange))
+    with pytest.raises(weft.InvalidRequest, match="too old"):
+        Workload(model="strange").verb(strange)
+
+
+def test_streams_are_cancelled_within_their_messages():
+    """Where four tokens share a message, cancelling after up to 64 of them would come too late for most."""
+    asked = Asked(b"", 64)
+    plan = load.Plan(cancel_fraction=1.0)
+    new = load.Load(Closed(1), plan, Verb(weft.Task.TRANSLATE, streams=True), [asked])
+    assert 32 < max(new._cancel_after(asked) for _ in range(200)) <= 64
+
+    new.run.num_ended[Outcome.COMPLETED], new.run.num_tokens, new.run.message_sum = 10, 640, 160
+    drawn = [new._cancel_after(asked) for _ in range(200)]
+    assert (1, 16) == (min(drawn), max(drawn))
+    assert set(drawn) == {new._cancel_after(Asked(b"", 0)) for _ in range(200)}
 
 
 def test_cancelled_requests_are_counted_apart(bench, server):

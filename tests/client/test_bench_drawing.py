@@ -100,8 +100,8 @@ def test_a_sweep_is_of_concurrencies_or_rates():
 
 def test_lines_are_texts(tmp_path):
     """Each line of a text file is a text; of a .jsonl file a string, token ids, or an object with either."""
-    plain, lines = tmp_path / "a.txt", tmp_path / "b.jsonl"
-    plain.write_text("we are\nñ\u2028x\n", encoding="utf-8")
+    plain, lines = tmp_path / "a.txt", tmp_path / "b.JSONL"
+    plain.write_text("\ufeffwe are\nñ\u2028x\n", encoding="utf-8")  # as some editors begin a file
     lines.write_text('"a b"\n[1, 2]\n{"text": "c"}\n{"token_ids": [3], "more": 0}\n')
 
     assert ["we are", "ñ\u2028x", "a b", [1, 2], "c", [3]] == read_texts((plain, lines))
@@ -205,12 +205,15 @@ def test_prompt_and_answer_share_their_room():
 
 
 def test_inputs_of_a_file_come_in_turn(tmp_path):
-    """Every line is asked, in order, and then again."""
+    """Every line is asked, in order, and then again; with lengths to draw there are many of each."""
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(json.dumps(str(number)) for number in range(5)))
     texts = [each.text for each in asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,))]
 
-    assert ["0", "1", "2", "3", "4", "0"] == texts[:6]
+    assert ["0", "1", "2", "3", "4"] == texts
+    longer = asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,), output_tokens=Uniform(1, 9))
+    assert ["0", "1", "2", "3", "4", "0"] == [each.text for each in longer[:6]]
+    assert set(range(1, 10)) == {each.decoding.max_new_tokens for each in longer}
 
 
 def test_the_model_is_the_one_that_fits(tmp_path):

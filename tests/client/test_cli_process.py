@@ -1,5 +1,6 @@
 """The command as a process: Ctrl-C, pipes, terminals, full disks."""
 
+import json
 import os
 import shlex
 import signal
@@ -84,14 +85,26 @@ def test_the_surroundings_are_no_bug(server, environment, stdout, complaint):
     assert (1 if complaint else 0, bool(complaint)) == (run.returncode, run.stderr.count("\n") == 1)
 
 
-@pytest.mark.parametrize(("closed", "argv"), [("2>&-", "translate 'a b'"), ("<&-", "translate -")])
+def test_json_stays_json_where_not_all_can_be_printed(server):
+    """A letter that stdout can't encode is escaped as JSON has it."""
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "WEFT_TARGET": server.target}
+    command = [*WEFT, "translate", "frío 🐈", "--json"]
+    out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, timeout=60, check=True).stdout
+
+    assert "🐈 frío" == json.loads(out.decode("ascii"))["text"]
+
+
+@pytest.mark.parametrize(
+    ("closed", "argv"),
+    [("2>&-", "translate 'a b'"), ("<&-", "translate -"), (">&-", "models"), (">&-", "bench --requests 2 --warmup 0")],
+)
 def test_a_closed_stream_is_no_bug(server, closed, argv):
-    """As under cron: without stderr the answer is all there is; without stdin there is no text."""
+    """As under cron: without stderr the answer is all there is, without stdin no text, without stdout no answer."""
     command = f"exec {shlex.join(WEFT)} {argv} {closed}"
     environment = os.environ | {"WEFT_TARGET": server.target}
     run = subprocess.run(
         ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
 
-    expected = (0, "b a\n", "") if closed == "2>&-" else (2, "", "weft: stdin is closed\n")
-    assert expected == (run.returncode, run.stdout, run.stderr)
+    expected = {"2>&-": (0, "b a\n", ""), "<&-": (2, "", "weft: stdin is closed\n"), ">&-": (0, "", "")}
+    assert expected[closed] == (run.returncode, run.stdout, run.stderr)

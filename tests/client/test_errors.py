@@ -9,6 +9,7 @@ from grpc import StatusCode
 
 import weft
 from fakes import Failure
+from weft_proto.v1 import translation_pb2
 
 TABLE = [
     (Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "too long", field="text"), weft.InvalidRequest),
@@ -182,6 +183,16 @@ def test_no_timeout_is_infinity(server):
     """`math.inf` asks for no deadline at all."""
     with weft.Client(server.target, timeout=math.inf) as client:
         assert "a" == client.translate("a").text
+
+
+def test_a_client_that_another_thread_closes_says_so(server):
+    """Between the look and the call, too."""
+    client = weft.Client(server.target)
+    client._channel.close()
+    for closed in (False, True):
+        client._closed = closed
+        with pytest.raises(weft.Error if closed else ValueError, match="closed"):
+            client._call(client._translation.Translate, translation_pb2.TranslateRequest(), None)
 
 
 def test_a_closed_client_says_so(server):

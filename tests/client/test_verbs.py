@@ -126,6 +126,22 @@ def test_what_is_not_said_is_not_sent(client, server):
     assert not request.model.HasField("version")
 
 
+def test_none_leaves_stop_strings_to_the_model(client, server):
+    """As with every field of Decoding."""
+    client.generate("a", decoding=weft.Decoding(stop=None))
+
+    assert common.Decoding() == server.servicer.seen[0].request.decoding
+    with pytest.raises(weft.InvalidRequest, match="stop"):
+        client.generate("a", decoding=weft.Decoding(stop=5))
+
+
+@pytest.mark.parametrize("option", ["text", "token_ids", "image"])
+def test_an_input_is_no_option(client, option):
+    """A text or picture beside the one that is asked about would silently take its place."""
+    with pytest.raises(TypeError, match=f"unknown option '{option}'"):
+        client.generate("a", **{option: "b"})
+
+
 def test_a_translation_comes_out_typed(client):
     """Every field of the answer arrives: text, scores, timings in seconds, and the alignment as rows."""
     answer = client.translate("we are here", explain=True, return_scores=True, decoding=DECODING)

@@ -13,7 +13,7 @@ from weft._bench.workload import Workload
 from weft._types import Decoding, Model, Picture, Text
 from weft.exceptions import InvalidRequest
 
-# So many different requests are made, and at least one for each input; then they come again from the first.
+# So many different requests are made where something is drawn, and at least one for each input; then they come again.
 NUM_TEXTS, NUM_PICTURES = 1024, 64
 DEFAULT = Uniform(8, 32)
 
@@ -23,10 +23,10 @@ Source = Callable[[int], Text | Picture]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. `max_new_tokens` is 0 where the model decides or writes no text."""
+    """One request. `num_new_tokens` is 0 where the model decides how many, or writes no text."""
 
     payload: bytes
-    max_new_tokens: int
+    num_new_tokens: int
 
 
 def make_requests(workload: Workload, model: Model, verb: Verb) -> list[Asked]:
@@ -45,11 +45,12 @@ def make_requests(workload: Workload, model: Model, verb: Verb) -> list[Asked]:
         if len(known) > 1:  # then the server wants one of them named
             options[name] = known[0]
     made = []
-    for _ in range(max(num_inputs, NUM_PICTURES if model.task in PICTURE_TASKS else NUM_TEXTS)):
+    most = NUM_PICTURES if model.task in PICTURE_TASKS else NUM_TEXTS
+    for _ in range(num_inputs if workload.paths and output is None else max(num_inputs, most)):
         longest = 0 if output is None else output.draw(random, limit)
         if model.task in WRITES_TEXT and longest:
             options["decoding"] = Decoding(longest, longest - 1 if workload.forced else None)
-        made.append(Asked(verb.payload(source(longest), **options), longest))
+        made.append(Asked(verb.payload(source(longest), **options), longest if workload.forced else 0))
     return made
 
 

@@ -1,6 +1,7 @@
 """`weft bench`: find the model, make the requests, run the load, print what it showed."""
 
 import asyncio
+import math
 import sys
 from selectors import SelectSelector
 from typing import Any
@@ -38,18 +39,18 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
         "task": model.task,
         "streams": verb.streams,
         "seed": asking.seed,
-        "options": {**_given(asking, sending, judging), "timeout": server.timeout},
+        "options": {**_given(asking, sending, judging), "timeout": _finite(server.timeout)},
     }
     reports: list[Report] = []
     runs: list[Run] = []
-    lost: Error | None = None
+    lost: Error | KeyboardInterrupt | None = None
     for arrivals in loads:
         try:
             with progress(plan, f"{model.name}, {arrivals}") as watch:
                 load = Load(arrivals, plan, verb, requests)
                 with asyncio.Runner(loop_factory=_precise_loop) as runner:
                     run = runner.run(load.measure(settings, watch))
-        except Error as error:
+        except (Error, KeyboardInterrupt) as error:  # Ctrl-C while a load connects; one that runs ends by itself
             if not reports:
                 raise
             lost = error  # what was measured before is worth its table
@@ -72,6 +73,11 @@ def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
     values = {name: value for group in groups for name, value in vars(group).items()}
     values["input"] = [str(path) for path in values["input"] or ()]
     return {name: value for name, value in values.items() if name not in ("plot", "as_json")}
+
+
+def _finite(seconds: float) -> float | None:
+    """JSON has no infinity."""
+    return seconds if math.isfinite(seconds) else None
 
 
 def _precise_loop() -> asyncio.AbstractEventLoop:

@@ -22,10 +22,10 @@ def read_texts(paths: tuple[Path, ...]) -> list[Text]:
         if path.exists() and not path.is_file():  # a pipe or a device may never end
             raise InvalidRequest(f"--input: {path} is not a regular file")
         try:
-            lines = path.read_text("utf-8").removesuffix("\n").split("\n")
+            lines = path.read_text("utf-8-sig").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidRequest(f"--input: cannot read {path}: {_why(error)}") from None
-        read = _json_line if path.suffix == ".jsonl" else str
+        read = _json_line if path.suffix.lower() == ".jsonl" else str
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 raise InvalidRequest(f"--input: {path}, line {number}: is empty")

@@ -173,7 +173,9 @@ class Load:
         if not self._verb.streams:
             return share * (run.e2e_sum / completed if completed else FIRST_SECONDS)
         usual = run.message_sum / completed if completed else FIRST_MESSAGES
-        return 1 + int(share * (asked.max_new_tokens or usual))
+        # A message may hold several tokens, the more the busier the server is.
+        messages = asked.num_new_tokens * min(1.0, run.message_sum / run.num_tokens if run.num_tokens else 1.0)
+        return 1 + int(share * (messages or usual))
 
 
 async def _connect(channel: grpc.aio.Channel, settings: CallSettings) -> None:

@@ -63,6 +63,7 @@ _RPCS = {
     Task.CLASSIFY_IMAGE: _Rpc(_CLASSIFICATION, "Classify", _classify_picture, classification_pb2.ClassifyResponse),
     Task.TAG: _Rpc(_CLASSIFICATION, "Tag", _requests.tag_request, classification_pb2.TagResponse),
 }
+TASKS = frozenset(_RPCS)
 WRITES_TEXT = frozenset(task for task, rpc in _RPCS.items() if rpc.stream)
 
 
