@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from weft_export.cached_attention import KeyValue
@@ -56,8 +57,10 @@ class Run:
         """The cache index of each row's last token of this run, int32 [batch].
 
         Padding counts as written: causality hides it from real tokens, and the next run overwrites it.
+        Counted and not read from the shape, which lies on the host: for a device, ONNX Runtime would add there too, and
+        then it reads past_lengths on the host, once, when the memory is bound.
         """
-        return self.past_lengths + (self.input_ids.shape[1] - 1)
+        return self.past_lengths + (self.input_ids >= 0).sum(dim=1, dtype=torch.int32) - 1
 
 
 class Writer(nn.Module):
