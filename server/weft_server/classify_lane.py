@@ -39,6 +39,10 @@ class ClassifyLane:
         """Whether a waiting sequence could be taken now: always, between steps."""
         return True
 
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps: always."""
+        return True
+
     def usage(self) -> Usage:
         """Nothing is held between steps."""
         return Usage(0, 0, 0, 0)

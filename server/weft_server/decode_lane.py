@@ -29,6 +29,7 @@ UNWATCHED_BUDGET = 512
 # steps after its last admission where slots are short, else one.
 ROWS_FOR_COMPANY = 6
 MAX_COMPANY = 8
+# Those steps; and how many another lane waits for the one that holds fewer rows and reads a prompt.
 PATIENCE = 6
 
 
@@ -74,6 +75,13 @@ class DecodeLane:
     def has_room(self) -> bool:
         """Whether a waiting sequence could get a slot now."""
         return self.slots.num_running + (self._prompt is not None) < self.slots.num_slots
+
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps: not while it is full, or reads a long prompt bit by bit."""
+        if self._prompt is None:
+            return self.has_room()
+        left = len(self._prompt.inputs) - int(self.slots.past_lengths[self.slots.num_running])
+        return left <= PATIENCE * max(self._allowance(), PREFILL_BUCKETS[0])
 
     def usage(self) -> Usage:
         """Slots and cache entries held; may be one step old."""

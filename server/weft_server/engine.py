@@ -44,6 +44,9 @@ class Lane(Protocol):
     def has_room(self) -> bool:
         """Whether a waiting sequence could be taken now."""
 
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps."""
+
     def usage(self) -> Usage:
         """What is held."""
 
@@ -206,7 +209,15 @@ class Engine:
                 if not deliveries:
                     time.sleep(FAILED_STEP_PAUSE_S)  # nobody ended: the same step would fail again at once
             self._beats[index] = time.monotonic()
+            self._note_open(index, is_open=lane.is_open())
             self._hand_over(deliveries)
+
+    def _note_open(self, index: int, *, is_open: bool) -> None:
+        """Tell the others whether to wait for this lane to take who waits. Only it changes its own entry."""
+        closed = self._scheduler.closed
+        if is_open == (index in closed):
+            with self._lock:
+                (closed.discard if is_open else closed.add)(index)
 
     def _wait_for_work(self, index: int, lane: Lane) -> bool:
         """Block while there is nothing to do; False when the engine stops."""

@@ -31,6 +31,8 @@ class Scheduler:
         self.queued_tokens = 0
         self.num_reserved = 0
         self.loads = [0] * num_lanes
+        # Lanes that are full or read a long prompt: they take nothing for a while, so nobody waits for them to.
+        self.closed: set[int] = set()
         self._max_requests = max_queued_requests
         self._max_tokens = max_queued_tokens
 
@@ -66,20 +68,22 @@ class Scheduler:
         return True
 
     def may_take(self, lane: int) -> bool:
-        """Whether `lane` should take from the waiting room now: someone waits, and no other lane holds fewer."""
-        return bool(self.waiting) and self.loads[lane] <= min(self.loads)
+        """Whether `lane` should take from the waiting room now: someone waits, and no open lane holds fewer."""
+        return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
     def take_for_slots(self, lane: int, num_free: int, budget: int, least: int = 1) -> list[Sequence]:
         """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always).
 
-        A lane takes its even share of all, or `least` in a row, to stay together. If it could take fewer than `least`,
-        it takes none, unless a stream or a long input is among them: those gain nothing by company.
+        A lane takes its even share of what it, open lanes and the waiting room hold, or `least` in a row, to stay
+        together. If it could take fewer than `least`, it takes none, unless a stream or a long input is among them:
+        those gain nothing by company.
         """
         taken: list[Sequence] = []
         if not self.may_take(lane) or self._should_wait(num_free, least):
             return taken
-        even = math.ceil((sum(self.loads) + len(self.waiting)) / len(self.loads))
-        limit = max(even, min(self.loads) + least)
+        loads = self._loads_beside(lane)
+        even = math.ceil((sum(loads) + len(self.waiting)) / len(loads))
+        limit = max(even, min(loads) + least)
         while self.waiting and len(taken) < num_free and self.loads[lane] < limit:
             budget -= self.waiting[0].bucket
             if taken and budget < 0:
@@ -100,6 +104,10 @@ class Scheduler:
         """Count one sequence out of a lane."""
         self.loads[lane] -= 1
         assert self.loads[lane] >= 0, f"lane {lane} finished more than it took. This is a bug."
+
+    def _loads_beside(self, lane: int) -> list[int]:
+        """What `lane` holds, and each lane that could take instead of it."""
+        return [load for other, load in enumerate(self.loads) if other == lane or other not in self.closed]
 
     def _should_wait(self, num_free: int, least: int) -> bool:
         if min(num_free, len(self.waiting)) >= least:

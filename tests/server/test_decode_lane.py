@@ -105,6 +105,26 @@ def test_the_smallest_budget_keeps_no_prompt_waiting_forever(tiny_repository):
     assert [8, 8, 8, 8, 8, 8, 0] == asyncio.run(run())
 
 
+def test_a_lane_is_closed_while_it_reads_a_long_prompt(tiny_repository):
+    """More than PATIENCE steps before its end, and where it has no room: nobody need wait for it then."""
+    watched = Watched(tiny_repository / "tiny-generate" / "1", 2, budget=1)
+
+    async def run():
+        states = [watched.lane.is_open()]
+        watched.ask(1, 30)
+        watched.step()
+        states.append(watched.lane.is_open())
+        watched.ask(58, 6)
+        for _ in range(8):
+            watched.step()
+            states.append(watched.lane.is_open())
+        return states
+
+    assert PATIENCE == 6
+    # 50 left after the first, 42 after the second; at the end both slots are held.
+    assert [True, True, False, *[True] * 6, False] == asyncio.run(run())
+
+
 def test_a_lane_where_nobody_decodes_reads_a_whole_prompt(watched):
     """The first prompt makes nobody wait, so that one step reads it and starts to decode."""
 

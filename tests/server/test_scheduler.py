@@ -80,6 +80,22 @@ def test_a_lane_takes_its_even_share_of_what_waits():
     assert len(scheduler.take_for_slots(0, 8, 1000)) == 1
 
 
+def test_nobody_waits_for_a_lane_that_takes_nothing():
+    """A lane that holds fewer but is closed leaves everything to the others; once it is open again, it takes."""
+    scheduler = Scheduler(2, 99, 1000)
+    scheduler.loads = [3, 2]
+    waiting = enqueue(scheduler, 8, 8)
+    assert not scheduler.may_take(0)
+    assert [] == scheduler.take_for_slots(0, 9, 100)
+
+    scheduler.closed.add(1)
+    assert scheduler.may_take(0)
+    assert waiting[:1] == scheduler.take_for_slots(0, 1, 100)
+    scheduler.closed.discard(1)
+    assert not scheduler.may_take(0)
+    assert waiting[1:] == scheduler.take_for_slots(1, 9, 100)
+
+
 def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
     """With `least`, too few who wait or too few free slots give none; enough stay together in one lane."""
     scheduler = Scheduler(2, 99, 1000)
