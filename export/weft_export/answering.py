@@ -8,9 +8,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
 from weft_export.graphs import Graph, states_of, zeros_of
 from weft_export.held_out import Example
-from weft_export.tokenizer import read_tokenizer
+from weft_export.tokenizer import encode, read_tokenizer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
@@ -51,10 +52,20 @@ def row_of(checkpoint: Checkpoint, example: Example) -> Row:
 
 
 def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example) -> list[int]:
-    """Return what an example wants written, in tokens of the target tokenizer; what begins with a start has an end."""
+    """Return what an example wants written, in tokens of the target tokenizer; what begins with a start has an end.
+
+    Raises:
+        CheckpointError: it cannot be written in tokens that the model has.
+    """
     text = checkpoint.text
     assert text is not None
-    ids: list[int] = tokenizer.encode(example.reference, add_special_tokens=False).ids
+    try:
+        ids: list[int] = encode(tokenizer, example.reference, special=False).ids
+    except CheckpointError as error:
+        raise CheckpointError(f"the reference {example.reference!r} {error}") from error
+    if (highest := max(ids, default=0)) >= text.target_vocab_size:
+        size = f"text.target_vocab_size is {text.target_vocab_size}"
+        raise CheckpointError(f"the reference {example.reference!r} has the token {highest}; {size}")
     return [*ids, text.end_ids[0]] if text.HasField("start_id") else ids
 
 

@@ -185,7 +185,10 @@ def _from_config(config: dict[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(config) - _KEYS)
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}")
-    golden = {"image_path" if key == "image" else key: value for key, value in config["golden"].items()}
+    given = _typed(config["golden"], dict, "golden")
+    if len(given) != 1 or not given.keys() <= {"text", "image"}:
+        raise ValueError("golden must have text or image, and nothing else")
+    golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
     labels, decoding = _typed(config.get("labels", []), list, "labels"), config.get("decoding")
     fields: dict[str, Any] = {
         "description": _typed(config["description"], str, "description"),

@@ -8,7 +8,7 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.pixels import read_pixel_values
 from weft_export.specs import LABELS
-from weft_export.tokenizer import read_tokenizer
+from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
@@ -116,14 +116,9 @@ def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
         except Exception as error:  # a broken picture makes Pillow raise nearly anything
             raise CheckpointError(f"{name} is not a PNG, JPEG or WebP picture: {error}") from error
     assert checkpoint.text is not None
-    given, prefixes = checkpoint.golden.text, list(checkpoint.text.prefixes)
-    matching = [prefix for prefix in prefixes if given.startswith(prefix)]
-    if prefixes and not matching:
-        raise CheckpointError("the golden text must begin with one of text.prefixes")
-    if not given.removeprefix(max(matching, key=len, default="")).strip():
-        raise CheckpointError("the golden text is blank")
-    ids = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer).encode(given).ids
-    limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
-    if not 1 <= len(ids) <= limit:
-        raise CheckpointError(f"the golden text has {len(ids)} tokens; it must have between 1 and {limit}")
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    try:
+        ids = encode_source(checkpoint, tokenizer, checkpoint.golden.text).ids
+    except CheckpointError as error:
+        raise CheckpointError(f"the golden text {error}") from error
     return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)

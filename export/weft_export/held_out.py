@@ -20,7 +20,7 @@ from torch import Tensor
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.pixels import read_pixel_values
-from weft_export.tokenizer import read_tokenizer
+from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_proto.v1 import common_pb2
 
 HELD_OUT_FILE = "held_out.jsonl"
@@ -33,11 +33,12 @@ HeldOut = Iterable[tuple[str | bytes, Any]]
 class Example:
     """What the model takes, and what it ought to answer.
 
-    source is pixel_values [C, H, W] or token ids [seq]; encoding is what the ids were made of.
+    source is pixel_values [C, H, W] or token ids [seq]; those are of text, as encoding says.
     """
 
     source: Tensor
     reference: Any
+    text: str = ""
     encoding: Encoding | None = None
 
 
@@ -60,7 +61,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
     for number, line in enumerate(lines, start=1):
         try:
             examples.append(_example(json.loads(line), checkpoint, tokenizer))
-        except (ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
+        except (CheckpointError, ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
             raise CheckpointError(f"{path}, line {number}: {_reason(error)}") from error
     if not examples:
         raise CheckpointError(f"{path} has no examples")
@@ -81,13 +82,18 @@ def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer 
     if tokenizer is None:
         assert checkpoint.image is not None
         data = base64.b64decode(given, validate=True)
-        return Example(torch.from_numpy(read_pixel_values(data, checkpoint.image)), reference)
-    assert checkpoint.text is not None
-    encoding = tokenizer.encode(given)
-    limit = checkpoint.text.max_source_tokens or checkpoint.text.max_total_tokens - 1
-    if not 1 <= len(encoding.ids) <= limit:
-        raise ValueError(f"the input has {len(encoding.ids)} tokens; it must have between 1 and {limit}")
-    return Example(torch.tensor(encoding.ids), reference, encoding)
+        try:
+            pixels = read_pixel_values(data, checkpoint.image)
+        except Exception as error:  # a broken picture makes Pillow raise nearly anything
+            raise ValueError(f"the input is not a PNG, JPEG or WebP picture: {error}") from error
+        return Example(torch.from_numpy(pixels), reference)
+    if not isinstance(given, str):
+        raise TypeError("the input is not a text")
+    try:
+        encoding = encode_source(checkpoint, tokenizer, given)
+    except CheckpointError as error:
+        raise ValueError(f"the input {error}") from error
+    return Example(torch.tensor(encoding.ids), reference, given, encoding)
 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:

@@ -101,7 +101,7 @@ def check_parity(
             explained = Gauge(EXPLAIN_SPREAD_TOLERANCE) if by_spread else shares
             check_explain(explained, graphs[role], sessions[role], checkpoint, requests)
     # A share of the spread and a difference of probabilities are not one figure: what answers are made of stands.
-    reported = shares if by_spread and bundle_pb2.GRAPH_ROLE_DECODER not in graphs else gauge
+    reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares
     return bundle_pb2.Parity(
         max_abs_error=reported.worst if by_spread else max(gauge.worst, shares.worst),
         tolerance=reported.tolerance,

@@ -68,7 +68,7 @@ def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
     for row, example in zip(rows, examples, strict=True):
         assert example.encoding is not None
         labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
-        given: set[Span] = set(spans_of(labels, example.encoding))
+        given: set[Span] = set(spans_of(labels, example.text, example.encoding))
         right += 2 * len(given & example.reference)
         total += len(given) + len(example.reference)
     return right, total

@@ -8,14 +8,22 @@ Span = tuple[str, int, int]
 """Kind, and the characters from where to where."""
 
 
-def spans_of(labels: Sequence[str], encoding: Encoding) -> list[Span]:
-    """Return the spans that the tokens' labels make in IOB2 (Ramshaw and Marcus 1995); special tokens are in none.
+# What a word-boundary mark is written as, in Metaspace and in ByteLevel.
+_MARKS = " ▁Ġ"
 
-    An I continues its own kind, and else begins a span like a B.
+
+def spans_of(labels: Sequence[str], text: str, encoding: Encoding) -> list[Span]:
+    """Return the spans that the tokens' labels make in IOB2 (Ramshaw and Marcus 1995), as a server returns them.
+
+    An I continues its own kind, and else begins a span like a B. White space around a token belongs to no span. A token
+    that stands for no text is passed over, and special ones are in none.
     """
     spans: list[Span] = []
     open_kind = ""
-    for label, (start, end), special in zip(labels, encoding.offsets, encoding.special_tokens_mask, strict=True):
+    places = [_place(text, token, *offsets) for token, offsets in zip(encoding.tokens, encoding.offsets, strict=True)]
+    for label, (start, end), special in zip(labels, places, encoding.special_tokens_mask, strict=True):
+        if start == end and not special:
+            continue
         part, _, kind = ("O", "", "") if special else label.partition("-")
         if part == "I" and kind == open_kind:
             spans[-1] = (kind, spans[-1][1], end)
@@ -23,3 +31,12 @@ def spans_of(labels: Sequence[str], encoding: Encoding) -> list[Span]:
             spans.append((kind, start, end))
         open_kind = kind if part in ("B", "I") else ""
     return spans
+
+
+def _place(text: str, token: str, start: int, end: int) -> tuple[int, int]:
+    part = text[start:end]
+    if not part.strip():
+        return start, end
+    if not token.strip(_MARKS):  # a mark that the tokenizer put before the word
+        return start, start
+    return end - len(part.lstrip()), start + len(part.rstrip())

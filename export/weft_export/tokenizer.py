@@ -2,7 +2,7 @@
 
 import json
 
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
@@ -21,6 +21,34 @@ def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding:
+    """Encode a text, with the special tokens that the file's post-processor adds.
+
+    Raises:
+        CheckpointError: it has a word that is not in the vocabulary, and that has no token for unknown ones.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=special)
+    except Exception as error:  # tokenizers raises no narrower type
+        raise CheckpointError(f"cannot be tokenized: {error}") from error
+
+
+def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> Encoding:
+    """Encode a source or a prompt; raises CheckpointError, which says what is wrong with it, where a server refuses."""
+    text = checkpoint.text
+    assert text is not None
+    matching = [prefix for prefix in text.prefixes if given.startswith(prefix)]
+    if text.prefixes and not matching:
+        raise CheckpointError("must begin with one of text.prefixes")
+    if not given.removeprefix(max(matching, key=len, default="")).strip():
+        raise CheckpointError("is blank")
+    encoding = encode(tokenizer, given)
+    limit = text.max_source_tokens or text.max_total_tokens - 1
+    if not 1 <= len(encoding.ids) <= limit:
+        raise CheckpointError(f"has {len(encoding.ids)} tokens; it must have between 1 and {limit}")
+    return encoding
 
 
 def check_tokenizers(checkpoint: Checkpoint) -> None:

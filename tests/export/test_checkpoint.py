@@ -91,6 +91,9 @@ def edit_weights(directory, change):
         (lambda c: c.update(metric=1), "metric must be of type str"),
         (lambda c: c.update(labels=["a"]), "only a classifier"),
         (lambda c: c.update(golden={"image": "x.png"}), "cannot read"),
+        (lambda c: c["golden"].update(token_ids=[3]), "text or image, and nothing else"),
+        (lambda c: c.update(golden={}), "text or image, and nothing else"),
+        (lambda c: c.update(golden="the dog"), "golden must be of type dict"),
     ],
 )
 def test_broken_config_is_named(change, complaint, tmp_path):

@@ -1,5 +1,6 @@
 """The quality gate of int8: what is scored, what passes, and what is refused."""
 
+import base64
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -8,12 +9,13 @@ import pytest
 import torch
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny
-from tokenizers import Tokenizer
+from tiny_parts import picture
+from tokenizers import Tokenizer, models
 from typer.testing import CliRunner
 
 from weft_export import quality
 from weft_export.__main__ import export_app
-from weft_export.answering import Row, probabilities, torch_run, write
+from weft_export.answering import Row, probabilities, reference_ids, torch_run, write
 from weft_export.checkpoint import load_checkpoint, save_checkpoint
 from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
@@ -161,12 +163,34 @@ def test_held_out_examples_are_for_int8(tmp_path):
         ("tiny-tags", {"input": "the dog", "reference": [["X", 1]]}, "not enough values"),
         ("tiny-tags", {"input": "the dog", "reference": [["nowhere", 0, 3]]}, "'nowhere' is not a kind"),
         ("tiny-translate", {"input": "the dog", "reference": 3}, "is not a text"),
+        ("tiny-translate", {"input": ["the", "dog"], "reference": "a"}, "the input is not a text"),
+        ("tiny-translate", {"input": " ", "reference": "a"}, "the input is blank"),
+        ("tiny-t5", {"input": "the dog", "reference": "a"}, "the input must begin with one of text.prefixes"),
     ],
 )
 def test_a_bad_example_is_named(name, line, complaint, tmp_path):
     """A line that is no example for the model is refused by its number and its fault."""
     with pytest.raises(CheckpointError, match=complaint):
         read_lines([line], CHECKPOINTS[name](), tmp_path)
+
+
+def test_a_picture_of_too_many_pixels_is_named(tmp_path, monkeypatch):
+    """Pillow's own limit raises what is no OSError."""
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", 4)
+    line = {"input": base64.b64encode(picture(8, 8)).decode(), "reference": "1"}
+    with pytest.raises(CheckpointError, match="line 1: the input is not a PNG, JPEG or WebP picture: Image size"):
+        read_lines([line], CHECKPOINTS["tiny-image"](), tmp_path)
+
+
+def test_what_cannot_be_written_in_tokens_is_named(tmp_path):
+    """A reference with a word that the target tokenizer has no token for, or one that the model has not."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    (example,) = read_lines([{"input": "the dog", "reference": "una moto"}], checkpoint, tmp_path)
+    with pytest.raises(CheckpointError, match="the reference 'una moto' cannot be tokenized"):
+        reference_ids(checkpoint, Tokenizer(models.WordLevel({"una": 0}, unk_token="none")), example)
+    beyond = Tokenizer(models.WordLevel({"una moto": checkpoint.text.target_vocab_size}, unk_token="none"))
+    with pytest.raises(CheckpointError, match="'una moto' has the token"):
+        reference_ids(checkpoint, beyond, example)
 
 
 def test_a_line_ends_where_json_says(tmp_path):
@@ -244,7 +268,7 @@ def test_spans_are_scored_by_f1(tmp_path):
     (example,) = read_lines([{"input": text, "reference": []}], checkpoint, tmp_path)
     with torch.inference_mode():
         (row,) = probabilities(run, checkpoint, [example.source])
-        own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], example.encoding)
+        own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], text, example.encoding)
         assert own
         others = [(own[0][0], index, index + 99) for index in range(len(own))]
         for wanted, f1 in ((own, 1), (own + others, 2 / 3), (others, 0)):

@@ -101,7 +101,11 @@ class SwinLayer(nn.Module):
 
 
 class PatchMerging(nn.Module):
-    """Concatenate each 2 x 2 neighbours and project them from 4 C to 2 C (section 3.1)."""
+    """Concatenate each 2 x 2 neighbours and project them from 4 C to 2 C (section 3.1).
+
+    In the order of reading: (0, 0), (0, 1), (1, 0), (1, 1). The authors' code takes (1, 0) before (0, 1), so weights
+    from there need the second and third quarter of norm's and reduction's inputs swapped.
+    """
 
     positions: Tensor
 

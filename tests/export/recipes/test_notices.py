@@ -69,15 +69,16 @@ def test_labels_lead_back_to_the_spans(tokenizer):
 
         assert (IGNORED, IGNORED) == (labels[0], labels[-1])
         # Special tokens are in no span, whatever their label.
-        assert list(notice.spans) == spans_of([LABELS[max(label, 0)] for label in labels], encoding)
+        assert list(notice.spans) == spans_of([LABELS[max(label, 0)] for label in labels], notice.text, encoding)
 
 
 def test_an_inside_without_a_beginning_begins(tokenizer):
     """I-X after O or after another kind begins a span, B-X after X begins a new one, and O makes none."""
-    encoding = tokenizer.encode("in in in in in")
+    text = "in in in in in"
+    encoding = tokenizer.encode(text)
     labels = ["O", "I-PLACE", "I-PERSON", "B-PERSON", "I-PERSON", "O", "O"]
 
-    assert [("PLACE", 0, 2), ("PERSON", 3, 5), ("PERSON", 6, 11)] == spans_of(labels, encoding)
+    assert [("PLACE", 0, 2), ("PERSON", 3, 5), ("PERSON", 6, 11)] == spans_of(labels, text, encoding)
 
 
 def test_f1_wants_kind_and_both_ends():
