@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _WARNINGS_AND_UP = 2
+# Optimisations that cost more than they give: the CPU's kernel for a residual sum and its norm in one takes several
+# times what the two take apart.
+_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
 # Run it, and capture nothing: a shape that comes once.
 NO_GRAPH = -1
 # Where a model's work is. Without a kernel on the device these would run on the host, each after a copy of its inputs.
@@ -80,7 +83,9 @@ class Session:
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
         # Without fallback at opening too, which would be a session on the host and a line on stdout.
-        self._session = ort.InferenceSession(source, options, providers=[provider], enable_fallback=0)
+        self._session = ort.InferenceSession(
+            source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
+        )
         self.input_names = [port.name for port in self._session.get_inputs()]
         self.output_names = [port.name for port in self._session.get_outputs()]
         if device.kind != "cpu":

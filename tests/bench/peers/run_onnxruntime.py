@@ -39,7 +39,11 @@ class OnnxRuntime(System):
         options = ort.SessionOptions()
         options.intra_op_num_threads = setting["threads"]
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(setting["spins"])))
-        self.session = ort.InferenceSession(str(bundle / graph), options, providers=["CPUExecutionProvider"])
+        # As Weft does; it costs nobody anything.
+        apart = ["SkipLayerNormFusion"]
+        self.session = ort.InferenceSession(
+            str(bundle / graph), options, providers=["CPUExecutionProvider"], disabled_optimizers=apart
+        )
         self.folder, self.setting = folder, setting
 
     def convert(self, requests):
