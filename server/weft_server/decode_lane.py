@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from weft_server.encoder_runs import RUN_COST, runs_of, width_of
+from weft_server.encoder_runs import RUN_COST, computed_tokens, runs_of
 from weft_server.errors import DeadlineExpired
 from weft_server.runner import PREFILL_BUCKETS
 from weft_server.sampler import sample
@@ -136,9 +136,7 @@ class DecodeLane:
             for sequence in run:
                 self._runner.begin(_slot(sequence))
             self._runner.encode([sequence.inputs for sequence in run], [_slot(sequence) for sequence in run])
-            self._count_computed(
-                len(run) * width_of(run[-1].num_input_tokens), sum(sequence.num_input_tokens for sequence in run)
-            )
+            self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
 
     def _company(self) -> int:
         """How many should be admitted together in this step; nobody waits beside a stream, or long beside few rows."""

@@ -8,6 +8,7 @@ from weft_server.sequence import SHORT, padded_length
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Sequence as Many
 
     from weft_server.sequence import Sequence
 
@@ -19,6 +20,12 @@ RUN_COST = 16
 def width_of(num_tokens: int) -> int:
     """Return how long a run is made whose longest input has `num_tokens`."""
     return num_tokens if num_tokens <= SHORT else padded_length(num_tokens)
+
+
+def computed_tokens(run: Many[Sequence]) -> int:
+    """Return how many tokens a run of `runs_of` computes, padding included; pictures have none."""
+    longest = run[-1]
+    return len(run) * (longest.num_input_tokens if longest.num_input_tokens <= SHORT else longest.bucket)
 
 
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:

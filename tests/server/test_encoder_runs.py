@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.encoder_runs import RUN_COST, runs_of, width_of
+from weft_server.encoder_runs import RUN_COST, computed_tokens, runs_of, width_of
 from weft_server.sequence import SHORT, Sequence
 
 
@@ -29,6 +29,15 @@ def test_long_sources_share_a_run_at_one_padded_length_only():
     """Beyond 64 tokens padding may show in the bits, so that it must depend on the source alone."""
     assert lengths_of(66, 65, 67) == [[65, 66], [67]]
     assert lengths_of(64, 65) == [[64], [65]]
+
+
+def test_what_is_computed_is_what_an_encoder_is_given():
+    """Texts are padded to one width; pictures, whose patches count, are what they are."""
+    texts = [Sequence("t", np.zeros(length, np.int64), length, None) for length in (9, 25)]
+    assert computed_tokens(texts) == 2 * 25
+    assert computed_tokens(texts[:1]) == 9
+    assert computed_tokens([Sequence("t", np.zeros(65, np.int64), 65, None)]) == width_of(65) > 65
+    assert computed_tokens([Sequence("p", np.zeros((3, 240, 240), np.float32), 225, None)] * 2) == 2 * 225
 
 
 @given(st.lists(st.integers(1, 200), max_size=40))
