@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 # Tokens of encode and prefill work in a step of a lane in which nobody waits for the next token.
 UNWATCHED_BUDGET = 512
 # An encoder's run costs as much as 8 to 25 tokens by itself, an empty row little. So sources are admitted in company:
-# one more for each so many rows, at most so many (short ones fit into a step). The lane waits for them until so many
+# one more for each so many rows, at most so many (short ones fit into a step). The lane waits for them until PATIENCE
 # steps after its last admission where slots are short, else one.
-ROWS_FOR_COMPANY = 6
-MAX_COMPANY = 8
-# Those steps; and how many another lane waits for the one that holds fewer rows and reads a prompt.
-PATIENCE = 6
+ROWS_FOR_COMPANY, MAX_COMPANY = 6, 8
+PATIENCE = 6  # and so many steps other lanes wait for one that reads a prompt and holds fewer rows
 
 
 class Take(Protocol):
@@ -56,11 +54,9 @@ class DecodeLane:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome; appended by any thread.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._runner = runner
-        self._start_id = start_id
+        self._runner, self._start_id = runner, start_id
         self._end_ids = np.array(end_ids, np.int64)
-        self._budget = prefill_budget
-        self._metrics = metrics
+        self._budget, self._metrics = prefill_budget, metrics
         self._prompt: Sequence | None = None  # in prefill, in slot num_running
         self._deliveries: list[Delivery] = []
         self._last_token = 0.0
@@ -155,8 +151,7 @@ class DecodeLane:
     def _beside(self, take: Take) -> tuple[np.ndarray, bool] | None:
         """The chunk of a prompt that this step's decode run reads beside its rows; none if no prompt is here.
 
-        Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. One prompt in a step: a graph has room
-        for one.
+        Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. A graph has room for one prompt.
         """
         left = max(self._budget, self.slots.num_running // 2)
         return self._chunk(left) if self._next_prompt(take, left) else None
