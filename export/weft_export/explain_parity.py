@@ -6,12 +6,15 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoint import Checkpoint
-from weft_export.gauge import Gauge
+from weft_export.gauge import AttentionGauge, Gauge
 from weft_export.graphs import Graph
 from weft_export.random_requests import RandomRequest
 from weft_export.specs import WRITES_TEXT
 
 SUM_TOLERANCE = 1e-5
+# 0.004 to 0.07 in trained and small random models at int8 and bf16, 0.13 and 0.19 in lively random ones of two and of
+# twelve layers; 1 where rows are uniform.
+ATTENTION_TOLERANCE = 0.5
 
 
 def check_explain(
@@ -20,11 +23,12 @@ def check_explain(
     """Compare weights and source_mass of each request, whose tokens hold a finished answer.
 
     Raises:
-        ParityError: one differs by more than the gauge allows, or a row does not sum to 1 within SUM_TOLERANCE.
+        ParityError: one differs by more than the gauge allows, a row by more than ATTENTION_TOLERANCE, or it does not
+            sum to 1 within SUM_TOLERANCE.
     """
     heads = checkpoint.model.attention_heads
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
-    sums = Gauge(SUM_TOLERANCE)
+    sums, shapes = Gauge(SUM_TOLERANCE), AttentionGauge(ATTENTION_TOLERANCE)
     for index, request in enumerate(requests):
         given = _inputs(checkpoint, request, shortest=index == 0)
         averages = [(default, -1), *((layer, -1) for layer in range(len(heads)))]
@@ -36,6 +40,7 @@ def check_explain(
             expected, actual = graph.module(*inputs), session.run(None, feeds)
             for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
                 gauge.compare(f"{graph.file_name} output {name} of layer {layer}", tensor, array)
+            shapes.compare(f"{graph.file_name} output weights of layer {layer}", expected[0], actual[0])
             sums.compare(f"{graph.file_name} sum of weights", torch.ones(len(actual[0])), actual[0].sum(axis=1))
 
 

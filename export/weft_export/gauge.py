@@ -14,6 +14,8 @@ PEAK = 10
 """By this many times the tolerance no single value may differ where a root mean square is held to it."""
 # Of a narrower spread float32's own rounding is a share that counts.
 _LEAST_SPREAD = 1e-3
+# Rows that are nearer to uniform differ by nothing that counts.
+_LEAST_DISTANCE = 1e-2
 
 
 @dataclass
@@ -61,3 +63,24 @@ class SpreadGauge(Gauge):
         difference = np.abs(expected - actual).astype(np.float64)
         spread = max(float(expected.std(dtype=np.float64)), _LEAST_SPREAD)
         return max(float(np.sqrt(np.square(difference).mean())), float(difference.max()) / PEAK) / spread
+
+
+@dataclass
+class AttentionGauge(Gauge):
+    """Rows that sum to 1: half the sum of a row's differences, as a share of how far from uniform the furthest row is.
+
+    A single weight may be small everywhere, as over many patches: then uniform rows would differ from it by little.
+    """
+
+    unit: str = " of what uniform rows would"
+
+    def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
+        if not expected.size:
+            return 0.0
+        uniform = np.full_like(expected, 1 / expected.shape[-1])
+        return _distance(expected, actual) / max(_distance(expected, uniform), _LEAST_DISTANCE)
+
+
+def _distance(rows: NDArray[Any], others: NDArray[Any]) -> float:
+    """Return the largest total variation distance of two rows."""
+    return float(np.abs(rows - others).sum(axis=-1).max()) / 2

@@ -147,6 +147,22 @@ def test_another_models_explanation_is_found(name, tiny_repository, tmp_path):
         check_parity(checkpoint, bundle, FP32)
 
 
+def test_an_explanation_that_shows_nothing_is_found(int8_repository, tmp_path):
+    """At int8, where many patches have small weights each: uniform rows are no rounding."""
+    checkpoint, blind = quantised(CHECKPOINTS["tiny-swin"]()), CHECKPOINTS["tiny-swin"]()
+    bundle = tmp_path / "bundle"
+    shutil.copytree(int8_repository / "tiny-swin-int8" / "1", bundle)
+    check_parity(checkpoint, bundle, INT8)
+    with torch.no_grad():
+        for name, parameter in blind.model.named_parameters():
+            if "qkv" in name or "relative" in name or "bias" in name:
+                parameter.zero_()
+    write_graph(graphs_of(quantised(blind), INT8)[-1], bundle)
+
+    with pytest.raises(ParityError, match=r"explain\.onnx output weights .* of what uniform rows would"):
+        check_parity(checkpoint, bundle, INT8)
+
+
 def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
     """When parity fails nothing is left: no bundle, no half of one, no scratch directory."""
     checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
