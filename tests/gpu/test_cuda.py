@@ -14,7 +14,7 @@ from weft_server.device import Device
 from weft_server.errors import BundleError
 from weft_server.golden import verify_golden
 from weft_server.sequence import Decoding, Sequence
-from weft_server.session import Value, verify_device
+from weft_server.session import Session, Value, verify_device
 
 CUDA = Device("cuda", in_place=False)
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "checkpoints"
@@ -91,6 +91,17 @@ async def golden_and_answers(directory, sources, **settings):
 def test_the_golden_answer_is_given(bundles, name):
     """Every kind of model answers its golden request on the device."""
     asyncio.run(golden_and_answers(bundles[name], []))
+
+
+@pytest.mark.parametrize("name", [*NAMES, *(f"{name}-bf16" for name in NAMES_BF16)])
+def test_what_a_device_is_told_is_read_there(bundles, name):
+    """Of a decoder's inputs, the host has total_length alone: another would be copied once, when memory is bound."""
+    if not (path := bundles[name] / "decoder.onnx").exists():
+        pytest.skip("it does not decode")
+    session = Session(path, 1, CUDA)
+    infos = session._session.get_input_memory_infos()
+    on_host = {port for port, info in zip(session.input_names, infos, strict=True) if "cuda" not in info.name.lower()}
+    assert on_host <= {"total_length"}
 
 
 @pytest.mark.parametrize("cuda_graphs", [False, True], ids=["plain", "graphs"])
