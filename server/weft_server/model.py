@@ -8,6 +8,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.classify_lane import ClassifyLane
@@ -17,8 +19,9 @@ from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
 from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
+from weft_server.golden import verify_mixed
 from weft_server.inputs import InputReader
-from weft_server.runner import DecodeRunner
+from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
 from weft_server.scheduler import Scheduler
 from weft_server.session import Session
 from weft_server.slots import Slots
@@ -122,6 +125,9 @@ class Model:
             slots = Slots(num_slots, text.max_new_tokens)
             runner = DecodeRunner(self.manifest, encoder, decoder, slots, mixed)
             runner.warm()
+            if runner.mixes and index == 0:
+                length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)
+                verify_mixed(runner, slots, np.arange(length) % text.target_vocab_size)
             lane = DecodeLane(
                 slots,
                 runner,

@@ -1,16 +1,24 @@
 """A model is ready only if it gives its golden answer, and explains it if it can."""
 
 import asyncio
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
+import torch
 from tiny import CHECKPOINTS, INT8
 
 from loaded import Loaded
+from weft_export.graphs import graphs_of
+from weft_export.onnx_graph import write_graph
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle import load_bundle
 from weft_server.errors import BundleError
 from weft_server.explainer import Explanation
-from weft_server.golden import verify_golden
+from weft_server.golden import verify_golden, verify_mixed
+from weft_server.runner import DecodeRunner
+from weft_server.session import Session
+from weft_server.slots import Slots
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
@@ -29,6 +37,28 @@ def test_each_golden_answer_is_given_and_explained(tiny_repository, name):
             assert (model.explainer is not None) == bool(model.metrics.explain.snapshot()[0][-1][1])
 
     asyncio.run(run())
+
+
+def test_a_mixed_graph_of_another_model_is_refused(tiny_repository, tmp_path):
+    """Its digests may be right: it is held to the decoder's bits before anyone is given its own."""
+    bundle, stranger = load_bundle(tiny_repository / "tiny-gpt" / "1"), CHECKPOINTS["tiny-gpt"]()
+    with torch.no_grad():
+        for parameter in stranger.model.parameters():
+            parameter.mul_(1.5)
+    (graph,) = (
+        graph
+        for graph in graphs_of(stranger, bundle_pb2.PRECISION_FP32, mixed_runs=True)
+        if graph.role == bundle_pb2.GRAPH_ROLE_MIXED
+    )
+    write_graph(graph, tmp_path)
+    decoder = Session(bundle.path(bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER).path), 1)
+    own, strange = bundle.path(bundle.graph(graph.role).path), tmp_path / graph.file_name
+    for path, refusal in ((own, None), (strange, "the MIXED graph gives a row other bits than DECODER")):
+        slots = Slots(3, bundle.manifest.text.max_new_tokens)
+        runner = DecodeRunner(bundle.manifest, None, decoder, slots, Session(path, 1))
+        with nullcontext() if refusal is None else pytest.raises(BundleError, match=refusal):
+            verify_mixed(runner, slots, np.arange(8))
+        assert slots.past_lengths.max() == 0
 
 
 @pytest.mark.parametrize("name", INT8)
