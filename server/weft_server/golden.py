@@ -18,9 +18,6 @@ from weft_server.ports import READS_ALL
 if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
-    from weft_server.runner import DecodeRunner
-    from weft_server.sampler import Candidates
-    from weft_server.slots import Slots
 
 _TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,
@@ -37,26 +34,6 @@ _MASS_TOLERANCE = {
     bundle_pb2.PRECISION_INT8: 1e-5,
 }
 _AVERAGE_TOLERANCE = 1e-4
-
-
-def verify_mixed(runner: DecodeRunner, slots: Slots, prompt: np.ndarray) -> None:
-    """Raise BundleError unless a row and a prompt get the same bits in a mixed run as each in a run of its own.
-
-    The golden request comes alone, so nothing else would ask the MIXED graph before a caller does.
-    """
-    slots.input_ids[0] = prompt[-1]
-    apart = [_best(runner.decode(1), 0), _best(runner.prefill(1, prompt)[1], 0)]
-    slots.past_lengths[:] = 0
-    _, both = runner.mixed(1, prompt, ends=True)
-    slots.past_lengths[:], slots.input_ids[0] = 0, 0
-    for who, row in (("row", 0), ("prompt", 1)):
-        if not all(map(np.array_equal, apart[row], _best(both, row))):
-            raise BundleError(f"the MIXED graph gives a {who} other bits than DECODER; export without --mixed-runs")
-
-
-def _best(candidates: Candidates, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Copies, for the next run overwrites them."""
-    return candidates.topk_ids[row].copy(), candidates.topk_logits[row].copy()
 
 
 async def verify_golden(model: Model) -> None:

@@ -19,8 +19,8 @@ from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
 from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
-from weft_server.golden import verify_mixed
 from weft_server.inputs import InputReader
+from weft_server.mixed_proof import verify_mixed
 from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
 from weft_server.scheduler import Scheduler
 from weft_server.session import Session

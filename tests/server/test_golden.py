@@ -15,7 +15,8 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
 from weft_server.errors import BundleError
 from weft_server.explainer import Explanation
-from weft_server.golden import verify_golden, verify_mixed
+from weft_server.golden import verify_golden
+from weft_server.mixed_proof import verify_mixed
 from weft_server.runner import DecodeRunner
 from weft_server.session import Session
 from weft_server.slots import Slots
