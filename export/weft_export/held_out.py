@@ -61,7 +61,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
     for number, line in enumerate(lines, start=1):
         try:
             examples.append(_example(json.loads(line), checkpoint, tokenizer))
-        except (CheckpointError, ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
+        except (ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
             raise CheckpointError(f"{path}, line {number}: {_reason(error)}") from error
     if not examples:
         raise CheckpointError(f"{path} has no examples")

@@ -25,7 +25,7 @@ def width_of(num_tokens: int) -> int:
 def computed_tokens(run: Many[Sequence]) -> int:
     """Return how many tokens a run of `runs_of` computes, padding included; pictures have none."""
     longest = run[-1]
-    return len(run) * (longest.num_input_tokens if longest.num_input_tokens <= SHORT else longest.bucket)
+    return len(run) * (longest.bucket if longest.inputs.ndim > 1 else width_of(longest.num_input_tokens))
 
 
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
