@@ -52,7 +52,7 @@ from weft.exceptions import (
     Unsupported,
 )
 
-__version__ = _version("weft")
+__version__ = _version("weft-serving")
 
 __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     # clients

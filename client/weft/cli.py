@@ -49,7 +49,7 @@ def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
             if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
                 raise
             extra = _PLUGINS.get(entry.name, ("", ""))[1]
-            remedy = f"; pip install 'weft[{extra}]'" if extra else ""
+            remedy = f": pip install 'weft-serving[{extra}]', or in a clone: pip install '.[{extra}]'" if extra else ""
             raise Error(
                 f"`weft {entry.name}` needs the module {error.name!r}, which is not installed{remedy}"
             ) from error

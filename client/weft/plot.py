@@ -25,7 +25,7 @@ MAX_TICKS = 120
 def require_matplotlib() -> None:
     """Raise an Error that says what to install when matplotlib is missing."""
     if find_spec("matplotlib") is None:
-        raise Error("drawing needs matplotlib: pip install 'weft[plot]'")
+        raise Error("drawing needs matplotlib: pip install 'weft-serving[plot]', or in a clone: pip install '.[plot]'")
 
 
 def plot_alignment(

@@ -126,7 +126,10 @@ def _plain_errors(command: str) -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError):
             if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
                 raise
-            error = ExportError(f"the module {error.name!r} is not installed: pip install 'weft[export]'")
+            error = ExportError(
+                f"the module {error.name!r} is not installed: pip install 'weft-serving[export]', "
+                "or in a clone: pip install '.[export]'"
+            )
         typer.echo(f"weft {command}: {error}", err=True)
         raise typer.Exit(1) from error
 

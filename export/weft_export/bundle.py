@@ -60,7 +60,7 @@ def write_manifest(
 def provenance_of(checkpoint: Checkpoint, weights: Path, onnxruntime_version: str) -> bundle_pb2.Provenance:
     """Say what made a bundle from the weights file of a checkpoint."""
     return bundle_pb2.Provenance(
-        weft_version=importlib.metadata.version("weft"),
+        weft_version=importlib.metadata.version("weft-serving"),
         torch_version=str(torch.__version__),
         onnx_version=onnx.__version__,
         onnxruntime_version=onnxruntime_version,

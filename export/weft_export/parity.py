@@ -149,7 +149,8 @@ def _runtime() -> Any:
         import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
     except ImportError as error:
         raise ExportError(
-            "onnxruntime is not installed: pip install 'weft[server,export]' (or [gpu,export])"
+            "onnxruntime is not installed: pip install 'weft-serving[server,export]' (or [gpu,export]), "
+            "or in a clone: pip install '.[server,export]' (or [gpu,export])"
         ) from error
     return onnxruntime
 

@@ -35,7 +35,10 @@ def run(config: ServerConfig) -> None:
     try:
         from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
     except ModuleNotFoundError as error:
-        raise ImportError(f"{error.name} is not installed: pip install 'weft[server]' (or 'weft[gpu]')") from error
+        raise ImportError(
+            f"{error.name} is not installed: pip install 'weft-serving[server]' (or [gpu]), "
+            "or in a clone: pip install '.[server]' (or [gpu])"
+        ) from error
 
     async def main() -> None:
         await App(config).run()

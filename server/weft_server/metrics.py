@@ -189,7 +189,7 @@ class Metrics(Collector):
         if spec.name == "draining":
             return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(self._draining))
         build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-        build.add_metric([importlib.metadata.version("weft")], 1)
+        build.add_metric([importlib.metadata.version("weft-serving")], 1)
         return build
 
 

@@ -160,7 +160,8 @@ def verify_device(device: Device) -> None:
     where, provider = f"{flag_name('device')} ({env_name('device')}): {device.kind}", _PROVIDERS[device.kind]
     if provider not in ort.get_available_providers():
         raise ConfigError(
-            f"{where} needs another ONNX Runtime: pip install 'weft[gpu]' instead of 'weft[server]', never both"
+            f"{where} needs another ONNX Runtime: the extra gpu instead of the extra server, never both. Install "
+            "'weft-serving[gpu]' with pip, or '.[gpu]' in a clone"
         )
     # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
     ort.preload_dlls()

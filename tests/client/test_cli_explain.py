@@ -41,7 +41,7 @@ def test_without_the_plot_extra_nothing_is_sent(weft_command, server, monkeypatc
     code, out, error = weft_command("translate", "a", "--explain", "x.png")
 
     assert (1, "") == (code, out)
-    assert "pip install 'weft[plot]'" in error
+    assert "pip install 'weft-serving[plot]'" in error
     assert [] == server.servicer.seen
 
 

@@ -42,4 +42,4 @@ def test_a_missing_extra_is_named(weft_command, monkeypatch, tmp_path):
 
     assert (1, "") == (code, out)
     assert "no_such_runtime" in error
-    assert "pip install 'weft[server]'" in error
+    assert "pip install 'weft-serving[server]', or in a clone: pip install '.[server]'" in error

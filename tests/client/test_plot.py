@@ -252,5 +252,5 @@ def test_what_cannot_be_drawn_is_an_error_of_ours(tmp_path):
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     """Where matplotlib is missing, the error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(weft.Error, match=r"pip install 'weft\[plot\]'"):
+    with pytest.raises(weft.Error, match=r"pip install 'weft-serving\[plot\]'"):
         plot_alignment(text_alignment(WORDS, WORDS))

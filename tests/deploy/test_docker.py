@@ -93,7 +93,9 @@ def test_the_image_has_one_runtime():
     steps = instructions(SERVER)
 
     assert ("ARG", "EXTRA=server") in steps
-    assert ["weft[${EXTRA}]"] == re.findall(r"weft\[[^\]]*\]", " ".join(argument for _, argument in steps))
+    assert ["weft-serving[${EXTRA}]"] == re.findall(
+        r"[\w-]*weft[\w-]*\[[^\]]*\]", " ".join(argument for _, argument in steps)
+    )
 
 
 def test_the_image_is_configured_by_documented_variables():

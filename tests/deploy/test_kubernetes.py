@@ -207,5 +207,5 @@ def test_images_are_versioned(pod):
     """The server's image has the version of the distribution, and no image is `latest` or untagged."""
     tags = {container["name"]: container["image"].partition(":")[2] for container in all_containers(pod)}
 
-    assert version("weft") == tags["weft"]
+    assert version("weft-serving") == tags["weft"]
     assert tags["models"] not in {"", "latest"}

@@ -178,7 +178,7 @@ def test_absent_runtime_is_named(tmp_path, monkeypatch):
     checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
 
-    with pytest.raises(ExportError, match=r"weft\[server,export\]"):
+    with pytest.raises(ExportError, match=r"weft-serving\[server,export\]"):
         export_checkpoint(checkpoint, tmp_path / "digits" / "1")
 
 

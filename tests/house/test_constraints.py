@@ -24,7 +24,7 @@ def requested():
     """What pyproject.toml asks for, itself left out."""
     extras = PROJECT["optional-dependencies"].values()
     every = [Requirement(text) for text in [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]]
-    return [entry for entry in every if entry.name != "weft" and entry.name not in NOT_INSTALLED]
+    return [entry for entry in every if entry.name != PROJECT["name"] and entry.name not in NOT_INSTALLED]
 
 
 def test_each_line_pins_one_public_version():

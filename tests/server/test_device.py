@@ -46,7 +46,7 @@ def test_settings_that_contradict_the_device_are_refused(settings, text):
 @pytest.mark.skipif(has_cuda(), reason="this ONNX Runtime has CUDA")
 def test_cuda_needs_the_runtime_that_has_it():
     """Without CUDA in ONNX Runtime the start is refused with what to install, and never together with the other."""
-    with pytest.raises(ConfigError, match=r"pip install 'weft\[gpu\]' instead of 'weft\[server\]', never both"):
+    with pytest.raises(ConfigError, match=r"the extra gpu instead of the extra server, never both.*weft-serving.gpu"):
         verify_device(CUDA)
 
 
