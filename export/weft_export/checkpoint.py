@@ -14,33 +14,32 @@ config.json:
     attention_layer  which attention layer explains unless a request names one, from 0; for a model that attends and has
                      no summary of all its layers
 
-model.safetensors holds the model's state_dict in float32 or float16; it loads as float32.
+model.safetensors holds the model's state_dict in float32, float16 or bfloat16; it loads as float32.
 """
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 from google.protobuf import json_format
-from torch import Tensor
+from torch import nn
 
 from weft_export.classifier import Classifier
+from weft_export.config_file import CONFIG_FILE, fields_of, read_config
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
+from weft_export.families.sizes import num_layers_of, read_sizes
+from weft_export.files import check_directory, check_name, read_file
 from weft_export.specs import METRICS, WRITES_TEXT, check_image, check_labels, check_metric, check_text
+from weft_export.weights import WEIGHTS_FILE, check_header, read_header, read_weights, write_weights
 from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-CONFIG_FILE = "config.json"
-WEIGHTS_FILE = "model.safetensors"
-_FILE_NAME = re.compile(r"[A-Za-z0-9._-]+")
-_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
+MAX_TABLE_NUMBERS = 2**25
+"""What a model may hold beside its weights, in all: 32,768 positions by 1,024, or T5's 4,096 by 4,096 twice."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,7 @@ class Checkpoint:
         for name in self._file_names():
             if name not in self.files:
                 raise CheckpointError(f"the file {name} is missing")
-            if not _FILE_NAME.fullmatch(name) or name.endswith((".onnx", ".onnx.data")) or name == "bundle.json":
-                raise CheckpointError(
-                    f"the file name {name!r} cannot be in a bundle: letters, digits, '.', '_' and '-'"
-                )
+            check_name(name)
 
     @property
     def task(self) -> common_pb2.Task.ValueType:
@@ -125,9 +121,7 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype 
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in checkpoint.files.items():
         (directory / name).write_bytes(content)
-    tensors = {name: tensor.detach().to(dtype).contiguous() for name, tensor in checkpoint.model.state_dict().items()}
-    # Not save_file, which makes a file that only its owner may read.
-    (directory / WEIGHTS_FILE).write_bytes(safetensors.torch.save(tensors))
+    write_weights(directory / WEIGHTS_FILE, checkpoint.model.state_dict(), dtype)
     text = json.dumps(_to_config(checkpoint), indent=2, ensure_ascii=False)
     (directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
 
@@ -136,29 +130,65 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     """Read a checkpoint; its model is in eval mode and float32.
 
     Raises:
-        CheckpointError: a file is missing or not readable, the family is unknown, sizes contradict each other, or a
-            tensor is missing, unexpected or of another shape.
+        CheckpointError: a file is missing or not readable, the family is unknown, a size is beyond its bound, sizes
+            contradict each other, or a tensor is missing, unexpected or of another shape.
     """
-    config = _read_config(directory)
-    family = str(config.get("family"))
-    if family not in FAMILIES:
-        raise CheckpointError(f"{directory}: unknown family {family!r}; known are {', '.join(sorted(FAMILIES))}")
+    check_directory(directory)
+    config = read_config(directory)
+    family = FAMILIES[config["family"]]
     try:
-        sizes = FAMILIES[family].config(**config["model"])
-        # Without memory behind it: what config.json says is held to the weights before anything of that size is made.
-        with torch.device("meta"):
-            shapes = FAMILIES[family].model(sizes).state_dict()
-        fields = _from_config(config)
-    except (KeyError, TypeError, ValueError, AttributeError, json_format.ParseError) as error:
+        sizes = read_sizes(config["family"], family.config, config["model"])
+        fields = fields_of(config)
+    except (KeyError, TypeError, ValueError, json_format.ParseError) as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {_reason(error)}") from error
-    weights = _read_weights(shapes, directory / WEIGHTS_FILE)
-    model = FAMILIES[family].model(sizes)
-    model.load_state_dict(weights)
-    files = {name: _read_file(directory, name) for name in _named_files(fields)}
+    path = directory / WEIGHTS_FILE
+    header = read_header(path)
+    _check_layers(path, sizes, len(header))
+    # Without memory behind it: what config.json says is held to the weights before anything of that size is made.
+    with torch.device("meta"):
+        shell = family.model(sizes)
+    _check_tables(directory, shell)
     try:
-        return Checkpoint(family=family, model=model.eval(), files=files, **fields)
+        files = {name: _read_named(directory, name) for name in _named_files(fields)}
+        checkpoint = Checkpoint(family=config["family"], model=shell, files=files, **fields)
     except CheckpointError as error:
         raise CheckpointError(f"{directory}: {error}") from error
+    check_header(path, header, shell.state_dict())
+    model = family.model(sizes)
+    model.load_state_dict(read_weights(path))
+    return replace(checkpoint, model=model.eval())
+
+
+def _check_layers(path: Path, sizes: Any, num_tensors: int) -> None:
+    """Refuse more layers than the file has tensors, one for each at least; not even without memory are they free."""
+    for name, number in num_layers_of(sizes).items():
+        if number > num_tensors:
+            raise CheckpointError(f"model.{name} is {number}, but {path} has {num_tensors} tensors in all")
+
+
+def _check_tables(directory: Path, shell: nn.Module) -> None:
+    """Refuse what is made beside the weights, tables of positions, when it is larger than any model needs."""
+    weights = shell.state_dict().keys()
+    total = sum(buffer.numel() for name, buffer in shell.named_buffers() if name not in weights)
+    if total > MAX_TABLE_NUMBERS:
+        raise CheckpointError(
+            f"{directory / CONFIG_FILE}: tables of positions would hold {total} numbers, {MAX_TABLE_NUMBERS} are"
+            " allowed; the model's lengths or pictures are too large"
+        )
+
+
+def _read_named(directory: Path, name: str) -> bytes:
+    check_name(name)
+    return read_file(directory / name)
+
+
+def _named_files(fields: dict[str, Any]) -> set[str]:
+    text = fields.get("text", bundle_pb2.TextSpec())
+    return {text.source_tokenizer, text.target_tokenizer, fields["golden"].image_path} - {""}
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
 
 
 def _to_config(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -179,84 +209,3 @@ def _to_config(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.metric is not None:
         config["metric"] = checkpoint.metric
     return config
-
-
-def _from_config(config: dict[str, Any]) -> dict[str, Any]:
-    unknown = sorted(set(config) - _KEYS)
-    if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r}")
-    given = _typed(config["golden"], dict, "golden")
-    if len(given) != 1 or not given.keys() <= {"text", "image"}:
-        raise ValueError("golden must have text or image, and nothing else")
-    golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
-    labels, decoding = _typed(config.get("labels", []), list, "labels"), config.get("decoding")
-    fields: dict[str, Any] = {
-        "description": _typed(config["description"], str, "description"),
-        "golden": json_format.ParseDict(golden, bundle_pb2.Golden()),
-        "labels": tuple(_typed(label, str, "a label") for label in labels),
-    }
-    if decoding is not None:
-        if set(_typed(decoding, dict, "decoding")) != {"max_new_tokens"}:
-            raise ValueError("decoding must have max_new_tokens, and nothing else")
-        fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
-    if "attention_layer" in config:
-        fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
-    if "metric" in config:
-        fields["metric"] = _typed(config["metric"], str, "metric")
-    if "text" in config:
-        fields["text"] = json_format.ParseDict(config["text"], bundle_pb2.TextSpec())
-    if "image" in config:
-        fields["image"] = json_format.ParseDict(config["image"], bundle_pb2.ImageSpec())
-    return fields
-
-
-def _named_files(fields: dict[str, Any]) -> set[str]:
-    text = fields.get("text", bundle_pb2.TextSpec())
-    return {text.source_tokenizer, text.target_tokenizer, fields["golden"].image_path} - {""}
-
-
-def _read_config(directory: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(_read_file(directory, CONFIG_FILE))
-    except ValueError as error:
-        raise CheckpointError(f"{directory / CONFIG_FILE} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{directory / CONFIG_FILE} is not a JSON object")
-    return config
-
-
-def _read_file(directory: Path, name: str) -> bytes:
-    if Path(name).name != name:
-        raise CheckpointError(f"{name!r} is not the name of a file in the checkpoint")
-    try:
-        return (directory / name).read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"cannot read {directory / name}: {error.strerror}") from error
-
-
-def _read_weights(expected: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    try:
-        tensors = safetensors.torch.load(_read_file(path.parent, path.name))
-    except safetensors.SafetensorError as error:
-        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in tensors:
-            raise CheckpointError(f"{path}: the tensor {name} is missing")
-        if name not in expected:
-            raise CheckpointError(f"{path}: the tensor {name} is unexpected")
-        if tensors[name].shape != expected[name].shape:
-            shapes = f"{list(tensors[name].shape)}, expected {list(expected[name].shape)}"
-            raise CheckpointError(f"{path}: the tensor {name} has shape {shapes}")
-        if tensors[name].dtype not in (torch.float32, torch.float16):
-            raise CheckpointError(f"{path}: the tensor {name} is {tensors[name].dtype}, not float32 or float16")
-    return {name: tensor.float() for name, tensor in tensors.items()}
-
-
-def _typed(value: Any, kind: type[Any], name: str) -> Any:
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
-    return value
-
-
-def _reason(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

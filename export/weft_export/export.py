@@ -11,7 +11,7 @@ from torch import nn
 
 from weft_export.answering import torch_run
 from weft_export.bundle import provenance_of, write_manifest
-from weft_export.checkpoint import WEIGHTS_FILE, Checkpoint, load_checkpoint
+from weft_export.checkpoint import Checkpoint, load_checkpoint
 from weft_export.errors import ExportError
 from weft_export.golden import check_golden, golden_of
 from weft_export.graphs import graphs_of
@@ -22,6 +22,7 @@ from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_export.recurrent import Recurrence
 from weft_export.tokenizer import check_tokenizers
+from weft_export.weights import WEIGHTS_FILE
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {

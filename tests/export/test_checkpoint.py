@@ -1,6 +1,7 @@
 """Checkpoints: what is written is read, and what is broken is named."""
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -67,6 +68,11 @@ def edit_weights(directory, change):
     ("change", "complaint"),
     [
         (lambda c: c.update(family="mlp"), "unknown family 'mlp'; known are"),
+        (lambda c: c.update(family=["gpt"]), r"unknown family \['gpt'\]; known are"),
+        (lambda c: c.pop("family"), "'family' is missing; known are"),
+        (lambda c: c.update(model=[1]), r"model must be an object with the sizes of encoder_decoder, not \[1\]"),
+        (lambda c: c.update(text=3), "text must be of type dict, not int"),
+        (lambda c: c.update(text=None), "text must be of type dict, not NoneType"),
         (lambda c: c.pop("model"), "'model' is missing"),
         (lambda c: c.pop("golden"), "'golden' is missing"),
         (lambda c: c["model"].update(d_model=33), "multiple of"),
@@ -82,11 +88,19 @@ def edit_weights(directory, change):
         (lambda c: c["text"].update(source_tokenizer="none.json"), "cannot read"),
         (lambda c: c["decoding"].update(max_new_tokens=0), "max_new_tokens"),
         (lambda c: c["decoding"].update(max_new_tokens="many"), "decoding.max_new_tokens must be of type int"),
+        (lambda c: c["decoding"].update(max_new_tokens=True), "decoding.max_new_tokens must be of type int, not bool"),
         (lambda c: c["decoding"].update(seed=1), "max_new_tokens, and nothing else"),
         (lambda c: c.update(description=None), "description must be of type str"),
         (lambda c: c.update(labels=[1]), "a label must be of type str"),
         (lambda c: c.update(attention_layer="last"), "attention_layer must be of type int"),
         (lambda c: c.update(attention_layer=2), "attention_layer"),
+        (lambda c: c.update(attention_layer=True), "attention_layer must be of type int, not bool"),
+        (lambda c: c.update(description="half \ud83d"), "config.json, description has half of a surrogate pair"),
+        (lambda c: c.update(labels=["a", "\ud83d"]), "config.json, labels, 1 has half of a surrogate pair"),
+        (lambda c: c["golden"].update(text="\udc00"), "config.json, golden, text has half of a surrogate pair"),
+        (lambda c: c.update({"\ud83d": 1}), "config.json has half of a surrogate pair"),
+        (lambda c: c["text"].update(source_tokenizer="a\0b"), "is not the name of a file"),
+        (lambda c: c["text"].update(source_tokenizer="tokenizer no 1"), "cannot be in a bundle"),
         (lambda c: c.update(metric="bleu"), "the metric 'bleu' is not one of exact_match, token_accuracy"),
         (lambda c: c.update(metric=1), "metric must be of type str"),
         (lambda c: c.update(labels=["a"]), "only a classifier"),
@@ -113,7 +127,7 @@ def test_missing_file_is_named(name, tmp_path):
         load_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "\u0000"])
+@pytest.mark.parametrize("content", ["{", "[]", "\u0000", "1" * 9999])
 def test_config_that_is_no_json_object(content, tmp_path):
     """A config.json that is not a JSON object raises CheckpointError."""
     (save_tiny("tiny-image", tmp_path) / "config.json").write_text(content)
@@ -128,7 +142,10 @@ def test_config_that_is_no_json_object(content, tmp_path):
         (lambda t: t.pop("head.bias"), "head.bias is missing"),
         (lambda t: t.update(more=torch.zeros(1)), "more is unexpected"),
         (lambda t: t.update({"head.bias": torch.zeros(3)}), r"head.bias has shape \[3\], expected \[10\]"),
-        (lambda t: t.update({"head.bias": torch.zeros(10, dtype=torch.int32)}), "head.bias is torch.int32"),
+        (
+            lambda t: t.update({"head.bias": torch.zeros(10, dtype=torch.int32)}),
+            "head.bias is of the type I32; float32, float16 and bfloat16 are read",
+        ),
     ],
 )
 def test_broken_weights_are_named(change, complaint, tmp_path):
@@ -137,6 +154,41 @@ def test_broken_weights_are_named(change, complaint, tmp_path):
 
     with pytest.raises(CheckpointError, match=complaint):
         load_checkpoint(tmp_path)
+
+
+def test_a_config_nested_deeply_is_refused(tmp_path):
+    """Brackets upon brackets are the file's fault, not ours."""
+    (save_tiny("tiny-image", tmp_path) / "config.json").write_text("[" * 200_000)
+
+    with pytest.raises(CheckpointError, match=r"config\.json is nested too deeply"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "target.json"])
+def test_a_pipe_is_refused(name, tmp_path):
+    """A file that nobody writes to would be waited for, for ever."""
+    (save_tiny("tiny-translate", tmp_path) / name).unlink()
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(CheckpointError, match=f"{name} is not a regular file"):
+        load_checkpoint(tmp_path)
+
+
+def test_a_huge_file_is_refused(tmp_path):
+    """A file that is no config by its size is not read."""
+    with (save_tiny("tiny-translate", tmp_path) / "config.json").open("r+b") as file:
+        file.truncate(2**40)
+
+    with pytest.raises(CheckpointError, match=r"config\.json has 1099511627776 bytes; 268435456 are allowed"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "complaint"), [("config.json", "is a file"), ("nothing", "does not exist")])
+def test_what_is_no_directory_is_named(name, complaint, tmp_path):
+    """A checkpoint is a directory; a file in one, or nothing at all, is said to be that."""
+    save_tiny("tiny-image", tmp_path)
+    with pytest.raises(CheckpointError, match=f"{complaint}; a checkpoint is a directory"):
+        load_checkpoint(tmp_path / name)
 
 
 def test_weights_that_are_no_safetensors(tmp_path):

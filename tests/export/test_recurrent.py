@@ -218,7 +218,7 @@ def test_a_fixed_context_does_not_grow():
         ("tiny-rnn", {"num_layers": 0}, "num_layers must be"),
         ("tiny-rnn", {"reverse_source": 1}, "reverse_source must be true or false"),
         ("tiny-attention-rnn", {"d_maxout": 0}, "d_maxout must be"),
-        ("tiny-show-tell", {"convolution_widths": ()}, "convolution_widths must not be empty"),
+        ("tiny-show-tell", {"convolution_widths": ()}, "convolution_widths must have between 1 and 12 numbers"),
         ("tiny-show-tell", {"convolution_widths": (8, 0)}, r"convolution_widths\[1\] must be"),
         ("tiny-show-tell", {"image_width": 30}, r"multiple of 2 \*\* len"),
     ],

@@ -264,7 +264,7 @@ def test_pictures_of_a_batch_do_not_mix():
         (tiny_swin, {"window_size": 3}, "must be a multiple of its window"),
         (tiny_swin, {"image_width": 28, "window_size": 1, **THREE_STAGES}, r"multiple of 2 \*\* stage"),
         (tiny_swin, {"image_width": 4, **THREE_STAGES}, r"multiple of 2 \*\* stage"),
-        (tiny_resnet, {"widths": ()}, "must not be empty"),
+        (tiny_resnet, {"widths": ()}, "must have between 1 and 12 numbers"),
         (tiny_resnet, {"widths": (8, 12)}, r"multiple of reduction \* num_heads"),
         (tiny_resnet, {"image_height": 18}, r"multiple of 2 \*\* len"),
         (tiny_deit, {"distillation": 1}, "must be true or false"),

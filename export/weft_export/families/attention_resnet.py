@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft_export.classifier import Classifier
 from weft_export.convolution import ConvolutionBlock
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.sizes import require_divisible, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.residual import AttentionBlock, BasicBlock
 from weft_export.vision import mean_over_positions
 
@@ -32,12 +32,7 @@ class AttentionResnetConfig:
     reduction: int = 4  # of the width inside an attention block
 
     def __post_init__(self) -> None:
-        # A config file has lists.
-        object.__setattr__(self, "widths", tuple(self.widths))
-        require_positive(**{name: size for name, size in vars(self).items() if name != "widths"})
-        if not self.widths:
-            raise ValueError("widths must not be empty")
-        require_positive(**{f"widths[{index}]": width for index, width in enumerate(self.widths)})
+        require_sizes(self)
         scale = 2 ** len(self.widths)
         require_divisible("image_height", self.image_height, "2 ** len(widths)", scale)
         require_divisible("image_width", self.image_width, "2 ** len(widths)", scale)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from weft_export.additive_attention import AdditiveAttention
 from weft_export.families.attentive_rnn import AttentiveRnn
-from weft_export.families.sizes import require_positive
+from weft_export.families.sizes import require_sizes
 from weft_export.recurrent import Hidden, Recurrence
 
 
@@ -28,7 +28,7 @@ class AttentionRnnConfig:
     d_maxout: int  # l
 
     def __post_init__(self) -> None:
-        require_positive(**vars(self))
+        require_sizes(self)
 
 
 class AttentionRnn(AttentiveRnn):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from weft_export.encoder import Encoder
-from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.learned_embedding import LearnedEmbedding
 from weft_export.style import Style
 
@@ -25,11 +25,8 @@ class BertConfig:
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
-        floats = ("norm_eps", "dropout")
-        require_positive(**{name: size for name, size in vars(self).items() if name not in floats})
+        require_sizes(self)
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
-        require_fraction("dropout", self.dropout)
-        require_above_zero(norm_eps=self.norm_eps)
 
 
 class BertBody(nn.Module):

@@ -9,7 +9,7 @@ from weft_export.decoder import Decoder
 from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.vision import PatchEmbedding
 
 
@@ -31,11 +31,10 @@ class CaptionerConfig:
     dropout: float = 0.0  # P_drop, in training only
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name != "dropout"})
-        require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
+        require_sizes(self)
+        require_head("d_model / num_heads", self.d_model, self.num_heads, 8)
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
-        require_fraction("dropout", self.dropout)
 
     @property
     def grid(self) -> tuple[int, int]:

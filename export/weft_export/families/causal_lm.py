@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from weft_export.cached_attention import KeyValue
 from weft_export.causal import CausalTransformer
 from weft_export.embedding import TiedEmbedding
-from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.positions import rotary_tables
 from weft_export.style import Style
 
@@ -33,17 +33,9 @@ class CausalLmConfig:
     sliding_window: int | None = None
 
     def __post_init__(self) -> None:
-        others = ("rope_theta", "norm_eps", "dropout", "sliding_window")
-        require_positive(**{name: size for name, size in vars(self).items() if name not in others})
-        if self.sliding_window is not None:
-            require_positive(sliding_window=self.sliding_window)
-        # The cached attention kernel rotates heads whose size is a multiple of 16.
-        require_divisible("d_model", self.d_model, "16 * num_heads", 16 * self.num_heads)
+        require_sizes(self)
+        require_head("d_model / num_heads", self.d_model, self.num_heads, 16)
         require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
-        require_fraction("dropout", self.dropout)
-        require_above_zero(norm_eps=self.norm_eps, rope_theta=self.rope_theta)
-        if self.rope_theta <= 1:
-            raise ValueError(f"rope_theta must be above 1, not {self.rope_theta!r}")
 
 
 class CausalLm(CausalTransformer):

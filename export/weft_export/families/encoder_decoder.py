@@ -9,13 +9,7 @@ from weft_export.decoder import Decoder
 from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.families.sizes import (
-    require_among,
-    require_bool,
-    require_divisible,
-    require_fraction,
-    require_positive,
-)
+from weft_export.families.sizes import require_among, require_head, require_sizes
 from weft_export.style import Style
 
 BASE = {"d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6, "num_decoder_layers": 6}
@@ -42,14 +36,10 @@ class EncoderDecoderConfig:
     shared_embedding: bool = False  # source, target and output projection are one matrix (section 3.4)
 
     def __post_init__(self) -> None:
-        choices = ("dropout", "norm", "activation", "shared_embedding")
-        require_positive(**{name: size for name, size in vars(self).items() if name not in choices})
+        require_sizes(self)
         require_among("norm", self.norm, ("pre", "post"))
         require_among("activation", self.activation, ("gelu", "relu"))
-        # The cached attention kernel works on heads whose size is a multiple of 8.
-        require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
-        require_fraction("dropout", self.dropout)
-        require_bool(shared_embedding=self.shared_embedding)
+        require_head("d_model / num_heads", self.d_model, self.num_heads, 8)
         if self.shared_embedding and self.source_vocab_size != self.target_vocab_size:
             raise ValueError("a shared_embedding needs source_vocab_size and target_vocab_size to be equal")
 

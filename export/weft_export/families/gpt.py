@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from weft_export.causal import CausalTransformer
-from weft_export.families.sizes import require_above_zero, require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_head, require_sizes
 from weft_export.initial import draw_weights
 from weft_export.learned_embedding import LearnedEmbedding
 from weft_export.style import Style
@@ -25,12 +25,8 @@ class GptConfig:
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
-        floats = ("norm_eps", "dropout")
-        require_positive(**{name: size for name, size in vars(self).items() if name not in floats})
-        # The cached attention kernel works on heads whose size is a multiple of 8.
-        require_divisible("d_model", self.d_model, "8 * num_heads", 8 * self.num_heads)
-        require_fraction("dropout", self.dropout)
-        require_above_zero(norm_eps=self.norm_eps)
+        require_sizes(self)
+        require_head("d_model / num_heads", self.d_model, self.num_heads, 8)
 
 
 class Gpt(CausalTransformer):

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.families.sizes import require_among, require_bool, require_positive
+from weft_export.families.sizes import require_among, require_sizes
 from weft_export.recurrent import CELLS, Hidden, Recurrence, parts_of
 from weft_export.writer import RECURRENT, Run, State, Writer
 
@@ -31,9 +31,8 @@ class RnnConfig:
     reverse_source: bool = True
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name not in ("cell", "reverse_source")})
+        require_sizes(self)
         require_among("cell", self.cell, CELLS)
-        require_bool(reverse_source=self.reverse_source)
 
 
 class Rnn(Writer):

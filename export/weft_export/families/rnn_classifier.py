@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from weft_export.additive_attention import mask_of
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.families.sizes import require_among, require_positive
+from weft_export.families.sizes import require_among, require_sizes
 from weft_export.recurrent import CELLS, Recurrence
 
 
@@ -28,7 +28,7 @@ class RnnClassifierConfig:
     d_attention: int  # of u_it
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name != "cell"})
+        require_sizes(self)
         require_among("cell", self.cell, CELLS)
 
 

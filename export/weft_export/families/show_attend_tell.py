@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from weft_export.additive_attention import AdditiveAttention
 from weft_export.convolution import ConvolutionStack
 from weft_export.families.attentive_rnn import AttentiveRnn, Memory
-from weft_export.families.sizes import require_divisible, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.recurrent import Hidden, Recurrence
 from weft_export.vision import mean_over_positions
 
@@ -31,12 +31,7 @@ class ShowAttendTellConfig:
     d_attention: int
 
     def __post_init__(self) -> None:
-        # A config file has lists.
-        object.__setattr__(self, "convolution_widths", tuple(self.convolution_widths))
-        require_positive(**{name: size for name, size in vars(self).items() if name != "convolution_widths"})
-        if not self.convolution_widths:
-            raise ValueError("convolution_widths must not be empty")
-        require_positive(**{f"convolution_widths[{i}]": width for i, width in enumerate(self.convolution_widths)})
+        require_sizes(self)
         scale = 2 ** len(self.convolution_widths)
         require_divisible("image_height", self.image_height, "2 ** len(convolution_widths)", scale)
         require_divisible("image_width", self.image_width, "2 ** len(convolution_widths)", scale)

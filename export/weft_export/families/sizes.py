@@ -1,13 +1,106 @@
-"""What every family demands of its sizes."""
+"""What every family demands of its sizes, and the most that each may be: one table for all configs.
 
+The bounds keep a config from asking for more than any model has; README.md of this folder's parent states them.
+Whether the weights are really of these sizes is seen later, before anything of a size is made.
+"""
+
+import difflib
 import math
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from typing import Any
+
+VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS, LABELS, SIDE = 2**20, 2**17, 2**16, 2**10, 2**10, 2**16, 2**12
+MAX_STAGES = 12
+"""Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
+
+LAYER_FIELDS = (
+    "num_layers",
+    "num_encoder_layers",
+    "num_decoder_layers",
+    "depths",
+    "num_blocks",
+    "num_attention_blocks",
+)
+"""Those that say how many modules are built."""
+LIMITS = {
+    **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
+    **dict.fromkeys(
+        ("max_tokens", "max_source_tokens", "max_target_tokens", "sliding_window", "max_distance", "num_buckets"),
+        LENGTH,
+    ),
+    **dict.fromkeys(("d_model", "d_ff", "d_embedding", "d_hidden", "d_attention", "d_maxout", "head_dim"), WIDTH),
+    **dict.fromkeys(("widths", "convolution_widths"), WIDTH),
+    **dict.fromkeys(LAYER_FIELDS, LAYERS),
+    **dict.fromkeys(("num_heads", "num_kv_heads"), HEADS),
+    "num_labels": LABELS,
+    **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), SIDE),
+    "channels": 3,
+    **dict.fromkeys(("expansion", "reduction"), 64),
+}
+"""The most that a whole number of a config may be, by its field."""
+RANGES = {"dropout": (0.0, 1.0), "norm_eps": (1e-20, 1.0), "rope_theta": (1.01, 1e12)}
+"""The least that another number may be, and what it must be below."""
 
 
-def require_positive(**sizes: int) -> None:
-    """Raise ValueError naming the first size that is not at least 1."""
-    for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, not {size!r}")
+def read_sizes(family: str, config: Callable[..., Any], given: object) -> Any:
+    """Return a family's config of what "model" of config.json says.
+
+    Raises:
+        ValueError: a size is unknown, missing, or not what a graph can be made of.
+    """
+    if not isinstance(given, dict):
+        raise ValueError(f"model must be an object with the sizes of {family}, not {given!r:.40}")  # noqa: TRY004 - as any
+    known = fields(config)  # type: ignore[arg-type]
+    names = [field.name for field in known]
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(name, names, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the sizes of {family} are {', '.join(names)}"
+            raise ValueError(f"model.{name} is unknown; {hint}")
+    missing = [f"model.{field.name}" for field in known if field.default is MISSING and field.name not in given]
+    if missing:
+        raise ValueError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
+    return config(**given)
+
+
+def require_sizes(config: Any) -> None:
+    """Hold each field of a config to its type, and each number to its bound; lists become tuples.
+
+    Raises:
+        ValueError: the first field that is wrong, its value, and what it may be.
+    """
+    for field in fields(config):
+        name, value = field.name, getattr(config, field.name)
+        if field.type == tuple[int, ...]:
+            _require_list(name, value)
+            object.__setattr__(config, name, tuple(value))
+        elif field.type is bool and not isinstance(value, bool):
+            raise ValueError(f"model.{name} must be true or false, not {value!r}")
+        elif field.type is float:
+            _require_number(name, value)
+        elif field.type is int or (field.type == int | None and value is not None):
+            _require_whole(name, value, LIMITS[name])
+
+
+def num_layers_of(config: Any) -> dict[str, int]:
+    """Return how many layers each field of a config asks for."""
+    asked = {name: getattr(config, name) for name in LAYER_FIELDS if hasattr(config, name)}
+    return {name: sum(value) if isinstance(value, tuple) else value for name, value in asked.items()}
+
+
+def require_head(what: str, size: int, parts: int, multiple: int) -> None:
+    """Raise ValueError unless size / parts, the numbers of a head, is a multiple of what the attention operator takes.
+
+    com.microsoft::GroupQueryAttention works on heads of a multiple of 8 numbers, and rotates those of a multiple of 16.
+    """
+    if size % (parts * multiple):
+        value = f"{size} / {parts}" if parts > 1 else size
+        rotated = " when it is rotated" if multiple == 16 else ""
+        raise ValueError(
+            f"a head has {what} = {value} numbers; that must be a multiple of {multiple} for the attention operator of"
+            f" ONNX Runtime{rotated}"
+        )
 
 
 def require_divisible(what: str, number: int, by: str, divisor: int) -> None:
@@ -16,27 +109,28 @@ def require_divisible(what: str, number: int, by: str, divisor: int) -> None:
         raise ValueError(f"{what} ({number}) must be a multiple of {by} ({divisor})")
 
 
-def require_fraction(name: str, value: float) -> None:
-    """Raise ValueError unless 0 <= value < 1."""
-    if not 0 <= value < 1:
-        raise ValueError(f"{name} must be in [0, 1), not {value!r}")
-
-
-def require_above_zero(**values: float) -> None:
-    """Raise ValueError naming the first value that is not a finite number above 0."""
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise ValueError(f"{name} must be above 0, not {value!r}")
-
-
-def require_bool(**flags: bool) -> None:
-    """Raise ValueError naming the first flag that is neither true nor false."""
-    for name, flag in flags.items():
-        if not isinstance(flag, bool):
-            raise ValueError(f"{name} must be true or false, not {flag!r}")  # noqa: TRY004 - as every size that is wrong
-
-
 def require_among(name: str, value: str, choices: tuple[str, ...]) -> None:
     """Raise ValueError unless value is one of the choices."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        raise ValueError(f"model.{name} must be one of {', '.join(choices)}, not {value!r}")
+
+
+def _require_whole(name: str, value: object, limit: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= limit:
+        raise ValueError(f"model.{name} must be a whole number in [1, {limit}], not {value!r}")
+
+
+def _require_list(name: str, value: object) -> None:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"model.{name} must be a list of whole numbers, not {value!r}")  # noqa: TRY004 - as any
+    if not 1 <= len(value) <= MAX_STAGES:
+        raise ValueError(f"model.{name} must have between 1 and {MAX_STAGES} numbers, not {len(value)}")
+    for index, each in enumerate(value):
+        _require_whole(f"{name}[{index}]", each, LIMITS[name])
+
+
+def _require_number(name: str, value: object) -> None:
+    low, high = RANGES[name]
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not low <= number < high:
+        raise ValueError(f"model.{name} must be a number in [{low:g}, {high:g}), not {value!r}")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_layer
-from weft_export.families.sizes import require_divisible, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.feed_forward import FeedForward
 from weft_export.vision import PatchEmbedding, mean_over_positions
 from weft_export.window_attention import WindowAttention
@@ -31,16 +31,12 @@ class SwinConfig:
     expansion: int = 4  # alpha, the feed-forward layer's width over the stage's
 
     def __post_init__(self) -> None:
-        # A config file has lists.
-        object.__setattr__(self, "depths", tuple(self.depths))
-        object.__setattr__(self, "num_heads", tuple(self.num_heads))
-        require_positive(**{name: size for name, size in vars(self).items() if name not in {"depths", "num_heads"}})
-        if not self.depths or len(self.depths) != len(self.num_heads):
+        require_sizes(self)
+        if len(self.depths) != len(self.num_heads):
             raise ValueError("depths and num_heads must have one entry for each stage")
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
-        for stage, (depth, num_heads) in enumerate(zip(self.depths, self.num_heads, strict=True)):
-            require_positive(**{f"depths[{stage}]": depth, f"num_heads[{stage}]": num_heads})
+        for stage, num_heads in enumerate(self.num_heads):
             require_divisible(f"the width of stage {stage}", self.width(stage), f"num_heads[{stage}]", num_heads)
             self._check_grid(stage)
 

@@ -14,13 +14,7 @@ from weft_export.decoder import Decoder
 from weft_export.embedding import TokenEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.families.sizes import (
-    require_above_zero,
-    require_bool,
-    require_divisible,
-    require_fraction,
-    require_positive,
-)
+from weft_export.families.sizes import require_divisible, require_head, require_sizes
 from weft_export.relative_bias import RelativeBias
 from weft_export.style import Style
 
@@ -45,16 +39,11 @@ class T5Config:
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
-        others = ("tied_projection", "norm_eps", "dropout")
-        require_positive(**{name: size for name, size in vars(self).items() if name not in others})
-        # The cached attention kernel works on heads whose size is a multiple of 8.
-        require_divisible("head_dim", self.head_dim, "the kernel's step", 8)
+        require_sizes(self)
+        require_head("head_dim", self.head_dim, 1, 8)
         require_divisible("num_buckets", self.num_buckets, "2 (behind and ahead) * 2 (exact and wide)", 4)
-        require_fraction("dropout", self.dropout)
         if self.max_distance <= self.num_buckets // 2:
             raise ValueError("max_distance must be above num_buckets / 2, which have a distance each")
-        require_above_zero(norm_eps=self.norm_eps)
-        require_bool(tied_projection=self.tied_projection)
 
     @property
     def source_vocab_size(self) -> int:

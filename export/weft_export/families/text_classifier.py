@@ -9,7 +9,7 @@ from weft_export.classifier import Classifier
 from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.sizes import require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,9 @@ class TextClassifierConfig:
     dropout: float = 0.0  # P_drop, in training only
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name != "dropout"})
+        require_sizes(self)
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
         require_divisible("d_model", self.d_model, "2 (sine and cosine)", 2)
-        require_fraction("dropout", self.dropout)
 
 
 class TextClassifier(Classifier):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from weft_export.classifier import Classifier
 from weft_export.encoder import Encoder
 from weft_export.explaining import Explanation, over_source, pick_flow
-from weft_export.families.sizes import require_bool, require_divisible, require_fraction, require_positive
+from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.vision import PatchEmbedding
 
 
@@ -34,12 +34,10 @@ class VitConfig:
     distillation: bool = False  # DeiT's second token and head
 
     def __post_init__(self) -> None:
-        require_positive(**{name: size for name, size in vars(self).items() if name not in {"dropout", "distillation"}})
+        require_sizes(self)
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
-        require_fraction("dropout", self.dropout)
-        require_bool(distillation=self.distillation)
 
     @property
     def grid(self) -> tuple[int, int]:

@@ -1,0 +1,52 @@
+"""The files of a checkpoint: each a regular one of a bounded size, under a name that a bundle may have."""
+
+import re
+import stat
+from pathlib import Path
+
+from weft_export.errors import CheckpointError
+
+MAX_FILE_BYTES = 2**28
+"""Of config.json, a tokenizer or a picture. A tokenizer of a million tokens has some 2 ** 26."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+
+
+def check_name(name: str) -> None:
+    """Raise CheckpointError unless a bundle may hold a file of this name beside its graphs and manifest."""
+    if Path(name).name != name or "\0" in name:
+        raise CheckpointError(f"{name!r} is not the name of a file in the checkpoint")
+    if not _NAME.fullmatch(name) or name.endswith((".onnx", ".onnx.data")) or name == "bundle.json":
+        raise CheckpointError(f"the file name {name!r} cannot be in a bundle: letters, digits, '.', '_' and '-'")
+
+
+def check_directory(directory: Path) -> None:
+    """Raise CheckpointError unless a checkpoint could be there."""
+    if not directory.is_dir():
+        what = "is a file" if directory.exists() else "does not exist"
+        raise CheckpointError(f"{directory} {what}; a checkpoint is a directory with config.json and model.safetensors")
+
+
+def check_regular(path: Path) -> int:
+    """Return a file's size in bytes.
+
+    Raises:
+        CheckpointError: it is not there, or it is a pipe or a device, which could be read for ever.
+    """
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise CheckpointError(f"{path} is not a regular file")
+    return status.st_size
+
+
+def read_file(path: Path) -> bytes:
+    """Read a regular file of at most MAX_FILE_BYTES; CheckpointError says what is wrong with another."""
+    size = check_regular(path)
+    if size > MAX_FILE_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes; {MAX_FILE_BYTES} are allowed")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
