@@ -20,8 +20,8 @@ FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(N
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
 EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
-# Somebody who watches sees pip's progress bars; in CI nobody does.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
+# Somebody who watches sees one line of progress; a log gets pip's words only where it fails.
+PIP := $(BIN)/python deploy/local/pip_install.py
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -42,10 +42,10 @@ venv: install
 # Without build isolation the build backend is pinned too.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Weft needs Python 3.11 or newer; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
-	@echo "Installing into $(VENV); the first time takes some minutes."
+	@echo "Installing into $(VENV): 1.8 GB with PyTorch's CPU build, 5.8 GB with CUDA's. The first time takes minutes."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt torch hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
+	@$(PIP) -c constraints.txt torch hatchling editables
+	@$(PIP) -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done.

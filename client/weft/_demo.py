@@ -13,14 +13,23 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._client import Client
-from weft._types import Classification, Completion, Decoding, Tagging
+from weft._types import Classification, Completion, Decoding, Sampling, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
 
 SENTENCE = "we are eating bread"
 DOCSTRING = "Open the named file and return a stream that reads its compressed bytes."
-PROMPT = "Return the"
+PROMPT = "Open a file and"
+SEEDED = Decoding(max_new_tokens=64, strategy=Sampling(temperature=0.3, seed=10))  # a draw that reads well
 NOTICE = "Maria Silva sent 25 euros to Lisbon on Monday."
+LEGEND = """\
+The first three are the server's.
+queue: waiting for a slot.
+prefill: reading the request, to the first token; \
+all of the work where nothing is written.
+decode: the other tokens.
+round trip: what this client waited, with the wire, \
+the tokenizer and the decoding of pictures."""
 
 Answer = TypeVar("Answer", bound=Completion | Classification | Tagging)
 
@@ -32,36 +41,48 @@ def demo(
 ) -> None:
     """Ask for a translation, a caption, two classifications, tags and a continuation, and show what came back."""
     scene, digit = (_first_picture(checkpoints / name / "examples") for name in ("scenes", "digits"))
-    table = Table(title=f"One request of each kind to {target}", box=SIMPLE_HEAD)
-    for column in ("request", "answer", "model"):
-        table.add_column(column, overflow="fold")
-    for column in ("queue", "prefill", "decode", "seen here"):
-        table.add_column(f"{column}\nms", justify="right")
     with Client(target) as client:
         client.wait_until_ready()
-        translation = _timed(table, f"translate\n{SENTENCE}", lambda: client.translate(SENTENCE, explain=True))
-        _timed(table, f"caption\n{scene.name}", lambda: client.caption(scene))
-        _timed(table, f"classify\n{digit.name}", lambda: client.classify(image=digit))
-        _timed(table, f"classify\n{DOCSTRING}", lambda: client.classify(DOCSTRING))
-        _timed(table, f"tag\n{NOTICE}", lambda: client.tag(NOTICE))
-        _timed(table, f"generate\n{PROMPT}", lambda: client.generate(PROMPT, decoding=Decoding(max_new_tokens=24)))
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(table)
+        tour = _Tour()
+        translation = tour.ask("translate", SENTENCE, lambda: client.translate(SENTENCE, explain=True))
+        tour.ask("caption", scene.name, lambda: client.caption(scene))
+        tour.ask("classify", digit.name, lambda: client.classify(image=digit))
+        tour.ask("classify", DOCSTRING, lambda: client.classify(DOCSTRING))
+        tour.ask("tag", NOTICE, lambda: client.tag(NOTICE))
+        tour.ask("generate", PROMPT, lambda: client.generate(PROMPT, decoding=SEEDED))
+    console = Console(highlight=False)
+    console.print(tour.answers, "", tour.times, "", LEGEND, sep="\n")
     if translation.alignment is not None:
         picture = out / "alignment.png"
         plot_alignment(translation.alignment, picture, title=translation.text)
-        console.print(Text(f"What the translation looked at: {picture}"))
+        console.print(Text(f"\nWhat the translation looked at:\n{picture}", overflow="fold"))
 
 
-def _timed(table: Table, request: str, ask: Callable[[], Answer]) -> Answer:
-    """Ask, and add a row: what was asked, what came back, and where the time went."""
-    start = time.perf_counter()
-    answer = ask()
-    seconds = time.perf_counter() - start
-    timings = answer.timings
-    times = (f"{1000 * each:.1f}" for each in (timings.queue, timings.prefill, timings.decode, seconds))
-    table.add_row(Text(request), Text(_said(answer)), Text(answer.model.name), *times)
-    return answer
+class _Tour:
+    """What was asked and answered, and where the time went; two tables, for both do not fit a narrow screen."""
+
+    def __init__(self) -> None:
+        self.answers = Table(title="One request of each kind\n", title_justify="left", box=None, show_header=False)
+        self.answers.add_column(style="bold", justify="right")
+        self.answers.add_column(overflow="fold")
+        times = "Where the time went, in milliseconds\n"
+        self.times = Table(title=times, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+        for column in ("request", "model"):
+            self.times.add_column(column)
+        for column in ("queue", "prefill", "decode", "round\ntrip"):
+            self.times.add_column(column, justify="right")
+
+    def ask(self, verb: str, request: str, ask: Callable[[], Answer]) -> Answer:
+        """Ask, and add a row to each table."""
+        start = time.perf_counter()
+        answer = ask()
+        seconds = time.perf_counter() - start
+        self.answers.add_row(verb, Text(request))
+        self.answers.add_row("->", Text(_said(answer).strip(), style="green"))
+        timings = answer.timings
+        times = (f"{1000 * each:.1f}" for each in (timings.queue, timings.prefill, timings.decode, seconds))
+        self.times.add_row(verb, Text(answer.model.name), *times)
+        return answer
 
 
 def _said(answer: Completion | Classification | Tagging) -> str:

@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "demo"
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 30.0
+NEXT = """
+That server is gone. Now run `make serve`, and from a second shell ask something of your own:
+  .venv/bin/weft translate "the old women are not buying cheap apples\""""
 
 
 class ServerFailedError(Exception):
@@ -68,17 +71,28 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tour, or the given command, with the server's target in WEFT_TARGET; return its exit status."""
     # SIGTERM ends us as Ctrl-C does: through every `finally`.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    tour = [sys.executable, "-m", "weft._demo", "--checkpoints", str(ROOT / "export/checkpoints"), "--out", str(BUILD)]
+    tour = [
+        sys.executable,
+        "-m",
+        "weft._demo",
+        "--checkpoints",
+        str(ROOT / "export/checkpoints"),
+        "--out",
+        os.path.relpath(BUILD),
+    ]
     try:
-        print("Starting a server for build/models ...", flush=True)
+        print("Starting a server for build/models ...\n", flush=True)
         with served(ROOT / "build" / "models", BUILD / "server.log") as target:
             command = list(arguments) or [*tour, "--target", target]
-            return subprocess.run(command, env=os.environ | {"WEFT_TARGET": target}, check=False).returncode
+            status = subprocess.run(command, env=os.environ | {"WEFT_TARGET": target}, check=False).returncode
     except ServerFailedError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
+    if not (arguments or status):
+        print(NEXT)
+    return status
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], http_port: int, log: Path) -> None:

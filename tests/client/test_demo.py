@@ -1,5 +1,6 @@
 """The demo's table: one request of each kind, its answer and its times, and the picture."""
 
+import os
 import subprocess
 import sys
 
@@ -10,20 +11,28 @@ import pytest
 def run_demo(server, tmp_path):
     """Run the module as `make demo` does; returns what the process did."""
 
-    def run(checkpoints):
+    def run(checkpoints, columns=80):
         argv = ["--target", server.target, "--checkpoints", checkpoints, "--out", tmp_path / "out"]
-        return subprocess.run([sys.executable, "-m", "weft._demo", *argv], check=False, capture_output=True, text=True)
+        command = [sys.executable, "-m", "weft._demo", *argv]
+        environment = os.environ | {"COLUMNS": str(columns)}
+        return subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
 
     return run
 
 
-def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
-    """Six requests are sent, six answers stand in the table, and the attention picture is there."""
+@pytest.fixture
+def checkpoints(tmp_path):
+    """A folder with example pictures, of five bytes each."""
     for name in ("scenes/examples/b.png", "scenes/examples/a.png", "digits/examples/7.png"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
-    done = run_demo(tmp_path)
+    return tmp_path
+
+
+def test_the_table_has_a_request_of_each_kind(run_demo, server, checkpoints, tmp_path):
+    """Six requests are sent, six answers stand in the table, and the attention picture is there."""
+    done = run_demo(checkpoints)
 
     assert (0, "") == (done.returncode, done.stderr)
     asked = ["Translate", "Caption", "Classify", "Classify", "Tag", "Generate"]
@@ -39,6 +48,16 @@ def test_the_table_has_a_request_of_each_kind(run_demo, server, tmp_path):
     ):
         assert word in done.stdout
     assert (tmp_path / "out" / "alignment.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_narrow_screen_loses_nothing(run_demo, checkpoints):
+    """At 50 columns each line fits, no name or number is cut, and each column of times is explained below the table."""
+    shown = run_demo(checkpoints, columns=50).stdout
+
+    assert not [line for line in shown.splitlines() if len(line.rstrip()) > 50]
+    assert "\N{HORIZONTAL ELLIPSIS}" not in shown
+    for column in ("queue", "prefill", "decode", "round trip"):
+        assert f"\n{column}: " in shown
 
 
 def test_without_examples_the_demo_says_so(run_demo, server, tmp_path):

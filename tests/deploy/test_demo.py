@@ -54,6 +54,17 @@ def test_a_command_finds_a_ready_server_which_then_is_gone():
     assert not listens(target)
 
 
+def test_the_tour_ends_with_what_to_do_next():
+    """All requests are answered, and the last lines say how to go on."""
+    with demo() as process:
+        said = process.stdout.read()
+
+    assert 0 == process.returncode
+    assert 6 == len(re.findall(r"^ +-> ", said, re.MULTILINE))
+    assert "make serve" in said.splitlines()[-2]
+    assert said.splitlines()[-1].startswith("  .venv/bin/weft translate ")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_an_interrupted_demo_leaves_nothing_running(number):
     """Ctrl-C in the terminal and a plain kill stop the command and the server."""

@@ -1,0 +1,52 @@
+"""`pip install` on one line of the screen: what it is doing now, and at a failure the end of what it said."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+LOG = Path(sys.prefix) / "pip.log"
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+SHOWN_AT_FAILURE = 20  # lines
+NEXT = re.compile(r"Collecting ([A-Za-z0-9._-]+)")
+# "  Downloading torch-2.13.0-cp311-cp311-linux_x86_64.whl (526.6 MB)": the name, and the size.
+FETCHED = re.compile(r"\s*(?:Downloading|Using cached) ([A-Za-z0-9._]+)-\d\S* (\([\d.]+ [kMG]B\))")
+
+
+def step(line: str) -> str | None:
+    """Return what a line of pip's means to who waits, or None where it means nothing."""
+    if found := FETCHED.match(line):
+        return f"{found[1]} {found[2]}"
+    if found := NEXT.match(line):
+        return found[1]
+    if line.startswith("Installing collected packages"):
+        return f"packages to unpack: {line.count(',') + 1}"
+    return None
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run `pip install` with the arguments and return its exit status; LOG has all that it said."""
+    width = shutil.get_terminal_size().columns - 1
+    said: list[str] = []
+    with subprocess.Popen(
+        [*PIP, "install", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    ) as pip:
+        assert pip.stdout is not None
+        for line in pip.stdout:
+            said.append(line)
+            if sys.stdout.isatty() and (now := step(line)):
+                print(f"\r\033[K{f'  {now}'[:width]}", end="", flush=True)
+    if sys.stdout.isatty():
+        print("\r\033[K", end="", flush=True)
+    with LOG.open("a", encoding="utf-8") as log:
+        log.writelines(said)
+    if pip.returncode:
+        print("".join(said[-SHOWN_AT_FAILURE:]), end="", file=sys.stderr)
+        print(f"pip failed. All that it said is in {LOG}.", file=sys.stderr)
+    return pip.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
