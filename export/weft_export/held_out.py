@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoint import Checkpoint
@@ -33,13 +33,12 @@ HeldOut = Iterable[tuple[str | bytes, Any]]
 class Example:
     """What the model takes, and what it ought to answer.
 
-    source is pixel_values [C, H, W] or token ids [seq]; those are of text, as encoding says.
+    source is pixel_values [C, H, W], or token ids [seq] of text.
     """
 
     source: Tensor
     reference: Any
     text: str = ""
-    encoding: Encoding | None = None
 
 
 def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
@@ -90,10 +89,10 @@ def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer 
     if not isinstance(given, str):
         raise TypeError("the input is not a text")
     try:
-        encoding = encode_source(checkpoint, tokenizer, given)
+        ids = encode_source(checkpoint, tokenizer, given).ids
     except CheckpointError as error:
         raise ValueError(f"the input {error}") from error
-    return Example(torch.tensor(encoding.ids), reference, given, encoding)
+    return Example(torch.tensor(ids), reference, given)
 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:

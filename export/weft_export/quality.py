@@ -9,6 +9,7 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, QualityError
 from weft_export.held_out import Example
 from weft_export.spans import Span, spans_of
+from weft_export.tokenizer import read_tokenizer
 from weft_proto.v1 import bundle_pb2
 
 MIN_SHARE = 0.99
@@ -64,11 +65,12 @@ def _accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> 
 def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
     """Twice the right spans, of all spans wanted and given: their quotient is F1."""
     right = total = 0
+    assert checkpoint.text is not None
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     rows = probabilities(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
-        assert example.encoding is not None
         labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
-        given: set[Span] = set(spans_of(labels, example.text, example.encoding))
+        given: set[Span] = set(spans_of(labels, example.text, tokenizer))
         right += 2 * len(given & example.reference)
         total += len(given) + len(example.reference)
     return right, total

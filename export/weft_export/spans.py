@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
-from tokenizers import Encoding
+from tokenizers import Tokenizer
+
+from weft_export.places import Places
+from weft_export.tokenizer import encode
 
 Span = tuple[str, int, int]
 """Kind, and the characters from where to where."""
@@ -12,7 +15,7 @@ Span = tuple[str, int, int]
 _MARKS = " ▁Ġ"
 
 
-def spans_of(labels: Sequence[str], text: str, encoding: Encoding) -> list[Span]:
+def spans_of(labels: Sequence[str], text: str, tokenizer: Tokenizer) -> list[Span]:
     """Return the spans that the tokens' labels make in IOB2 (Ramshaw and Marcus 1995), as a server returns them.
 
     An I continues its own kind, and else begins a span like a B. White space around a token belongs to no span. A token
@@ -20,7 +23,9 @@ def spans_of(labels: Sequence[str], text: str, encoding: Encoding) -> list[Span]
     """
     spans: list[Span] = []
     open_kind = ""
-    places = [_place(text, token, *offsets) for token, offsets in zip(encoding.tokens, encoding.offsets, strict=True)]
+    encoding = encode(tokenizer, text)
+    whole = Places(tokenizer).of(text, encoding)
+    places = [_place(text, token, *place) for token, place in zip(encoding.tokens, whole, strict=True)]
     for label, (start, end), special in zip(labels, places, encoding.special_tokens_mask, strict=True):
         if start == end and not special:
             continue

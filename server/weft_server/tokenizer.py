@@ -9,15 +9,17 @@ import tokenizers
 
 from weft_server.detokenizer import Detokenizer
 from weft_server.errors import BundleError, first_line
+from weft_server.places import Places
 from weft_server.vocabulary import Vocabulary
 
 
 class Piece(NamedTuple):
     """One token of a text: its id, and the code points [start, end) that it stands for.
 
-    White space around it is left out, unless it stands for nothing else. A word-boundary mark alone, put before a word
-    by the tokenizer, stands for nothing: start is end. `added` tokens are the special ones that the
-    post-processor puts around a text, and stand for none of it.
+    They are whole characters, with all their marks, unless other tokens stand for the rest. White space around
+    it is left out, unless it stands for nothing else. A word-boundary mark alone, put before a word by the tokenizer,
+    stands for nothing: start is end. `added` tokens are the special ones that the post-processor puts around a text,
+    and stand for none of it.
     """
 
     id: int
@@ -38,6 +40,7 @@ class Tokenizer:
         try:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self.vocabulary = Vocabulary(self._tokenizer)
+            self._places = Places(self._tokenizer)
         except BaseException as error:  # the binding raises plain Exception, and a panic of its own is not even that
             _reraise_interrupt(error)
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
@@ -65,9 +68,10 @@ class Tokenizer:
     def split(self, text: str) -> list[Piece]:
         """Return what `encode` does, with each token's place in the text; raises as it does."""
         encoding = _one(self._tokenizer.encode_batch, text)
+        places = self._places.of(text, encoding)
         return [
-            Piece(id_, *self._place(id_, text, *offsets), bool(added))
-            for id_, offsets, added in zip(encoding.ids, encoding.offsets, encoding.special_tokens_mask, strict=True)
+            Piece(id_, *self._place(id_, text, *place), bool(added))
+            for id_, place, added in zip(encoding.ids, places, encoding.special_tokens_mask, strict=True)
         ]
 
     def added(self, ids: list[int]) -> list[bool]:

@@ -24,6 +24,7 @@ from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out, write_he
 from weft_export.quality import MIN_SHARE, check_quality, score_of
 from weft_export.quantising import quantised
 from weft_export.spans import spans_of
+from weft_export.tokenizer import read_tokenizer
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_manifest import _verify_quality
 
@@ -268,7 +269,8 @@ def test_spans_are_scored_by_f1(tmp_path):
     (example,) = read_lines([{"input": text, "reference": []}], checkpoint, tmp_path)
     with torch.inference_mode():
         (row,) = probabilities(run, checkpoint, [example.source])
-        own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], text, example.encoding)
+        tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+        own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], text, tokenizer)
         assert own
         others = [(own[0][0], index, index + 99) for index in range(len(own))]
         for wanted, f1 in ((own, 1), (own + others, 2 / 3), (others, 0)):

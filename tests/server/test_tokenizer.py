@@ -181,6 +181,14 @@ def test_places_count_code_points(request, kind, expected):
     assert expected == [text[start:end] for _, start, end, added in tokenizer.split(text) if not added]
 
 
+def test_composed_characters_stand_where_all_their_code_points_do(words):
+    """A file that composes: a word ends behind its last mark or jamo."""
+    text = "ro\u0301 \u1112\u1161\u11ab e\u0301"
+    places = [(start, end) for _, start, end, _ in words[0].split(text)]
+    assert {3, 7, 10} <= {end for _, end in places}
+    assert {2, 5, 6, 9}.isdisjoint(end for _, end in places)
+
+
 def test_every_part_of_a_character_stands_where_the_character_does(byte_level):
     """Tokens that are bytes of one character share its place."""
     tokenizer, _ = byte_level

@@ -110,12 +110,11 @@ def tag(model: BertTagger, tokenizer: Tokenizer, texts: Sequence[str]) -> list[l
     tokenizer.enable_truncation(MAX_TOKENS)
     for first in range(0, len(texts), 50):
         some = texts[first : first + 50]
-        encodings = tokenizer.encode_batch(list(some))
-        rows = [encoding.ids for encoding in encodings]
+        rows = [encoding.ids for encoding in tokenizer.encode_batch(list(some))]
         guesses = model(pad(rows, PAD), torch.tensor([len(row) for row in rows])).argmax(dim=-1).tolist()
         found += [
-            spans_of([LABELS[label] for label in labels[: len(row)]], text, encoding)
-            for labels, row, text, encoding in zip(guesses, rows, some, encodings, strict=True)
+            spans_of([LABELS[label] for label in labels[: len(row)]], text, tokenizer)
+            for labels, row, text in zip(guesses, rows, some, strict=True)
         ]
     return found
 
