@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from weft_export.progress import shown
+from weft_export.stopping import Stopped, stopped_by_signals
 from weft_proto.v1 import bundle_pb2
 
 export_app = typer.Typer(add_completion=False)
@@ -29,12 +29,12 @@ class Precision(StrEnum):
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="The checkpoint's directory.")],
     bundle: Annotated[
-        Path, typer.Argument(help="Where it goes: REPOSITORY/NAME/VERSION, such as build/models/en-es/1.")
+        Path, typer.Argument(help="Where it goes: NAME/VERSION in a model repository, such as models/en-es/1.")
     ],
     precision: Annotated[Precision, typer.Option(help="fp32, int8: CPU; fp16, bf16: CUDA.")] = Precision.FP32,
     held_out: Annotated[
         Path | None,
-        typer.Option(help="Held-out examples that int8 is measured on [default: the checkpoint's held_out.jsonl]."),
+        typer.Option(help="Held-out examples that int8 is measured on.", show_default="the checkpoint's, if any"),
     ] = None,
     *,
     mixed_runs: Annotated[
@@ -44,16 +44,12 @@ def export(
             help="Generation on CPU: read prompts in decode runs. Streams keep their pace, but weights are held twice.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the bundle if it exists.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is there.")] = False,
 ) -> None:
     """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
-    with _plain_errors("export"), _progress() as progress:
+    with _plain_errors("export"), shown("export", line_seconds=0) as say:
+        say(0, 0, "loading torch")
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
-
-        task = progress.add_task("loading torch")
-
-        def on_stage(name: str, done: int, total: int) -> None:
-            progress.update(task, description=name, completed=done, total=total)
 
         report = export_checkpoint(
             checkpoint,
@@ -62,7 +58,7 @@ def export(
             held_out=held_out,
             mixed_runs=mixed_runs,
             force=force,
-            on_stage=on_stage,
+            on_stage=lambda name, done, total: say(done, total, name),
         )
     parity = report.manifest.parity
     typer.echo(
@@ -94,23 +90,20 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
 def train(
     recipe: Annotated[str, typer.Argument(help="The recipe's name.")],
     out: Annotated[
-        Path | None, typer.Argument(help="The checkpoint's directory [default: export/checkpoints/RECIPE].")
+        Path | None,
+        typer.Argument(help="The directory that the checkpoint goes to.", show_default="in build/checkpoints"),
     ] = None,
 ) -> None:
     """Train a demo checkpoint by its recipe and print what it measured on held-out data."""
-    with _plain_errors("train"), _progress() as progress:
+    with _plain_errors("train"), shown("train", line_seconds=15) as say:
+        say(0, 0, "loading torch")
         from weft_export.errors import ExportError  # noqa: PLC0415 - late, with the rest
         from weft_export.recipes import RECIPES  # noqa: PLC0415 - late: torch takes seconds to import
 
         if recipe not in RECIPES:
             raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
-        task = progress.add_task("loading torch", total=None)
-
-        def on_progress(done: int, total: int, note: str) -> None:
-            progress.update(task, description=note, completed=done, total=total)
-
-        directory = out or Path("export/checkpoints") / recipe
-        figures = RECIPES[recipe](directory, on_progress)
+        directory = out or Path("build/checkpoints") / recipe
+        figures = RECIPES[recipe](directory, say)
     typer.echo(f"{directory}:")
     for name, value in figures.items():
         typer.echo(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
@@ -121,7 +114,11 @@ def _plain_errors(command: str) -> Iterator[None]:
     from weft_export.errors import ExportError  # noqa: PLC0415 - keeps the module's own import light
 
     try:
-        yield
+        with stopped_by_signals():
+            yield
+    except Stopped as stopped:
+        typer.echo(f"weft {command}: stopped by {stopped.name}", err=True)
+        raise typer.Exit(stopped.exit_code) from None
     except (ExportError, ModuleNotFoundError, OSError) as error:
         if isinstance(error, ModuleNotFoundError):
             if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
@@ -132,12 +129,6 @@ def _plain_errors(command: str) -> Iterator[None]:
             )
         typer.echo(f"weft {command}: {error}", err=True)
         raise typer.Exit(1) from error
-
-
-def _progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
 
 
 if __name__ == "__main__":

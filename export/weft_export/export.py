@@ -1,6 +1,5 @@
 """From a checkpoint to a bundle: load, trace, check parity, write; a bundle that fails is never seen."""
 
-import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from weft_export.parity import BY_SPREAD, check_parity, onnx_run, runtime_versio
 from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_export.recurrent import Recurrence
+from weft_export.target import check_target, put
 from weft_export.tokenizer import check_tokenizers
 from weft_export.weights import WEIGHTS_FILE
 from weft_proto.v1 import bundle_pb2
@@ -71,19 +71,16 @@ def export_checkpoint(
             is not set.
     """
     started = time.monotonic()
-    _check_path(bundle_dir)
-    if bundle_dir.exists() and not force:
-        raise ExportError(f"{bundle_dir} exists already; --force replaces it")
-    home = next(path for path in bundle_dir.absolute().parents if path.is_dir())
+    home = check_target(bundle_dir, force=force)
     try:
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
             work = Path(scratch) / "bundle"
             work.mkdir()
             manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
-            _put(work, bundle_dir, Path(scratch) / "replaced")
+            put(work, bundle_dir, Path(scratch) / "replaced")
     except OSError as error:
-        raise ExportError(f"cannot write {bundle_dir}: {error}") from error
+        raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
     return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
 
 
@@ -160,23 +157,3 @@ def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.Va
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
     if mixed_runs and precision in (bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16):
         raise ExportError("mixed runs are for fp32 and int8: no server runs them on a device")
-
-
-def _check_path(bundle_dir: Path) -> None:
-    path = "/".join(bundle_dir.absolute().parts[-2:])
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}/[1-9][0-9]{0,8}", path):
-        message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and at most 9 digits"
-        raise ExportError(f"{bundle_dir}: {message}")
-
-
-def _put(work: Path, bundle_dir: Path, replaced: Path) -> None:
-    bundle_dir.parent.mkdir(parents=True, exist_ok=True)
-    if not bundle_dir.exists():
-        work.rename(bundle_dir)
-        return
-    bundle_dir.rename(replaced)
-    try:
-        work.rename(bundle_dir)
-    except BaseException:
-        replaced.rename(bundle_dir)
-        raise

@@ -77,10 +77,11 @@ def test_existing_bundle_is_kept(tmp_path):
     checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
     bundle = tmp_path / "digits" / "1"
     bundle.mkdir(parents=True)
-    (bundle / "old").touch()
+    (bundle / "bundle.json").touch()
 
     with pytest.raises(ExportError, match="exists already"):
         export_checkpoint(checkpoint, bundle)
+    assert b"" == (bundle / "bundle.json").read_bytes()
     export_checkpoint(checkpoint, bundle, force=True)
 
     assert {path.name for path in bundle.iterdir()} == {
@@ -98,7 +99,7 @@ def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
     """When the new one does not get into its place, the old one is put back."""
     checkpoint, bundle, rename = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1", Path.rename
     bundle.mkdir(parents=True)
-    (bundle / "old").touch()
+    (bundle / "bundle.json").touch()
 
     def refused(path, target):
         if path.name == "bundle":
@@ -108,7 +109,7 @@ def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "rename", refused)
     with pytest.raises(ExportError, match="cannot write"):
         export_checkpoint(checkpoint, bundle, force=True)
-    assert ["old"] == [path.name for path in bundle.iterdir()]
+    assert ["bundle.json"] == [path.name for path in bundle.iterdir()]
 
 
 def test_export_is_reproducible(tiny_repository, tmp_path):
@@ -260,7 +261,7 @@ def test_command_line(tmp_path):
 
     again = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
     assert again.exit_code == 1
-    assert again.stderr == f"weft export: {bundle} exists already; --force replaces it\n"
+    assert again.stderr.splitlines()[-1] == f"weft export: {bundle} exists already; --force replaces it"
 
 
 def test_unknown_recipe():

@@ -1,0 +1,40 @@
+"""How far a command is, on stderr: a bar on a terminal, and else a line now and then."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with how much is done, how much there is (0: not known), and a note for people."""
+
+
+@contextmanager
+def shown(command: str, *, line_seconds: float) -> Iterator[OnProgress]:
+    """Yield what a command calls to say how far it is; without a terminal no line follows another sooner than that."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(command, line_seconds)
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("loading torch", total=None)
+        yield lambda done, total, note: bar.update(task, description=note, completed=done, total=total or None)
+
+
+def _lines(command: str, line_seconds: float) -> OnProgress:
+    started, last = time.monotonic(), -float("inf")
+
+    def say(done: int, total: int, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last < line_seconds:
+            return
+        last = now
+        place = f" ({done} of {total})" if total else ""
+        print(f"weft {command}: {note}{place}, {now - started:.0f} s", file=sys.stderr, flush=True)  # noqa: T201 - to watch
+
+    return say

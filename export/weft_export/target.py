@@ -1,0 +1,46 @@
+"""Where a bundle goes: a place of the right form that holds nothing that would be missed, and the move into it."""
+
+import os
+import re
+from pathlib import Path
+
+from weft_export.bundle import MANIFEST_FILE
+from weft_export.errors import ExportError
+
+
+def check_target(bundle_dir: Path, *, force: bool) -> Path:
+    """Return the nearest directory above a bundle's place, in which it can be made before it is moved there.
+
+    Raises:
+        ExportError: the path does not end in <name>/<version>, something on the way to it is no directory, or it exists
+            and is not to be replaced: without force nothing is, with force a bundle or an empty directory.
+    """
+    path = "/".join(bundle_dir.absolute().parts[-2:])
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}/[1-9][0-9]{0,8}", path):
+        message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and at most 9 digits"
+        raise ExportError(f"{bundle_dir}: {message}")
+    home = next(path for path in bundle_dir.absolute().parents if os.path.lexists(path))
+    if not home.is_dir():
+        raise ExportError(f"cannot write {bundle_dir}: {home} is not a directory")
+    if not os.path.lexists(bundle_dir):
+        return home
+    if not force:
+        raise ExportError(f"{bundle_dir} exists already; --force replaces it")
+    if bundle_dir.is_symlink() or not bundle_dir.is_dir():
+        raise ExportError(f"{bundle_dir} is not a directory; --force replaces a bundle or an empty directory")
+    if any(bundle_dir.iterdir()) and not (bundle_dir / MANIFEST_FILE).is_file():
+        raise ExportError(f"{bundle_dir} has no {MANIFEST_FILE}; --force replaces a bundle or an empty directory")
+    return home
+
+
+def put(made: Path, bundle_dir: Path, replaced: Path) -> None:
+    """Move a bundle into its place, and what was there to `replaced`; when that fails, what was there is put back."""
+    bundle_dir.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        if bundle_dir.exists():
+            bundle_dir.rename(replaced)
+        made.rename(bundle_dir)
+    except BaseException:
+        if replaced.exists() and not bundle_dir.exists():
+            replaced.rename(bundle_dir)
+        raise
