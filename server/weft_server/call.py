@@ -19,7 +19,7 @@ MAX_REQUEST_ID = 64
 
 @dataclass(slots=True)
 class Call:
-    """Made by the guard before a servicer runs; the servicer fills in what it learns."""
+    """Made by the guard when a call arrives; the servicer fills in what it learns."""
 
     method: str
     # Monotonic seconds.
@@ -27,6 +27,8 @@ class Call:
     deadline: float = math.inf
     request_id: str = ""
     model: Model | None = None
+    # Whether its handler has begun: not yet while its message is on the way.
+    begun: bool = False
 
     def name(self, request_id: str) -> None:
         """Take the caller's request id, or make one; raises InvalidRequest when too long or not printable ASCII."""

@@ -47,6 +47,13 @@ class ModelNotFound(RequestError):
         super().__init__("MODEL_NOT_FOUND", message, field="model")
 
 
+class ServiceNotFound(RequestError):
+    """The health of a service is asked that there is not."""
+
+    def __init__(self, service: str) -> None:
+        super().__init__("SERVICE_NOT_FOUND", f"there is no service {service[:128]!r}", field="service")
+
+
 class Overloaded(RequestError):
     """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens."""
 
@@ -98,6 +105,7 @@ def first_line(error: BaseException) -> str:
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,
+    ServiceNotFound: grpc.StatusCode.NOT_FOUND,
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ModelNotReady: grpc.StatusCode.UNAVAILABLE,
     Draining: grpc.StatusCode.UNAVAILABLE,

@@ -13,7 +13,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from weft_server.call import CALL, Call
-from weft_server.errors import Draining, InvalidRequest, RequestError, to_status
+from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, RequestError, Status, to_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _OURS = "/weft.v1."
+_HEALTH = "/grpc.health.v1."
+# A caller's clock ends a call before ours: the way here takes time, and gRPC rounds what is left up by a hundredth.
+EARLY_S = 0.05
+EARLY_SHARE = 0.01
 
 
 class _Malformed:
@@ -56,41 +60,46 @@ class Guard(grpc.aio.ServerInterceptor):
             await asyncio.sleep(seconds / 4)
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wrap the handler of a weft.v1 method; health and reflection pass untouched."""
+        """Wrap the handlers of weft.v1 and of health; reflection passes untouched."""
         method = handler_call_details.method
-        if method in self._handlers:
-            return self._handlers[method]
-        handler = await continuation(handler_call_details)
-        if handler is None or not method.startswith(_OURS):
-            return handler
-        self._handlers[method] = wrapped = self._wrap(method, handler)
-        return wrapped
+        if method not in self._handlers:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                self._metrics.count_unknown()
+                return None
+            self._handlers[method] = self._wrap(method, handler)
+        if method.startswith(_OURS):
+            self._expect(Call(method.rsplit("/", 1)[-1]))
+        return self._handlers[method]
 
     def _wrap(self, method: str, handler: Any) -> Any:
-        method = method.rsplit("/", 1)[-1]
-        if handler.response_streaming:
-            return grpc.unary_stream_rpc_method_handler(
-                self._stream(method, handler.unary_stream),
-                _total(handler.request_deserializer),
-                handler.response_serializer,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._unary(method, handler.unary_unary), _total(handler.request_deserializer), handler.response_serializer
-        )
+        if method.startswith(_OURS):
+            return _with(handler, (self._stream if handler.response_streaming else self._unary)(_behaviour(handler)))
+        return _with(handler, _answering(_behaviour(handler))) if method.startswith(_HEALTH) else handler
 
-    def _unary(self, method: str, behaviour: Any) -> Any:
+    def _expect(self, call: Call) -> None:
+        """Count a call of ours also if it ends before its handler begins, as one does whose caller goes at once."""
+        CALL.set(call)
+        task = asyncio.current_task()
+        assert task is not None, "a call outside of a task. This is a bug."
+        task.add_done_callback(lambda _: self._count_unbegun(call))
+
+    def _unary(self, behaviour: Any) -> Any:
         async def unary(request: Any, context: Any) -> Any:
-            async with _Watch(self, method, request, context):
+            async with _Watch(self, context):
+                self.check(request)
                 return await behaviour(request, context)
 
         return unary
 
-    def _stream(self, method: str, behaviour: Any) -> Any:
+    def _stream(self, behaviour: Any) -> Any:
         # No generator: a cancellation during a write must reach the servicer now, not when a generator is collected.
         async def stream(request: Any, context: Any) -> None:
-            async with _Watch(self, method, request, context), aclosing(behaviour(request, context)) as responses:
-                async for response in responses:
-                    await _write(context, response)
+            async with _Watch(self, context):
+                self.check(request)
+                async with aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        await _write(context, response)
 
         return stream
 
@@ -98,20 +107,25 @@ class Guard(grpc.aio.ServerInterceptor):
         """Raise RequestError for what no servicer shall see."""
         if self.draining:
             raise Draining
-        if isinstance(request, _Malformed):
-            raise InvalidRequest(
-                "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
-            )
+        _check_message(request)
 
     def begin(self, call: Call) -> None:
         """Take a call in."""
+        call.begun = True
         self.num_active += 1
-        self._last_call = call.started
+        self._last_call = time.monotonic()
 
     def end(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
         """Let a call go and count it."""
         self.num_active -= 1
         self._changed.set()
+        self._count(call, code, reason)
+
+    def _count_unbegun(self, call: Call) -> None:
+        if not call.begun:
+            self._count(call, grpc.StatusCode.CANCELLED, "")
+
+    def _count(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
         seconds = time.monotonic() - call.started
         self._metrics.count_call(call, code.name, reason, seconds)
         self._log.debug(
@@ -128,31 +142,28 @@ class Guard(grpc.aio.ServerInterceptor):
 class _Watch:
     """Around one call. A class, because a generator's context manager costs each call 4 us more."""
 
-    __slots__ = ("_call", "_context", "_guard", "_request")
+    __slots__ = ("_call", "_context", "_early_s", "_guard")
 
-    def __init__(self, guard: Guard, method: str, request: Any, context: Any) -> None:
-        self._guard, self._request, self._context = guard, request, context
-        self._call = Call(method)
+    def __init__(self, guard: Guard, context: Any) -> None:
+        self._guard, self._context, self._call = guard, context, CALL.get()
+        self._early_s = 0.0
 
     async def __aenter__(self) -> None:
-        call = self._call
         remaining = self._context.time_remaining()
         if remaining is not None:
-            call.deadline = call.started + remaining
-        CALL.set(call)
-        self._guard.begin(call)
-        try:
-            self._guard.check(self._request)
-        except RequestError as error:
-            await self.__aexit__(type(error), error, None)
+            self._call.deadline = time.monotonic() + remaining
+            self._early_s = EARLY_S + EARLY_SHARE * remaining
+        self._guard.begin(self._call)
 
-    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
+        """Send what went wrong. It is suppressed then: gRPC itself raises once more that the call was aborted."""
         call, code, reason = self._call, grpc.StatusCode.OK, ""
         try:
             if isinstance(error, asyncio.CancelledError):
                 # gRPC cancels the handler when the caller goes and when its deadline passes; it sets the status itself.
-                late = time.monotonic() >= call.deadline
-                code = grpc.StatusCode.DEADLINE_EXCEEDED if late else grpc.StatusCode.CANCELLED
+                code = grpc.StatusCode.CANCELLED
+                if time.monotonic() >= call.deadline - self._early_s:
+                    code, reason = grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExpired().reason
             elif isinstance(error, Exception):
                 status = to_status(error)
                 code, reason = status.code, error.reason if isinstance(error, RequestError) else ""
@@ -160,9 +171,33 @@ class _Watch:
                     _log.error(
                         "bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error
                     )
-                await self._context.abort(status.code, status.message, status.trailing_metadata)
+                await _abort(self._context, status)
+                return True
         finally:
             self._guard.end(call, code, reason)
+            if error:
+                _let_go(error)
+        return False
+
+
+async def _abort(context: Any, status: Status) -> None:
+    """Send a status that is not OK. gRPC keeps what `abort` raises, so that must hold no frame of ours."""
+    try:
+        await context.abort(status.code, status.message, status.trailing_metadata)
+    except grpc.aio.AbortError as aborted:
+        _let_go(aborted)
+
+
+def _let_go(error: BaseException) -> None:
+    """Drop the frames of an error, and of those that it came from: they hold the request and what was made of it.
+
+    Whoever keeps the error, as gRPC and a sequence's reply do, would keep those until the garbage collector comes.
+    """
+    errors: list[BaseException | None] = [error]
+    while errors:
+        if last := errors.pop():
+            errors += (last.__cause__, last.__context__)
+            last.__traceback__ = last.__cause__ = last.__context__ = None
 
 
 async def _write(context: Any, response: Any) -> None:
@@ -171,6 +206,37 @@ async def _write(context: Any, response: Any) -> None:
         await context.write(response)
     except grpc.aio.InternalError as error:  # the caller went during the wait; gRPC's own cancellation comes after this
         raise asyncio.CancelledError from error
+
+
+def _behaviour(handler: Any) -> Any:
+    return handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+
+def _with(handler: Any, behaviour: Any) -> Any:
+    """A handler like `handler` that does `behaviour`, and whose deserializer never fails."""
+    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+    return make(behaviour, _total(handler.request_deserializer), handler.response_serializer)
+
+
+def _answering(behaviour: Any) -> Any:
+    """Give refusals their status. Such calls are not counted, and a drain neither refuses nor awaits them."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            _check_message(request)
+            return await behaviour(request, context)
+        except RequestError as error:
+            await _abort(context, to_status(error))
+            _let_go(error)
+
+    return answer
+
+
+def _check_message(request: Any) -> None:
+    if isinstance(request, _Malformed):
+        raise InvalidRequest(
+            "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
+        )
 
 
 def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from weft_server.errors import ServiceNotFound
 
 LIVE = "live"
 READY = ""
@@ -59,10 +60,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC names it
-        """Answer with a service's status; NOT_FOUND for one that is not known."""
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC names it
+        """Answer with a service's status; raises ServiceNotFound for one that is not known."""
         if request.service not in self._statuses:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no service {request.service[:128]!r}")
+            raise ServiceNotFound(request.service)
         return health_pb2.HealthCheckResponse(status=self._statuses[request.service])
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC names it

@@ -149,6 +149,10 @@ class Metrics(Collector):
         metrics = call.model.metrics if call.model else self._no_model
         metrics.ended(code, reason, seconds)
 
+    def count_unknown(self) -> None:
+        """Count an RPC of a method that there is not."""
+        self._no_model.counters["requests_total", "UNIMPLEMENTED"].inc()
+
     def count_load(self, result: str) -> None:
         """Count a bundle that was loaded ("ready") or not ("refused")."""
         self._loads[result].inc()

@@ -1,16 +1,38 @@
 """The guard around calls of a real gRPC server."""
 
 import asyncio
+from contextlib import asynccontextmanager
 
 import grpc
 import grpc.aio
+import pytest
 from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from weft_server.guard import Guard
 from weft_server.metrics import Metrics
 
-METHOD = "/weft.v1.Test/Flood"
+
+@asynccontextmanager
+async def _served(metrics, **handlers):
+    """A guarded server of weft.v1.Test, and the guard."""
+    guard = Guard(metrics)
+    server = grpc.aio.server(interceptors=[guard])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield guard, f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)
+
+
+def _counted(metrics, name, label):
+    """What a counter of calls without a model says, by label; without zeros."""
+    families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
+    samples = [sample for family in families for sample in family.samples if sample.name == name]
+    return {sample.labels[label]: sample.value for sample in samples if sample.value}
 
 
 async def _flood(request, context):
@@ -19,30 +41,80 @@ async def _flood(request, context):
         yield bytes(1 << 20)
 
 
+async def _for_ever(request, context):
+    await asyncio.Event().wait()
+
+
 def test_a_caller_who_leaves_during_a_write_is_no_bug():
     """One who never reads makes the write wait; when they go it fails, and counts as cancelled."""
 
     async def run():
         metrics = Metrics()
-        guard = Guard(metrics)
-        server = grpc.aio.server(interceptors=[guard])
         handler = grpc.unary_stream_rpc_method_handler(_flood, request_deserializer=bytes)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", {"Flood": handler}),))
-        port = server.add_insecure_port("127.0.0.1:0")
-        await server.start()
-        with capture_logs() as logs:
-            for _ in range(20):
-                async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                    call = channel.unary_stream(METHOD)(b"")
-                    await call.read()
-                    await asyncio.sleep(0.05)
-                    call.cancel()
-            await asyncio.wait_for(guard.idle(), 20)
-        await server.stop(None)
+        async with _served(metrics, Flood=handler) as (guard, target):
+            with capture_logs() as logs:
+                for _ in range(20):
+                    async with grpc.aio.insecure_channel(target) as channel:
+                        call = channel.unary_stream("/weft.v1.Test/Flood")(b"")
+                        await call.read()
+                        await asyncio.sleep(0.05)
+                        call.cancel()
+                await asyncio.wait_for(guard.idle(), 20)
         assert [] == [entry for entry in logs if entry["event"] == "bug"]
-        lines = generate_latest(metrics.registry).decode().splitlines()
-        counted = [line for line in lines if line.startswith("weft_requests_total") and not line.endswith(" 0.0")]
-        assert ["20.0"] == [line.split()[-1] for line in counted]
-        assert 'code="CANCELLED"' in counted[0]
+        assert {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code")
+
+    asyncio.run(run())
+
+
+def test_a_deadline_is_one_whoever_notices_it_first():
+    """The caller's clock, gRPC's or ours: each late call is counted as late, with its reason."""
+
+    async def run():
+        metrics = Metrics()
+        async with _served(metrics, Wait=grpc.unary_unary_rpc_method_handler(_for_ever, bytes)) as (guard, target):
+            async with grpc.aio.insecure_channel(target) as channel:
+                calls = [channel.unary_unary("/weft.v1.Test/Wait")(b"", timeout=0.3) for _ in range(50)]
+                late = await asyncio.gather(*calls, return_exceptions=True)
+            await asyncio.wait_for(guard.idle(), 20)
+        assert [grpc.StatusCode.DEADLINE_EXCEEDED] * 50 == [error.code() for error in late]
+        assert {"DEADLINE_EXCEEDED": 50} == _counted(metrics, "weft_requests_total", "code")
+        assert {"DEADLINE": 50} == _counted(metrics, "weft_rejected_total", "reason")
+
+    asyncio.run(run())
+
+
+def test_a_method_that_there_is_not_is_counted():
+    """UNIMPLEMENTED calls are RPCs that ended, too."""
+
+    async def run():
+        metrics = Metrics()
+        async with _served(metrics) as (_, target), grpc.aio.insecure_channel(target) as channel:
+            for method in ("/weft.v1.Test/Nothing", "/other.Service/Nothing"):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await channel.unary_unary(method)(b"")
+                assert grpc.StatusCode.UNIMPLEMENTED is error.value.code()
+        assert {"UNIMPLEMENTED": 2} == _counted(metrics, "weft_requests_total", "code")
+
+    asyncio.run(run())
+
+
+def test_a_call_that_ends_before_its_handler_begins_is_counted():
+    """A caller who opens a call, sends no message and goes is an RPC that ended as well."""
+
+    async def run():
+        metrics = Metrics()
+        async with _served(metrics, Wait=grpc.unary_unary_rpc_method_handler(_for_ever, bytes)) as (guard, target):
+            async with grpc.aio.insecure_channel(target) as channel:
+                for _ in range(20):
+                    # As a stream of requests, of which none comes, on the wire.
+                    call = channel.stream_unary("/weft.v1.Test/Wait")()
+                    await asyncio.sleep(0.02)
+                    call.cancel()
+            for _ in range(500):
+                if sum(_counted(metrics, "weft_requests_total", "code").values()) == 20:
+                    break
+                await asyncio.sleep(0.01)
+        assert 0 == guard.num_active
+        assert {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code")
 
     asyncio.run(run())

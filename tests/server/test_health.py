@@ -8,7 +8,9 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from weft_server.guard import Guard
 from weft_server.health import Health
+from weft_server.metrics import Metrics
 
 SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
 STATUS = health_pb2.HealthCheckResponse.ServingStatus
@@ -17,14 +19,20 @@ STATUS = health_pb2.HealthCheckResponse.ServingStatus
 @asynccontextmanager
 async def _served():
     """Health on a real server, and a stub for it."""
+    async with _channel() as (health, channel):
+        yield health, health_pb2_grpc.HealthStub(channel)
+
+
+@asynccontextmanager
+async def _channel():
     health = Health(SERVICES)
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=[Guard(Metrics())])
     health.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            yield health, health_pb2_grpc.HealthStub(channel)
+            yield health, channel
     finally:
         await server.stop(None)
 
@@ -107,5 +115,32 @@ def test_a_service_may_become_known_later():
             await health.set_model("en-es", serving=True)
             assert await _next(call) == "SERVING"
             call.cancel()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+def test_bad_bytes_are_the_callers_error(method):
+    """What is no HealthCheckRequest is refused with a typed status, as everywhere."""
+
+    async def scenario():
+        async with _channel() as (_, channel):
+            kind = channel.unary_unary if method == "Check" else channel.unary_stream
+            call = kind(f"/grpc.health.v1.Health/{method}")(b"\x0a\xff")
+            assert await asyncio.wait_for(call.code(), 5) is grpc.StatusCode.INVALID_ARGUMENT
+            assert "not a valid message" in await call.details()
+
+    asyncio.run(scenario())
+
+
+def test_of_a_long_name_a_little_is_said():
+    """An unknown service's name may be a megabyte; a little of it is said."""
+
+    async def scenario():
+        async with _served() as (_, stub):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await _check(stub, "x" * (1 << 20))
+            assert error.value.code() is grpc.StatusCode.NOT_FOUND
+            assert len(error.value.details()) < 200
 
     asyncio.run(scenario())
