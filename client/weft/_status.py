@@ -52,7 +52,10 @@ def error_of(call: Any, target: str) -> Error:
         # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
         text if reason else f"{target}: {text or code.name}",
         reason=reason,
-        field_violations=tuple(FieldViolation(each.field, each.description) for each in bad.field_violations),
+        # A streaming call's message holds the request of the unary one; to a caller here both are one verb.
+        field_violations=tuple(
+            FieldViolation(each.field.removeprefix("request."), each.description) for each in bad.field_violations
+        ),
         retry_after=retry_after,
         id=info.metadata.get("error_id", ""),
     )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 import structlog
-from grpc_reflection.v1alpha import reflection
 
 from weft_proto.v1 import (
     caption_pb2_grpc,
@@ -33,6 +32,7 @@ from weft_server.metrics import Metrics
 from weft_server.model_servicer import ModelServicer
 from weft_server.models import Entry, Models
 from weft_server.pages import collapse
+from weft_server.reflection import add_reflection
 from weft_server.repository import scan_repository
 from weft_server.session import verify_device
 from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
@@ -206,7 +206,7 @@ class App:
         model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.models, self.config), server)
         self.health.add_to(server)
         if self.config.reflection:
-            reflection.enable_server_reflection((*SERVICES, "grpc.health.v1.Health", reflection.SERVICE_NAME), server)
+            add_reflection((*SERVICES, "grpc.health.v1.Health"), server)
         target = self.config.address(self.config.port)
         try:
             return server, server.add_insecure_port(target)

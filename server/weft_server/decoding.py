@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import Decoding, Sampling
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
 MAX_TEMPERATURE = 10.0
+# What every language holds exactly, also one whose only numbers are doubles.
+DRAWN_SEED_BITS = 53
 
 
 def resolve_decoding(
@@ -76,9 +80,14 @@ def _sampling(requested: common_pb2.Sampling) -> Sampling:
     if not 0 < temperature <= MAX_TEMPERATURE:
         raise InvalidRequest(
             "decoding.sampling.temperature",
-            f"must be above 0 and at most {MAX_TEMPERATURE:g}, not {temperature:g}; for temperature 0 ask for greedy",
+            f"must be above 0 and at most {MAX_TEMPERATURE:g}, not {_float32(temperature)}; for 0 ask for greedy",
         )
     if not 0 < top_p <= 1:
-        raise InvalidRequest("decoding.sampling.top_p", f"must be above 0 and at most 1, not {top_p:g}")
-    seed = requested.seed if requested.HasField("seed") else secrets.randbits(63)
+        raise InvalidRequest("decoding.sampling.top_p", f"must be above 0 and at most 1, not {_float32(top_p)}")
+    seed = requested.seed if requested.HasField("seed") else secrets.randbits(DRAWN_SEED_BITS)
     return Sampling(temperature, requested.top_k, top_p, seed)
+
+
+def _float32(value: float) -> str:
+    """A number of the wire in as few digits as tell it from its neighbours: 1.0000001 is not 1."""
+    return str(np.float32(value))

@@ -1,22 +1,29 @@
 """The small HTTP server beside gRPC: /metrics for Prometheus, /livez and /readyz for people and probes."""
 
+import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import structlog
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 _log = structlog.get_logger(__name__)
-# A client that opens a connection and says nothing holds a thread no longer than this.
-TIMEOUT_S = 5.0
+# A connection holds a thread no longer than this, however slowly its client writes or reads.
+TIMEOUT_S = 10.0
+# With one more, the oldest makes way: whoever holds them all keeps no probe out.
+MAX_CONNECTIONS = 64
 # How long `stop` may have to wait.
 POLL_S = 0.1
+# In an Accept header, a version that does not consist of numbers.
+_NO_VERSION = re.compile(r";\s*version=(?!\d+(\.\d+)*\s*([;,]|$))[^;,]*")
 
 
 class HttpServer:
@@ -66,6 +73,39 @@ class _Server(ThreadingHTTPServer):
     # With the library's five, a burst of probes waits a second for its turn.
     request_queue_size = 128
 
+    def __init__(self, *args: Any) -> None:
+        # Open connections, oldest first, and since when (monotonic seconds).
+        self._open: dict[socket.socket, float] = {}
+        self._lock = threading.Lock()
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Take a connection to a thread of its own; on the listening thread."""
+        with self._lock:
+            self._open[request] = time.monotonic()
+            oldest = list(self._open)[:-MAX_CONNECTIONS]
+        self._hang_up(oldest)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that has had its answer; on its thread."""
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Hang up on who takes too long; the listening thread does it every POLL_S."""
+        late = time.monotonic() - TIMEOUT_S
+        with self._lock:
+            self._hang_up([request for request, since in self._open.items() if since < late])
+
+    @staticmethod
+    def _hang_up(requests: list[socket.socket]) -> None:
+        """Wake the threads of connections: what they read or write fails, and they end."""
+        for request in requests:
+            with suppress(OSError):  # its thread was faster
+                request.shutdown(socket.SHUT_RDWR)
+
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - http.server's signature
         """A caller that goes away is no event; http.server would print a traceback."""
         is_gone = isinstance(sys.exc_info()[1], OSError)
@@ -83,7 +123,8 @@ class _Page(NamedTuple):
 
 
 def _metrics(registry: CollectorRegistry, accept: str) -> _Page:
-    encode, content_type = choose_encoder(accept)
+    # The library knows no quotes, and fails over a version that is none.
+    encode, content_type = choose_encoder(_NO_VERSION.sub("", accept.replace('"', "")))
     return _Page(HTTPStatus.OK, content_type, encode(registry))
 
 
@@ -100,7 +141,6 @@ class _Handler(BaseHTTPRequestHandler):
     pages: dict[str, Callable[[str], _Page]]
     server_version = "weft"
     sys_version = ""
-    timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
         make = self.pages.get(self.path.partition("?")[0])

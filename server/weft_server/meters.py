@@ -20,6 +20,11 @@ class Counter:
         with self._lock:
             self.value += amount
 
+    def reset(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self.value = 0.0
+
 
 class Histogram:
     """How often values fell into each bucket; a bucket holds values up to and including its bound."""
@@ -38,6 +43,11 @@ class Histogram:
         with self._lock:
             self._counts[index] += count
             self._sum += value * count
+
+    def reset(self) -> None:
+        """Begin anew."""
+        with self._lock:
+            self._counts, self._sum = [0] * len(self._counts), 0.0
 
     def snapshot(self) -> tuple[list[tuple[str, float]], float]:
         """Return (upper bound, observations up to it) for each bucket, +Inf last, and the sum of all values."""

@@ -75,7 +75,11 @@ class ModelMetrics:
         self._stats = stats
 
     def set_ready(self) -> None:
-        """Say that the model answers requests."""
+        """Say that the model answers requests; what it did until now, to prove itself, was for nobody."""
+        for counter in self.counters.values():
+            counter.reset()
+        for histogram in self.histograms.values():
+            histogram.reset()
         self._ready = True
 
     def finished(self, reason: str) -> None:

@@ -17,7 +17,7 @@ from weft_proto.v1 import (
 from weft_server.answers import completion_proto, explain_text, finishing, reading_of
 from weft_server.call import CALL
 from weft_server.completion import Completed, complete
-from weft_server.errors import InvalidRequest
+from weft_server.errors import InvalidRequest, RequestError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -68,11 +68,16 @@ class TextService:
             return await anext(events)
 
     async def _stream(self, request: Any, response: Any) -> AsyncGenerator[Any]:
-        """The responses of a streaming call."""
-        async with aclosing(self._events(request, streams=True)) as events:
-            async for event in events:
-                is_delta = isinstance(event, common_pb2.TextDelta)
-                yield response(delta=event) if is_delta else response(final=event)
+        """The responses of a streaming call, whose message holds the request of the unary one."""
+        try:
+            async with aclosing(self._events(request, streams=True)) as events:
+                async for event in events:
+                    is_delta = isinstance(event, common_pb2.TextDelta)
+                    yield response(delta=event) if is_delta else response(final=event)
+        except RequestError as error:
+            if error.field:
+                error.field = f"request.{error.field}"
+            raise
 
 
 class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceServicer):

@@ -10,7 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import weft
 from pictures import huge_header, png
-from weft_proto.v1 import classification_pb2, common_pb2, translation_pb2
+from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, generation_pb2_grpc, translation_pb2
 
 pytestmark = pytest.mark.e2e
 
@@ -113,13 +113,41 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         assert reason_of(refused.value) == "MALFORMED_REQUEST"
 
 
+def test_a_violation_is_named_as_the_message_has_it(server):
+    """BadRequest's field is the path in the message that was sent: a stream's holds the unary call's request."""
+    request = generation_pb2.GenerateRequest(text="def", decoding={"sampling": {"top_p": 1.0000001}})
+    said = "decoding.sampling.top_p must be above 0 and at most 1, not 1.0000001"
+    with grpc.insecure_channel(server.target) as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        unary = stub.Generate.future(request, timeout=10)
+        stream = stub.StreamGenerate(generation_pb2.StreamGenerateRequest(request=request), timeout=10)
+        for call, field in ((unary, "decoding.sampling.top_p"), (stream, "request.decoding.sampling.top_p")):
+            assert call.code() is grpc.StatusCode.INVALID_ARGUMENT
+            (violation,) = details_of(call, error_details_pb2.BadRequest).field_violations
+            assert (field, said) == (violation.field, violation.description)
+
+
+def test_the_sdk_names_a_field_the_same_in_both(client):
+    """To who calls a verb of the SDK, a stream's field is the unary call's."""
+    stream = client.stream_generate("def", decoding=weft.Decoding(max_new_tokens=100_000))
+    with pytest.raises(weft.InvalidRequest) as refused:
+        next(stream)
+    assert ["decoding.max_new_tokens"] == [each.field for each in refused.value.field_violations]
+
+
 def reason_of(error):
     """ErrorInfo.reason in a status's details."""
-    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
-    info = error_details_pb2.ErrorInfo()
-    assert any(detail.Unpack(info) for detail in status.details)
+    info = details_of(error, error_details_pb2.ErrorInfo)
     assert info.domain == "weft"
     return info.reason
+
+
+def details_of(error, kind):
+    """The detail of that kind in a status."""
+    status = status_pb2.Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
+    detail = kind()
+    assert any(each.Unpack(detail) for each in status.details)
+    return detail
 
 
 def test_a_message_over_the_limit_is_refused_by_the_wire(server):

@@ -7,6 +7,7 @@ import grpc
 import pytest
 
 import weft
+from process import ServerProcess
 
 pytestmark = pytest.mark.e2e
 SENTENCE = "we are eating bread"
@@ -172,15 +173,46 @@ def test_probes_and_metrics_answer_over_http(server):
     assert [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics", "/else")] == [200, 200, 200, 404]
 
 
-def test_reflection_names_every_service(server):
-    """Behind its flag, reflection lists our services, so that grpcurl needs no proto files."""
-    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_reflection_names_every_service(server, version):
+    """Behind its flag, reflection lists our services and defines them, so that grpcurl needs no proto files."""
+    from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
+    asked = ServerReflectionRequest(list_services=""), ServerReflectionRequest(file_containing_symbol="weft.v1.Image")
     with grpc.insecure_channel(server.target) as channel:
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        request = reflection_pb2.ServerReflectionRequest(list_services="")
-        (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=10)
+        ask = channel.stream_stream(
+            f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+            request_serializer=ServerReflectionRequest.SerializeToString,
+            response_deserializer=ServerReflectionResponse.FromString,
+        )
+        services, files = ask(iter(asked), timeout=10)
 
-    names = {service.name for service in answer.list_services_response.service}
+    names = {service.name for service in services.list_services_response.service}
     ours = {f"weft.v1.{name}Service" for name in ("Translation", "Caption", "Classification", "Generation", "Model")}
     assert ours | {"grpc.health.v1.Health"} <= names
+    assert b"weft_proto/v1/common.proto" in b"".join(files.file_descriptor_response.file_descriptor_proto)
+
+
+def test_proving_itself_is_in_no_figure(demo_repository):
+    """A server that has just become ready has timed and counted nothing for anybody."""
+    with ServerProcess(demo_repository) as fresh:
+        fresh.wait_for("ready")
+        figures = {
+            name: value
+            for (name, labels), value in fresh.metrics().items()
+            if name.startswith("weft_")
+            and name.endswith(("_count", "_sum", "_total"))
+            and "loads" not in name
+            and value
+        }
+    assert figures == {}
+
+
+def test_a_drawn_seed_is_a_number_of_every_language(client):
+    """Seeds that the server draws fit a double exactly, and asked for again they give the same answer."""
+    drawn = [client.generate("def", decoding=weft.Decoding(strategy=weft.Sampling(temperature=1.0))) for _ in range(20)]
+    seeds = [answer.decoding.strategy.seed for answer in drawn]
+    assert [int(float(seed)) for seed in seeds] == seeds
+    assert max(seeds) < 1 << 53
+    again = weft.Sampling(temperature=1.0, seed=int(float(seeds[0])))
+    assert client.generate("def", decoding=weft.Decoding(strategy=again)).token_ids == drawn[0].token_ids

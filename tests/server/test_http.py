@@ -1,6 +1,8 @@
 """The HTTP server over real connections: metrics, probes, and nothing else."""
 
 import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
@@ -8,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from weft_server import http
 from weft_server.http import HttpServer
 from weft_server.metrics import Metrics
 
@@ -67,6 +70,26 @@ def test_metrics_are_in_the_format_that_is_asked_for():
 
 
 @pytest.mark.parametrize(
+    ("accept", "kind"),
+    [
+        ("application/openmetrics-text; version=abc", "application/openmetrics-text"),
+        ('application/openmetrics-text; version="1.0.0"', "application/openmetrics-text"),
+        ("text/plain; version=1.x.0", "text/plain"),
+        ('text/plain; version="0.0.4"', "text/plain"),
+        ("application/openmetrics-text; version=1.0.0; escaping=, text/plain;q=x", "application/openmetrics-text"),
+        ("; ;,,;version", "text/plain"),
+        ("*/*", "text/plain"),
+    ],
+)
+def test_every_accept_header_gets_the_metrics(accept, kind):
+    """Versions that are quoted, or none, are no reason for an empty reply."""
+    with _served() as server:
+        status, content_type, text = _get(server, "/metrics", Accept=accept)
+        assert (200, kind) == (status, content_type.partition(";")[0])
+        assert "weft_draining" in text
+
+
+@pytest.mark.parametrize(
     ("path", "method", "status"), [("/", "GET", 404), ("/metrics", "POST", 501), ("/livez", "HEAD", 200)]
 )
 def test_there_is_nothing_else(path, method, status):
@@ -89,3 +112,43 @@ def test_stop_frees_the_port_and_needs_no_start():
     with pytest.raises(OSError, match="in use"):
         HttpServer("127.0.0.1", server.port, Metrics().registry, str, str)
     again.stop()
+
+
+def _is_ended(connection):
+    """Send a byte; whether the other side has hung up."""
+    try:
+        connection.sendall(b"G")
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_who_trickles_holds_a_thread_only_so_long(monkeypatch):
+    """A client that sends a byte now and then is hung up on once its time is over."""
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.5)
+    with _served() as server, socket.create_connection(("127.0.0.1", server.port)) as trickling:
+        trickling.settimeout(0.05)
+        until = time.monotonic() + 20
+        while time.monotonic() < until and not _is_ended(trickling):
+            pass
+        assert time.monotonic() < until
+        assert _get(server, "/livez")[0] == 200
+
+
+def test_many_who_trickle_hold_few_threads():
+    """Of more connections than there may be the oldest are ended, and a probe gets through."""
+    before = threading.active_count()
+    with _served() as server:
+        trickling = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3 * http.MAX_CONNECTIONS)]
+        try:
+            for connection in trickling[: http.MAX_CONNECTIONS]:  # their threads have ended
+                connection.settimeout(5)
+                assert connection.recv(1) == b""
+            assert _get(server, "/livez")[0] == 200
+            assert threading.active_count() - before <= 2 * http.MAX_CONNECTIONS + 1
+            assert _get(server, "/readyz")[0] == 200
+        finally:
+            for connection in trickling:
+                connection.close()

@@ -235,7 +235,9 @@ class Sampling(_message.Message):
     top_p: _builtins.float
     """top_p is the mass of the nucleus; (0, 1], default 1."""
     seed: _builtins.int
-    """seed makes the answer repeatable. Default: drawn by the server. The answer carries the seed that was used."""
+    """seed makes the answer repeatable. Default: drawn by the server, below 2^53, which a double holds exactly.
+    The answer carries the seed that was used.
+    """
     def __init__(
         self,
         *,
