@@ -29,7 +29,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-families test test-fast check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-gpu bench-peers clean
 
 help: ## say what each target does
@@ -72,8 +72,11 @@ demo: models ## one request of each kind against a server of its own, under a mi
 serve: models ## keep the demo models served on localhost:7070 (Ctrl-C drains and stops)
 	@exec $(BIN)/weft serve --repository build/models
 
-serve-families: families ## the same for the models of the other families, whom a request has to name
-	@exec $(BIN)/weft serve --repository build/families
+# One repository of links: the server follows them.
+serve-all: models families ## the same for the models of every family; a request has to name its model
+	@rm -rf build/all && mkdir -p build/all
+	@cd build/all && ln -s ../models/* ../families/* .
+	@exec $(BIN)/weft serve --repository build/all
 
 # Two workers, each with whole files: most tests of a file share what they started.
 test: lint models families ## everything that CI runs

@@ -159,7 +159,10 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
 
 
 def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None:
-    """Draw the picture, then for each target token its grid of weights, over the picture in grey."""
+    """Draw the picture, then for each target token its grid of weights, over the picture in grey.
+
+    Colour begins above an even share, 1 / cells: a model that looked everywhere alike leaves the picture as it is.
+    """
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - only who draws loads it
 
     width, height = (alignment.grid_columns, alignment.grid_rows) if picture is None else picture.size
@@ -176,14 +179,17 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     if picture is not None:
         panels[0].imshow(picture, extent=extent)
         panels[0].set_title("picture", fontsize="medium", style="italic")
-    heat = LinearSegmentedColormap.from_list("heat", ["#ffdd0000", "#ff7700aa", "#cc0000dd"])
-    brightest = max(map(max, alignment.weights))
+    even = 1 / (alignment.grid_rows * alignment.grid_columns)
+    top = max(2 * even, *map(max, alignment.weights))  # a map that is nearly flat shall look so
+    begin = even / top
+    colours = [(0.0, "#ffdd0000"), (begin, "#ffdd0000"), ((1 + begin) / 2, "#ff7700aa"), (1.0, "#cc0000dd")]
+    heat = LinearSegmentedColormap.from_list("heat", colours)
     for index, token in enumerate(alignment.target_tokens):
         ax = panels[index - len(alignment.target_tokens)]
         ax.set_title(_label(token), fontsize="medium", parse_math=False)
         if picture is not None:
             ax.imshow(picture.convert("L"), cmap="gray", vmin=0, vmax=255, extent=extent)
-        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=brightest, extent=extent)
+        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=top, extent=extent)
     _draw_scale(figure, shown, panels)
 
 

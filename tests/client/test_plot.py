@@ -249,6 +249,26 @@ def test_what_cannot_be_drawn_is_an_error_of_ours(tmp_path):
             plot_alignment(image_alignment(WORDS, 2, 2), image=image)
 
 
+def test_colour_begins_above_an_even_share():
+    """Over a picture, a block with no more than an even share of the attention is left as it is."""
+    weights = (0.05, 0.15, 0.25, 0.55)
+    figure = plot_alignment(weft.Alignment(("5",), (), 2, 2, (weights,)), image=png(4, 4))
+    (heat,) = [image for axes in figure.axes for image in axes.images if image.get_array().shape == (2, 2)]
+    opacity = [float(heat.cmap(heat.norm(weight))[3]) for weight in weights]
+
+    assert [0.0, 0.0] == opacity[:2]
+    assert 0.02 > opacity[2]
+    assert 0.8 < opacity[3]
+
+
+def test_a_flat_map_has_no_colour():
+    """Attention that lies everywhere alike colours nothing."""
+    figure = plot_alignment(weft.Alignment(("5",), (), 2, 2, ((0.25,) * 4,)), image=png(4, 4))
+    (heat,) = [image for axes in figure.axes for image in axes.images if image.get_array().shape == (2, 2)]
+
+    assert 0.02 > float(heat.cmap(heat.norm(0.25))[3])
+
+
 def test_without_matplotlib_the_extra_is_named(monkeypatch):
     """Where matplotlib is missing, the error says what to install."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
