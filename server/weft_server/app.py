@@ -22,12 +22,13 @@ from weft_proto.v1 import (
 )
 from weft_server.classification_servicer import ClassificationServicer
 from weft_server.config import ConfigError
+from weft_server.cpus import cpu_quota, loading_places
 from weft_server.device import device_of
 from weft_server.errors import Draining
 from weft_server.guard import Guard
 from weft_server.health import Health
 from weft_server.http import HttpServer
-from weft_server.loader import load_entry
+from weft_server.loader import load_entries, load_entry
 from weft_server.metrics import Metrics
 from weft_server.model_servicer import ModelServicer
 from weft_server.models import Entry, Models
@@ -130,22 +131,27 @@ class App:
             _log.error("stopped with threads that are stuck", models=stuck)
             exit_now(1)
         _log.info("stopped")
-        if is_cut_off:
-            exit_now(0)  # Python would wait for the thread that opens a model
+        if is_cut_off or any(entry.is_stuck for entry in self.models.entries):
+            exit_now(0)  # Python would wait for the threads that open models, or that a refused one left behind
 
     async def _load(self) -> None:
-        for entry in self.models.entries:
-            await load_entry(entry, self.config, self.metrics)
-            versions = [other for other in self.models.entries if other.name == entry.name]
-            await self.health.set_model(entry.name, serving=any(other.model for other in versions))
-        # Once for all models, now that all of their memory has been touched.
-        await asyncio.to_thread(collapse)
+        places = loading_places(cpu_quota())
+        await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=places)
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)
         else:
             await self.health.set_ready()
             _log.info("ready", models=len(self.models.entries))
+
+    async def _load_entry(self, entry: Entry) -> None:
+        await load_entry(entry, self.config, self.metrics)
+        versions = [other for other in self.models.entries if other.name == entry.name]
+        await self.health.set_model(entry.name, serving=any(other.model for other in versions))
+
+    async def _collapse(self) -> None:
+        """Put the models' weights into huge pages: once for all, now that all of their memory has been touched."""
+        await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
         """Keep the health service's liveness true to the engines' heartbeats."""

@@ -8,12 +8,12 @@ from google.protobuf import json_format
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_files import read_small_file, verify_files
 from weft_server.bundle_graphs import verify_graphs
+from weft_server.bundle_limits import MAX_MANIFEST_BYTES, verify_limits
 from weft_server.bundle_manifest import verify_manifest
 from weft_server.bundle_ports import verify_ports
 from weft_server.errors import BundleError, first_line
 
 MANIFEST = "bundle.json"
-MAX_MANIFEST_BYTES = 16 * 1024 * 1024
 FORMAT_VERSION = 1
 
 
@@ -48,6 +48,7 @@ def load_bundle(directory: Path) -> Bundle:
         raise BundleError(f"{directory} is not a version: its name is no number")
     try:
         manifest = _read_manifest(directory)
+        verify_limits(manifest)
         verify_manifest(manifest)
         verify_ports(manifest)
         verify_files(directory, manifest, MANIFEST)

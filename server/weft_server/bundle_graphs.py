@@ -10,7 +10,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, Message
 
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle_manifest import require
 from weft_server.errors import BundleError
 
@@ -43,6 +43,7 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         except DecodeError as error:
             raise BundleError(f"{graph.path} is not an ONNX model") from error
         _verify_model(model, graph.path, sizes)
+        _verify_embeddings(model, graph, manifest)
         _verify_ports(graph.path, "inputs", graph.inputs, model.graph.input)
         _verify_ports(graph.path, "outputs", graph.outputs, model.graph.output)
 
@@ -86,6 +87,23 @@ def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, 
         require(_NUMBER.fullmatch(str(number)), f"{name} has offset or length {number!r}")
     end = int(offset) + int(length)
     require(end <= sizes[location], f"{name} ends at byte {end} of {location!r}, which has {sizes[location]}")
+
+
+def _verify_embeddings(model: onnx.ModelProto, graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a table that is looked up by ids and lacks some. A device would read whatever lies behind it."""
+    sizes = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
+    source, target = ["source_vocab_size"], ["target_vocab_size"]
+    fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
+    if graph.role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
+        generates = manifest.task == common_pb2.TASK_GENERATE
+        fields["input_ids"] = source + target if generates else target
+    for node in model.graph.node:
+        if node.op_type != "Gather" or len(node.input) != 2 or any(attribute.i for attribute in node.attribute):
+            continue
+        table, ids = node.input
+        for field in fields.get(ids, []) if table in sizes else []:
+            claimed, size = getattr(manifest.text, field), sizes[table]
+            require(claimed <= size, f"text.{field} is {claimed}; {graph.path} has a table of {size} ids")
 
 
 def _verify_ports(

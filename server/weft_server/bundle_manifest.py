@@ -3,9 +3,9 @@
 import math
 
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.errors import BundleError
-
-MAX_IMAGE_SIDE = 4096
+from weft_server.bundle_limits import MAX_GRID, MAX_READ_BYTES, MAX_STATE_ELEMENTS
+from weft_server.decoding import resolve_decoding
+from weft_server.errors import BundleError, InvalidRequest
 
 _ROLES = {
     common_pb2.TASK_TRANSLATE: {bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER},
@@ -39,6 +39,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_roles(manifest)
     _verify_attention(manifest)
     task, files = manifest.task, {file.path for file in manifest.files}
+    _verify_sizes(manifest)
     require(task == common_pb2.TASK_CLASSIFY_IMAGE or manifest.HasField("text"), "text is missing")
     require((task in TAKES_IMAGE) == manifest.HasField("image"), "image is for tasks that take one, and needed there")
     for which, path in (("source", manifest.text.source_tokenizer), ("target", manifest.text.target_tokenizer)):
@@ -58,6 +59,16 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_golden(manifest, files)
     if manifest.HasField("quality"):
         _verify_quality(manifest.quality)
+
+
+def _verify_sizes(manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a file that would be read as a whole and is too large for it."""
+    text = manifest.text
+    read = {graph.path for graph in manifest.graphs}
+    read |= {text.source_tokenizer, text.target_tokenizer, manifest.golden.image_path}
+    for file in manifest.files:
+        fits = file.path not in read or file.size_bytes <= MAX_READ_BYTES
+        require(fits, f"{file.path} has {file.size_bytes:,} bytes; of such a file at most {MAX_READ_BYTES:,} are read")
 
 
 def _verify_roles(manifest: bundle_pb2.BundleManifest) -> None:
@@ -114,23 +125,28 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
     require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
     require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
     require(0 < text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens is not in [1, max_total_tokens]")
+    room = starts or text.max_total_tokens > 1
+    require(room, "text.max_total_tokens is 1, which leaves a prompt no room for a new token")
     default = manifest.decoding.max_new_tokens
     require(0 < default <= text.max_new_tokens, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
     more = manifest.decoding.min_new_tokens or manifest.decoding.stop
     require(not more, "decoding has min_new_tokens or stop, which are a request's to ask for")
+    try:
+        resolve_decoding(common_pb2.Decoding(), manifest, 0)
+    except InvalidRequest as error:
+        raise BundleError(error.message) from error
 
 
 def _verify_image(image: bundle_pb2.ImageSpec) -> None:
     require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
-    sides = (image.height, image.width)
-    require(all(0 < side <= MAX_IMAGE_SIDE for side in sides), f"image sides {sides} are not in [1, {MAX_IMAGE_SIDE}]")
+    require(image.height * image.width, "image.height and width are missing")
     known = set(bundle_pb2.Resample.values()) - {bundle_pb2.RESAMPLE_UNSPECIFIED}
     require(image.resample in known, f"image.resample {image.resample} is unknown")
     for name, values in (("mean", image.mean), ("std", image.std)):
         require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
-        require(all(map(math.isfinite, values)), f"image.{name} has a value that is not finite")
-    require(all(image.std), "image.std has a zero")
-    require(image.grid_rows * image.grid_columns, "image.grid_rows and grid_columns are missing")
+    grid = image.grid_rows * image.grid_columns
+    require(grid, "image.grid_rows and grid_columns are missing")
+    require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
 
 
 def _verify_states(manifest: bundle_pb2.BundleManifest) -> None:
@@ -156,6 +172,8 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
     returned = state.present or state.kind == bundle_pb2.STATE_KIND_MEMORY
     require(returned, f"{name} has no present, and is no memory")
     require(state.shape and all(state.shape), f"{name} has a zero or no sizes in its shape")
+    elements = math.prod(state.shape)
+    require(elements <= MAX_STATE_ELEMENTS, f"{name} has {elements:,} elements, over {MAX_STATE_ELEMENTS:,}")
     has_encoder = manifest.task != common_pb2.TASK_GENERATE
     require(has_encoder or not state.encoder_output, f"{name} waits for an encoder that is not there")
     if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
@@ -194,7 +212,6 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str]) -> None
 
 def _verify_distributions(manifest: bundle_pb2.BundleManifest) -> None:
     values, width = list(manifest.golden.probabilities), len(manifest.labels)
-    require(all(map(math.isfinite, values)), "golden.probabilities has a value that is not finite")
     if manifest.task == common_pb2.TASK_TAG:
         whole = values and len(values) % width == 0
         require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")
@@ -210,8 +227,6 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest) -> None:
 
 def _verify_quality(quality: bundle_pb2.Quality) -> None:
     require(quality.metric and quality.num_examples, "quality.metric and num_examples are missing")
-    shares = (quality.score, quality.fp32_score, quality.min_share)
-    require(all(0 <= share <= 1 for share in shares), "quality has a score that is not in [0, 1]")
     # The exporter's rule too: exactly the share is enough, whatever the product is rounded to.
     enough = quality.score >= quality.min_share * quality.fp32_score - 1e-9
     require(enough, f"quality.score {quality.score:g} is less than its min_share of fp32_score")

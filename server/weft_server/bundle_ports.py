@@ -9,7 +9,7 @@ from weft_server.ports import PROMPT, READS_ALL
 
 
 class Demand(NamedTuple):
-    """Element type and shape of one port; a None is a size that may be symbolic or fixed to anything."""
+    """Element type and shape of one port. A None is a size that may be symbolic or fixed, and so may a 1."""
 
     data_type: int
     shape: Sequence[int | None]
@@ -46,7 +46,8 @@ def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port]
 
 
 def _size_fits(size: str, demanded: int | None) -> bool:
-    return not size.isdecimal() or demanded is None or int(size) == demanded
+    # What the manifest states, the graph has to state too; a batch of one may be any batch.
+    return demanded is None or size == str(demanded) or (demanded == 1 and not size.isdecimal())
 
 
 def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:

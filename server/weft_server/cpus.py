@@ -27,6 +27,14 @@ def cpu_quota(root: Path = CGROUP_ROOT, groups: Path = CGROUPS) -> float:
     return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
 
 
+def loading_places(quota: float) -> int:
+    """Return how many models load at a time.
+
+    Each takes a CPU, and for a while more memory than in the end. Never one: a slow model shall not hold up others.
+    """
+    return min(4, max(2, int(quota)))
+
+
 def share_cpus(lanes: int, threads: int, quota: float) -> CpuShare:
     """Fill in what is 0: as many lanes as whole CPUs, and as many threads as each lane's share of them."""
     cpus = max(1, int(quota))

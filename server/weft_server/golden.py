@@ -90,6 +90,10 @@ async def _verify_explanation(model: Model, inputs: np.ndarray, token_ids: list[
         read(None if summarises else attention.default_layer)
         last = len(attention.heads) - 1
         ends = {layer: read(layer) for layer in (0, last)}
+        for layer, num_heads in enumerate(attention.heads):
+            # A graph has nothing to show for a head that it does not have.
+            if not read(layer, num_heads - 1).source_mass.any():
+                raise BundleError(f"attention.heads: layer {layer} has no head {num_heads - 1}")
         for layer, explanation in ends.items():
             _verify_heads(layer, explanation, [read(layer, head) for head in range(attention.heads[layer])])
         # A graph falls back on something when it is asked for a layer or a summary that it does not have.

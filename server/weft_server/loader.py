@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -16,12 +18,51 @@ from weft_server.model import Model
 from weft_server.models import TASK_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
     from weft_server.config import ServerConfig
     from weft_server.metrics import Metrics
     from weft_server.models import Entry
 
 STOP_S = 5.0
+# A model that loads for longer holds up nobody: it goes on, and others load beside it.
+PATIENCE_S = 60.0
+# What a model gets to answer its golden request. A sound one takes minutes at most; a graph can also loop for ever.
+GOLDEN_S = 600.0
 _log = structlog.get_logger(__name__)
+
+
+async def load_entries(
+    entries: list[Entry],
+    load: Callable[[Entry], Coroutine[Any, Any, None]],
+    settled: Callable[[], Awaitable[None]],
+    *,
+    num_places: int,
+) -> None:
+    """Load entries side by side, `num_places` at a time, begun in their order.
+
+    `settled` is called when only slow ones are left to load, if any, and once more when those have ended.
+    """
+    places = asyncio.Semaphore(num_places)
+    async with asyncio.TaskGroup() as group:
+        loads = []
+        for entry in entries:
+            await places.acquire()
+            loads.append(group.create_task(load(entry)))
+            group.create_task(_hold_place(places, entry, loads[-1]))
+        for _ in range(num_places):
+            await places.acquire()
+        late = [task for task in loads if not task.done()]
+        await settled()
+    if late:
+        await settled()
+
+
+async def _hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Task[None]) -> None:
+    done, _ = await asyncio.wait([load], timeout=PATIENCE_S)
+    if not done:
+        _log.warning("slow to load, others go on", model=entry.name, version=entry.version, seconds=PATIENCE_S)
+    places.release()
 
 
 async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> None:
@@ -51,15 +92,25 @@ def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
 
 
 async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
-    bundle = await asyncio.to_thread(load_bundle, entry.directory)
-    model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
-    model = await asyncio.to_thread(Model, bundle, config, model_metrics, asyncio.get_running_loop())
-    model.engine.start()
+    # A thread of its own, which nobody else waits for.
+    worker = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
+    loop = asyncio.get_running_loop()
+    work = partial(loop.run_in_executor, worker)
     try:
-        await verify_golden(model)
-    except BaseException as error:
-        await asyncio.to_thread(model.stop, STOP_S)
-        if isinstance(error, RequestError):
-            raise BundleError(f"the golden request is refused: {error.message}") from error
-        raise
+        bundle = await work(load_bundle, entry.directory)
+        model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
+        model = await work(Model, bundle, config, model_metrics, loop)
+        model.engine.start()
+        try:
+            async with asyncio.timeout(GOLDEN_S):
+                await verify_golden(model)
+        except BaseException as error:
+            entry.is_stuck = not await work(model.stop, STOP_S)
+            if isinstance(error, RequestError):
+                raise BundleError(f"the golden request is refused: {error.message}") from error
+            if isinstance(error, TimeoutError):
+                raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error
+            raise
+    finally:
+        worker.shutdown(wait=False)
     return model

@@ -19,6 +19,7 @@ from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
 from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
+from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.inputs import InputReader
 from weft_server.mixed_proof import verify_mixed
 from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
@@ -39,7 +40,7 @@ NUM_WORKERS = 2
 
 
 class Model:
-    """One version of one model, able to answer. Building it opens sessions and warms decoders, which takes seconds."""
+    """One version of one model, able to answer. Building it opens sessions and tries their graphs, for seconds."""
 
     def __init__(
         self, bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop
@@ -107,7 +108,9 @@ class Model:
         if session is None:
             return None
         name = f"{self._worker_name}-explain"
-        return Explainer(self.manifest, session, self.metrics, max_asking=max_asking, thread_name=name)
+        explainer = Explainer(self.manifest, session, self.metrics, max_asking=max_asking, thread_name=name)
+        verify_explainer(explainer, self.manifest)
+        return explainer
 
     def _decode_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
         encoder = self._open(bundle_pb2.GRAPH_ROLE_ENCODER)
@@ -128,6 +131,8 @@ class Model:
             if runner.mixes and index == 0:
                 length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)
                 verify_mixed(runner, slots, np.arange(length) % text.target_vocab_size)
+            if index == 0:
+                verify_decoder(runner, slots, self.manifest)
             lane = DecodeLane(
                 slots,
                 runner,
@@ -142,6 +147,7 @@ class Model:
     def _classify_lanes(self, num_lanes: int, config: ServerConfig) -> list[Lane]:
         session = self._open(bundle_pb2.GRAPH_ROLE_CLASSIFIER) or self._open(bundle_pb2.GRAPH_ROLE_TAGGER)
         assert session is not None, "a bundle without its classifier or tagger was accepted. This is a bug."
+        verify_classifier(session, self.manifest)
         return [
             ClassifyLane(
                 session,

@@ -34,6 +34,8 @@ class Entry:
     state: model_pb2.ModelState.ValueType = model_pb2.MODEL_STATE_LOADING
     error: str = ""
     model: Model | None = None
+    # Threads of a refused model that did not end.
+    is_stuck: bool = False
 
 
 class Models:

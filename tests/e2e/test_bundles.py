@@ -63,6 +63,30 @@ def break_the_run(bundle):
     resum(bundle, "decoder.onnx")
 
 
+def run_for_ever(bundle):
+    """Make a graph whose run has no end: a loop of 2^62 turns before the answer."""
+    path = bundle / "classifier.onnx"
+    model = onnx.load(path, load_external_data=False)
+    kept = helper.make_tensor_value_info("kept", onnx.TensorProto.BOOL, [])
+    sums = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, []) for name in ("sum_in", "sum_out")]
+    turn = helper.make_tensor_value_info("turn", onnx.TensorProto.INT64, [])
+    go = helper.make_tensor_value_info("go", onnx.TensorProto.BOOL, [])
+    steps = [
+        helper.make_node("Identity", ["go"], ["kept"]),
+        helper.make_node("Cos", ["sum_in"], ["sum_out"]),
+    ]
+    body = helper.make_graph(steps, "body", [turn, go, sums[0]], [kept, sums[1]])
+    constants = {"turns": np.array(2**62), "true": np.array(True), "zero": np.array(0, np.float32)}
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    for node in model.graph.node:
+        node.output[:] = ["inner" if name == "probabilities" else name for name in node.output]
+    model.graph.node.append(helper.make_node("Loop", ["turns", "true", "zero"], ["sum"], body=body))
+    model.graph.node.append(helper.make_node("Mul", ["sum", "zero"], ["nothing"]))
+    model.graph.node.append(helper.make_node("Add", ["inner", "nothing"], ["probabilities"]))
+    path.write_bytes(model.SerializeToString())
+    resum(bundle, "classifier.onnx")
+
+
 def leave_the_directory(bundle):
     """Point external data out of the bundle, and make the manifest agree with the changed graph."""
     path = bundle / "decoder.onnx"
@@ -80,6 +104,31 @@ def change_the_golden_answer(bundle):
     path.write_text(json.dumps(manifest))
 
 
+def claim(**numbers):
+    """Return what claims other numbers in the manifest's text."""
+
+    def spoil(bundle):
+        path, manifest = manifest_of(bundle)
+        manifest["text"] |= numbers
+        path.write_text(json.dumps(manifest))
+
+    return spoil
+
+
+def claim_many_heads(bundle):
+    """Claim so many heads that nobody could ever look at all of them."""
+    path, manifest = manifest_of(bundle)
+    manifest["attention"]["heads"][0] = 2_000_000_000
+    path.write_text(json.dumps(manifest))
+
+
+def claim_many_labels(bundle):
+    """Claim millions of labels."""
+    path, manifest = manifest_of(bundle)
+    manifest["labels"] = [""] * 5_500_000
+    path.write_text(json.dumps(manifest))
+
+
 def add_a_file(bundle):
     """Put something in that the manifest does not list."""
     (bundle / "custom_ops.so").write_bytes(b"\x7fELF")
@@ -92,6 +141,11 @@ BREAKS = {
     "outside": (leave_the_directory, "etc/passwd"),
     "golden": (change_the_golden_answer, "golden answer differs"),
     "unlisted": (add_a_file, "custom_ops.so"),
+    "a-heads": (claim_many_heads, "attention.heads[0] is 2000000000; it must be from 0 to 256"),
+    "a-labels": (claim_many_labels, "bundle.json has"),
+    "vocabulary": (claim(sourceVocabSize=4_000_000_000), "text.source_vocab_size is 4000000000; it must be"),
+    "table": (claim(sourceVocabSize=301), "text.source_vocab_size is 301; decoder.onnx has a table of"),
+    "prompts": (claim(maxTotalTokens=1_000_000), "text.max_total_tokens is 1000000"),
 }
 
 
@@ -135,6 +189,24 @@ def test_the_server_is_not_ready_but_its_sound_model_answers(server):
     assert server.get("/livez")[0] == 200
     status, why = server.get("/readyz")
     assert status == 503
-    assert "broken" in why
+    assert "a-heads" in why
     assert server.metric("weft_model_loads_total", result="refused") == len(BREAKS)
     assert server.metric("weft_model_ready") == 1
+
+
+def test_a_bundle_that_never_ends_blocks_nobody(tiny_repository, tmp_path):
+    """The models behind it get ready and answer, the server says what it waits for, and SIGTERM ends it with 0."""
+    shutil.copytree(tiny_repository / "tiny-text", tmp_path / "a-endless")
+    run_for_ever(tmp_path / "a-endless" / "1")
+    for name in ("b", "c", "d"):
+        shutil.copytree(tiny_repository / "tiny-text", tmp_path / name)
+    with ServerProcess(tmp_path) as server, weft.Client(server.target, timeout=5) as client:
+        for name in ("b", "c", "d"):
+            server.wait_until(lambda name=name: client.get_model(name).state is weft.ModelState.READY)
+            assert client.health(f"model/{name}") is weft.Health.SERVING
+            assert client.classify(text="the cat", model=name).labels
+        assert client.get_model("a-endless").state is weft.ModelState.LOADING
+        assert client.health() is weft.Health.NOT_SERVING
+        assert server.get("/livez")[0] == 200
+        assert server.get("/readyz") == (503, "model a-endless version 1: loading\n")
+        assert server.terminate() == 0

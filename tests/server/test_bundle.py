@@ -304,6 +304,11 @@ def _replace_by_fifo(directory: Path) -> None:
     os.mkfifo(directory / "weights.data")
 
 
+def _grow_tokenizer(directory: Path) -> None:
+    path = directory / "bundle.json"
+    path.write_text(path.read_text().replace('"sizeBytes": "2"', '"sizeBytes": "67108865"'))
+
+
 FILES = {
     "a missing file": (lambda d: (d / "weights.data").unlink(), "weights.data is missing"),
     "a missing manifest": (lambda d: (d / "bundle.json").unlink(), "bundle.json is missing"),
@@ -311,6 +316,11 @@ FILES = {
     "a wrong size": (lambda d: (d / "weights.data").write_bytes(bytes(15)), "15 bytes; the manifest says 16"),
     "a symbolic link": (_replace_by_symlink, "weights.data is a symbolic link"),
     "a hard link": (lambda d: os.link(d / "weights.data", d.parent / "twin"), "weights.data is a hard link"),
+    "a tokenizer too large": (_grow_tokenizer, "tokenizer.json has 67,108,865 bytes; of such a file at most"),
+    "a manifest too large": (
+        lambda d: (d / "bundle.json").write_text('{"labels": [' + '"",' * 5_500_000 + '""]}'),
+        "bundle.json has 16500016 bytes; at most 4194304 are read",
+    ),
     "a fifo": (_replace_by_fifo, "weights.data is not a regular file"),
     "a file too many": (lambda d: (d / "libcustom.so").touch(), "libcustom.so is not listed"),
     "a folder too many": (lambda d: (d / "more").mkdir(), "more is not listed"),
@@ -453,6 +463,16 @@ def _port_too_many(draft):
     draft.models["decoder.onnx"].graph.output.add(name="extra")
 
 
+def _small_table(draft, path="encoder.onnx"):
+    table = helper.make_tensor("table", TensorProto.FLOAT, [19, 1], [0.0] * 19)
+    draft.models[path].graph.initializer.append(table)
+    draft.models[path].graph.node.append(helper.make_node("Gather", ["table", "input_ids"], ["x"]))
+
+
+def _small_output_table(draft):
+    _small_table(draft, "decoder.onnx")
+
+
 def _no_onnx(draft):
     draft.files["encoder.onnx"] = b"\xff" * 40
     del draft.models["encoder.onnx"]
@@ -475,6 +495,8 @@ GRAPHS = {
     _other_port_name: "mask INT32[batch] among its inputs",
     _other_port_shape: "logits FLOAT[batch, 21] among its outputs; the manifest says logits FLOAT[batch, 20]",
     _port_too_many: "decoder.onnx has 7 outputs; the manifest says 6",
+    _small_table: "text.source_vocab_size is 20; encoder.onnx has a table of 19 ids",
+    _small_output_table: "text.target_vocab_size is 20; decoder.onnx has a table of 19 ids",
     _no_onnx: "encoder.onnx is not an ONNX model",
     _other_suffix: "'encoder.ort' is no listed .onnx file",
     _unlisted_graph: "'../encoder.onnx' is no listed .onnx file",
@@ -522,14 +544,22 @@ MANIFESTS = [
     (_generate, "m.text.end_ids.append(20)", "end_ids has an id outside"),
     (_generate, "m.text.max_new_tokens = 17", "max_new_tokens is not in [1, max_total_tokens]"),
     (_generate, "m.decoding.max_new_tokens = 11", "decoding.max_new_tokens is not in"),
+    (_generate, "m.decoding.sampling.temperature = float('nan')", "decoding.sampling.temperature must be above 0"),
+    (_generate, "m.decoding.sampling.top_p = -1", "decoding.sampling.top_p must be above 0"),
+    (_generate, "m.text.max_total_tokens = m.text.max_new_tokens = 1", "leaves a prompt no room"),
+    (_generate, "m.states[0].shape[:] = [2**30, 16, 4]", "has 68,719,476,736 elements, over 4,294,967,296"),
+    (_generate, "m.graphs[0].outputs[3].shape[1] = 'vocab'", "'logits' has shape ['batch', 'vocab']"),
+    (_generate, "m.graphs[0].inputs[4].shape[2] = 'length'", "has shape ['batch', '2', 'length', '4']"),
     (_generate, "m.ClearField('decoding')", "decoding.max_new_tokens is not in"),
     (_caption, "m.image.channels = 2", "channels is 2"),
-    (_caption, "m.image.width = 5000", "image sides (8, 5000)"),
+    (_caption, "m.image.width = 5000", "image.width is 5000; it must be from 1 to 4,096"),
+    (_caption, "m.image.width = 0", "image.height and width are missing"),
     (_caption, "m.image.resample = 0", "resample 0 is unknown"),
     (_caption, "m.image.mean.append(0.5)", "image.mean has 2 values for 1 channels"),
-    (_caption, "m.image.mean[0] = float('nan')", "not finite"),
-    (_caption, "m.image.std[0] = 0", "image.std has a zero"),
+    (_caption, "m.image.mean[0] = float('nan')", "image.mean[0] is nan"),
+    (_caption, "m.image.std[0] = 0", "image.std[0] is 0.0"),
     (_caption, "m.image.grid_rows = 0", "grid_rows and grid_columns are missing"),
+    (_caption, "m.image.grid_rows = m.image.grid_columns = 4096", "grid_rows times grid_columns is 16,777,216"),
     (_caption, "m.image.grid_rows = 4", "holds 12 source positions; 16 are needed"),
     (_translate, "m.text.max_source_tokens = 13", "holds 12 source positions; 13 are needed"),
     (_generate, "m.text.max_total_tokens = 15", "holds 16 tokens; text.max_total_tokens is 15"),
@@ -566,7 +596,7 @@ MANIFESTS = [
     (_classify_image, "del m.labels[:]", "labels are missing"),
     (_classify_image, "m.labels[1] = 'good'", "labels are not distinct"),
     (_tag, "m.quality.num_examples = 0", "quality.metric and num_examples are missing"),
-    (_tag, "m.quality.score = 1.5", "quality has a score that is not in [0, 1]"),
+    (_tag, "m.quality.score = 1.5", "quality.score is 1.5"),
     (_tag, "m.quality.score = 0.98", "less than its min_share"),
     (_generate, "m.ClearField('golden')", "golden is missing"),
     (_generate, "m.golden.text = ''", "golden.text is missing"),
@@ -575,9 +605,9 @@ MANIFESTS = [
     (_generate, "m.golden.token_ids.append(20)", "id outside the target vocabulary"),
     (_generate, "m.golden.token_ids.extend(range(10))", "more than text.max_new_tokens"),
     (_classify_text, "m.golden.probabilities.append(0)", "4 probabilities for 3 labels"),
-    (_classify_text, "m.golden.probabilities[0] = 2", "no distribution"),
-    (_classify_text, "m.golden.probabilities[:] = [float('inf'), -float('inf'), 1]", "value that is not finite"),
-    (_classify_text, "m.golden.probabilities[0] = float('nan')", "probabilities has a value that is not finite"),
+    (_classify_text, "m.golden.probabilities[0] = 1", "no distribution"),
+    (_classify_text, "m.golden.probabilities[:] = [float('inf'), -float('inf'), 1]", "golden.probabilities[0] is inf"),
+    (_classify_text, "m.golden.probabilities[0] = float('nan')", "golden.probabilities[0] is nan"),
     (_tag, "m.golden.probabilities.append(0)", "7 probabilities, which are no rows of 3 labels"),
     (_tag, "del m.golden.probabilities[:]", "0 probabilities, which are no rows of 3 labels"),
     (_tag, "m.golden.probabilities.extend([1, 0, 0] * 11)", "more tokens than text.max_source_tokens"),

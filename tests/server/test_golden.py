@@ -161,11 +161,12 @@ def test_a_mass_may_be_as_rough_as_the_bundles_precision(tiny_repository):
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda heads: [count + 1 for count in heads], r"attention\.heads: layer \d+ is not the average of \d+ heads"),
+        (lambda heads: [count + 1 for count in heads], r"attention\.heads: layer 0 has no head \d+"),
+        (lambda heads: [*heads[:-1], 256], r"attention\.heads: layer \d+ has no head 255"),
         (lambda heads: [*heads, heads[-1] + 1], None),
         (lambda heads: [*heads, heads[0]], None),
     ],
-    ids=["a head too many", "a layer too many", "a layer too many, of as many heads"],
+    ids=["a head too many", "many heads too many", "a layer too many", "a layer too many, of as many heads"],
 )
 def test_heads_that_the_graph_does_not_have_are_refused(tiny_repository, name, spoil, sentence):
     """A manifest that promises layers or heads beyond the graph's would show another layer's attention as theirs."""
@@ -175,6 +176,18 @@ def test_heads_that_the_graph_does_not_have_are_refused(tiny_repository, name, s
             attention = model.manifest.attention
             attention.heads[:] = spoil(list(attention.heads))
             with pytest.raises(BundleError, match=sentence or r"attention\.heads: "):
+                await verify_golden(model)
+
+    asyncio.run(run())
+
+
+def test_heads_that_the_manifest_leaves_out_are_missed(tiny_repository):
+    """What a layer attends to is the average of all its heads, not of those that are told of."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1") as model:
+            model.manifest.attention.heads[0] -= 1
+            with pytest.raises(BundleError, match=r"attention\.heads: layer 0 is not the average of 1 heads"):
                 await verify_golden(model)
 
     asyncio.run(run())

@@ -246,6 +246,10 @@ class BundleManifest(_message.Message):
     BundleManifest in protobuf JSON, and the files it lists. A manifest describes data; it never sets session options,
     loads libraries or names code.
 
+    Every number has a range, every string a length and every list a count, so that a server can refuse a manifest before
+    it makes anything of such a size. bundle.json has at most 4,194,304 bytes. A server reads graphs, tokenizers and the
+    golden image as a whole: each of these files has at most 67,108,864 bytes.
+
     BundleManifest says what a bundle is and how to run its graphs.
     """
 
@@ -273,14 +277,14 @@ class BundleManifest(_message.Message):
     task: _common_pb2.Task.ValueType
     """task is what the model does."""
     family: _builtins.str
-    """family is the architecture, for people; nothing in the server depends on it."""
+    """family is the architecture, for people; nothing in the server depends on it. At most 128 characters."""
     description: _builtins.str
-    """description is one sentence for people."""
+    """description is one sentence for people, of at most 4,096 characters."""
     precision: Global___Precision.ValueType
     """precision is the type of the weights and of the state tensors; for PRECISION_INT8, see there."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
-        """files are all files of the bundle except bundle.json. A file that is not listed is refused."""
+        """files are all files of the bundle except bundle.json, at most 256. A file that is not listed is refused."""
 
     @_builtins.property
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
@@ -289,12 +293,12 @@ class BundleManifest(_message.Message):
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
-        and EXPLAIN when the model can explain.
+        and EXPLAIN when the model can explain. That makes at most 4.
         """
 
     @_builtins.property
     def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___StateTensor]:
-        """states are the decoder's state tensors, in the order of its inputs."""
+        """states are the decoder's state tensors, in the order of its inputs; at most 4,096."""
 
     @_builtins.property
     def text(self) -> Global___TextSpec:
@@ -310,7 +314,9 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """labels are the classes in index order; set when the model classifies or tags."""
+        """labels are the classes in index order; set when the model classifies or tags. At most 65,536, of at most 1,024
+        characters each.
+        """
 
     @_builtins.property
     def golden(self) -> Global___Golden:
@@ -370,10 +376,14 @@ class Attention(_message.Message):
     HEADS_FIELD_NUMBER: _builtins.int
     DEFAULT_LAYER_FIELD_NUMBER: _builtins.int
     default_layer: _builtins.int
-    """default_layer is the layer that explains unless a request names one. Unset: the graph has a summary of all layers."""
+    """default_layer is the layer that explains unless a request names one, at most 511. Unset: the graph has a summary of all
+    layers.
+    """
     @_builtins.property
     def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """heads is the number of heads of each layer that can be read, in order; at least one layer, each with at least one head."""
+        """heads is the number of heads of each layer that can be read, in order: at least one layer and at most 512, each with
+        at least one head and at most 256.
+        """
 
     def __init__(
         self,
@@ -401,11 +411,11 @@ class BundleFile(_message.Message):
     SHA256_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     path: _builtins.str
-    """path is relative to the bundle, [A-Za-z0-9._-]+ without a directory."""
+    """path is relative to the bundle, [A-Za-z0-9._-]+ without a directory; at most 255 characters."""
     sha256: _builtins.str
     """sha256 is the file's digest, 64 lower-case hexadecimal digits."""
     size_bytes: _builtins.int
-    """size_bytes is the file's length."""
+    """size_bytes is the file's length, at most 274,877,906,944."""
     def __init__(
         self,
         *,
@@ -434,14 +444,14 @@ class Graph(_message.Message):
     role: Global___GraphRole.ValueType
     """role is what it computes."""
     path: _builtins.str
-    """path is the .onnx file; external data lies in files of the bundle too."""
+    """path is the .onnx file, at most 255 characters; external data lies in files of the bundle too."""
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
-        """inputs are the graph's inputs in order."""
+        """inputs are the graph's inputs in order, at most 16,384."""
 
     @_builtins.property
     def outputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]:
-        """outputs are the graph's outputs in order."""
+        """outputs are the graph's outputs in order, at most 16,384."""
 
     def __init__(
         self,
@@ -469,12 +479,14 @@ class Port(_message.Message):
     DATA_TYPE_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """name is the tensor's name in the graph."""
+    """name is the tensor's name in the graph, at most 256 characters."""
     data_type: Global___DataType.ValueType
     """data_type is its element type."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """shape has a decimal number for a fixed size and a name for a symbolic one."""
+        """shape has a decimal number for a fixed size and a name for a symbolic one: at most 8 sizes, of at most 64 characters
+        each. A size that the manifest states elsewhere (of a state, the labels, a vocabulary, a picture) is fixed.
+        """
 
     def __init__(
         self,
@@ -507,18 +519,20 @@ class StateTensor(_message.Message):
     kind: Global___StateKind.ValueType
     """kind is how it lives."""
     past: _builtins.str
-    """past is the decoder's input port."""
+    """past is the decoder's input port, at most 256 characters."""
     present: _builtins.str
-    """present is the decoder's output port. A MEMORY may have none; the other kinds must."""
+    """present is the decoder's output port, at most 256 characters. A MEMORY may have none; the other kinds must have one."""
     data_type: Global___DataType.ValueType
     """data_type is its element type, as the bundle's precision says."""
     length_axis: _builtins.int
-    """length_axis is the axis of shape that grows with the sequence or the source; unused for RECURRENT."""
+    """length_axis is the axis of shape that grows with the sequence or the source, at most 6; unused for RECURRENT."""
     encoder_output: _builtins.str
-    """encoder_output is the encoder's output port that fills it at admission; required for MEMORY."""
+    """encoder_output is the encoder's output port that fills it at admission, at most 256 characters; required for MEMORY."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """shape is one slot's shape: [kv_heads, max_len, head_dim] for a KV_CACHE."""
+        """shape is one slot's shape: [kv_heads, max_len, head_dim] for a KV_CACHE. At most 7 sizes, each at most 1,073,741,824;
+        their product is at most 4,294,967,296.
+        """
 
     def __init__(
         self,
@@ -560,40 +574,44 @@ class TextSpec(_message.Message):
     PREFIXES_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source or prompt, special tokens included
-    by its post-processor. Empty when the input is not text.
+    by its post-processor. Empty when the input is not text. At most 255 characters.
     """
     target_tokenizer: _builtins.str
-    """target_tokenizer is the file that decodes produced tokens; may be the same file. Empty for classification."""
+    """target_tokenizer is the file that decodes produced tokens; may be the same file. Empty for classification. At most 255
+    characters.
+    """
     source_vocab_size: _builtins.int
-    """source_vocab_size bounds ids of the source or prompt."""
+    """source_vocab_size bounds ids of the source or prompt, each of which the graphs must take; at most 4,194,304."""
     target_vocab_size: _builtins.int
-    """target_vocab_size is the width of the decoder's logits; 0 for classification."""
+    """target_vocab_size is the width of the decoder's logits, and the decoder must take each of these ids; 0 for
+    classification, at most 4,194,304.
+    """
     start_id: _builtins.int
-    """start_id is the decoder's first input for translate and caption; unset for generate."""
+    """start_id is the decoder's first input for translate and caption, at most 4,194,303; unset for generate."""
     pad_id: _builtins.int
-    """pad_id fills padding; what it is never changes an answer."""
+    """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag)."""
+    """max_source_tokens bounds a source (translate, classify, tag); the graphs must take so many. At most 16,384."""
     max_total_tokens: _builtins.int
-    """max_total_tokens is the decoder's cache capacity: prompt and new tokens together."""
+    """max_total_tokens is the decoder's cache capacity: prompt and new tokens together. At most 1,048,576."""
     max_new_tokens: _builtins.int
-    """max_new_tokens bounds produced tokens; at most max_total_tokens."""
+    """max_new_tokens bounds produced tokens; at most max_total_tokens, and at most 1,048,576."""
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """end_ids end an answer."""
+        """end_ids end an answer; at most 256, each at most 4,194,303."""
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """source_languages are BCP-47 tags (translate)."""
+        """source_languages are BCP-47 tags (translate); at most 1,024, of at most 64 characters each."""
 
     @_builtins.property
     def target_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """target_languages are BCP-47 tags (translate)."""
+        """target_languages are BCP-47 tags (translate); at most 1,024, of at most 64 characters each."""
 
     @_builtins.property
     def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """prefixes are the beginnings that tell a text-to-text model what to do (translate); each source text must begin with one.
-        Empty: the model has one thing to do.
+        Empty: the model has one thing to do. At most 256, of at most 1,024 characters each.
         """
 
     def __init__(
@@ -642,22 +660,24 @@ class ImageSpec(_message.Message):
     channels: _builtins.int
     """channels is 1 (luminance) or 3 (RGB); transparency is laid over white first."""
     height: _builtins.int
-    """height is in pixels."""
+    """height is in pixels, 1 to 4,096."""
     width: _builtins.int
-    """width is in pixels."""
+    """width is in pixels, 1 to 4,096."""
     resample: Global___Resample.ValueType
     """resample is how it is resized."""
     grid_rows: _builtins.int
-    """grid_rows is the height of the grid that attention is shown on; for a memory, its length is grid_rows * grid_columns."""
+    """grid_rows is the height of the grid that attention is shown on, at most 4,096; for a memory, its length is grid_rows *
+    grid_columns, which is at most 65,536.
+    """
     grid_columns: _builtins.int
-    """grid_columns is the grid's width."""
+    """grid_columns is the grid's width, at most 4,096."""
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """mean has one value for each channel."""
+        """mean has one value for each channel, at most 3, each from -1,000 to 1,000."""
 
     @_builtins.property
     def std(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
-        """std has one value for each channel, none of them 0."""
+        """std has one value for each channel, at most 3, each from 0.001 to 1,000."""
 
     def __init__(
         self,
@@ -690,17 +710,19 @@ class Golden(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     PROBABILITIES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is encoded by the source tokenizer."""
+    """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
-    """image_path is a file of the bundle."""
+    """image_path is a file of the bundle; at most 255 characters."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """token_ids are the greedy answer (translate, caption, generate), cut to as many tokens as are here."""
+        """token_ids are the greedy answer (translate, caption, generate), cut to as many tokens as are here: at most 4,096, each
+        at most 4,194,303.
+        """
 
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32), 1e-2
-        (fp16, int8) or 3e-2 (bf16).
+        (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01.
         """
 
     def __init__(
@@ -734,13 +756,14 @@ class Parity(_message.Message):
     max_abs_error: _builtins.float
     """max_abs_error is over every output and every state tensor, prefill and each step. At int8 and bf16, of a model that
     writes text, it is a share: the root mean square of a step's differences over the standard deviation of what is expected.
+    From 0 to 1,000,000.
     """
     tolerance: _builtins.float
-    """tolerance is what it was held to."""
+    """tolerance is what it was held to, from 0 to 1,000,000."""
     num_steps: _builtins.int
-    """num_steps is how many decode steps were compared."""
+    """num_steps is how many decode steps were compared, at most 1,048,576."""
     num_requests: _builtins.int
-    """num_requests is how many inputs were compared."""
+    """num_requests is how many inputs were compared, at most 1,048,576."""
     def __init__(
         self,
         *,
@@ -769,15 +792,15 @@ class Quality(_message.Message):
     NUM_EXAMPLES_FIELD_NUMBER: _builtins.int
     MIN_SHARE_FIELD_NUMBER: _builtins.int
     metric: _builtins.str
-    """metric says what was scored, such as `exact_match`; more is better."""
+    """metric says what was scored, such as `exact_match`, in at most 128 characters; more is better."""
     score: _builtins.float
     """score is this bundle's, in [0, 1]."""
     fp32_score: _builtins.float
     """fp32_score is that of the checkpoint at fp32, in [0, 1]."""
     num_examples: _builtins.int
-    """num_examples is how many held-out examples were scored."""
+    """num_examples is how many held-out examples were scored, at most 1,000,000,000."""
     min_share: _builtins.float
-    """min_share is the least score / fp32_score that the exporter let pass."""
+    """min_share is the least score / fp32_score that the exporter let pass, in [0, 1]."""
     def __init__(
         self,
         *,
@@ -809,19 +832,19 @@ class Provenance(_message.Message):
     CHECKPOINT_SHA256_FIELD_NUMBER: _builtins.int
     NUM_PARAMETERS_FIELD_NUMBER: _builtins.int
     weft_version: _builtins.str
-    """weft_version is the exporter's."""
+    """weft_version is the exporter's, at most 128 characters."""
     torch_version: _builtins.str
-    """torch_version is as torch states it."""
+    """torch_version is as torch states it, at most 128 characters."""
     onnx_version: _builtins.str
-    """onnx_version is as onnx states it."""
+    """onnx_version is as onnx states it, at most 128 characters."""
     onnxruntime_version: _builtins.str
-    """onnxruntime_version is the one that parity was run with."""
+    """onnxruntime_version is the one that parity was run with, at most 128 characters."""
     opset: _builtins.int
-    """opset is the ONNX opset of the graphs."""
+    """opset is the ONNX opset of the graphs, at most 1,000."""
     checkpoint_sha256: _builtins.str
-    """checkpoint_sha256 is the digest of model.safetensors."""
+    """checkpoint_sha256 is the digest of model.safetensors, at most 64 characters."""
     num_parameters: _builtins.int
-    """num_parameters counts the weights."""
+    """num_parameters counts the weights, at most 1,000,000,000,000,000."""
     def __init__(
         self,
         *,

@@ -1,0 +1,93 @@
+"""Every number, string and list of a manifest has a limit, which bundle.proto states and the server checks first."""
+
+import re
+from pathlib import Path
+
+import pytest
+from google.protobuf.descriptor import FieldDescriptor
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle_limits import LIMITS, MAX_MANIFEST_BYTES, MAX_READ_BYTES, verify_limits
+from weft_server.errors import BundleError
+
+PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()
+# format_version is 1 or refused; decoding is checked as any request's; image.channels is 1 or 3.
+CHECKED_OTHERWISE = {"BundleManifest.format_version"}
+NO_WORD_OF_IT = {"ImageSpec.channels", "BundleFile.sha256", "Quality.score", "Quality.fp32_score"}
+FIELDS = {
+    f"{message}.{field}": (getattr(bundle_pb2, message).DESCRIPTOR.fields_by_name[field], limit)
+    for message, limits in LIMITS.items()
+    for field, limit in limits.items()
+}
+
+
+def test_every_field_has_a_limit():
+    """Of each message that bundle.proto defines, whatever is a number, a string or repeated stands in the table."""
+    expected = {
+        f"{name}.{field.name}"
+        for name, message in bundle_pb2.DESCRIPTOR.message_types_by_name.items()
+        for field in message.fields
+        if field.is_repeated or field.type not in {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_ENUM}
+    }
+
+    assert expected - CHECKED_OTHERWISE == set(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS.keys() - NO_WORD_OF_IT)
+def test_the_contract_states_each_limit(name):
+    """The comment over a field has the largest number, the greatest length and the number of entries."""
+    message, field = name.split(".")
+    body = re.search(rf"^message {message} {{\n(.*?)^}}", PROTO, re.MULTILINE | re.DOTALL).group(1)
+    comment = re.search(rf"((?: *//.*\n)+).*\b{field} = \d+;", body).group(1)
+    limit = FIELDS[name][1]
+    words = comment.replace(".\n", "\n").replace(". ", " ").replace(", ", " ").replace("]", " ").split()
+    numbers = {word.rstrip(".,;:") for word in words}
+
+    assert {f"{number:,}" for number in (limit.most, limit.entries) if number is not None} <= numbers
+
+
+def test_the_contract_states_how_large_files_are():
+    """What is read as a whole, and the manifest itself."""
+    assert f"bundle.json has at most {MAX_MANIFEST_BYTES:,} bytes" in PROTO
+    assert f"at most {MAX_READ_BYTES:,} bytes" in PROTO
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_what_is_at_its_limit_is_taken_and_what_is_beyond_is_refused(name):
+    """In one sentence that names the field."""
+    field, limit = FIELDS[name]
+    message = getattr(bundle_pb2, name.split(".")[0])
+    number = limit.least + (limit.most or 0) if field.cpp_type == FieldDescriptor.CPPTYPE_STRING else limit.most
+
+    def value(amount):
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            return getattr(bundle_pb2, field.message_type.name)()
+        return "x" * int(amount) if field.type == FieldDescriptor.TYPE_STRING else amount
+
+    def whole(amount, entries=1):
+        return message(**{field.name: [value(amount)] * entries if field.is_repeated else value(amount)})
+
+    entries = min(limit.entries or 1, 2)
+    if number is not None:
+        verify_limits(whole(number if limit.most != 1.01 else 1, entries))
+        with pytest.raises(BundleError, match=f"^{field.name}"):
+            verify_limits(whole(number + 1))
+    if limit.entries is not None:
+        with pytest.raises(BundleError, match=f"^{field.name} has {limit.entries + 1:,} entries"):
+            verify_limits(whole(0, limit.entries + 1))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), -1e30])
+def test_what_is_no_number_is_beyond_every_limit(value):
+    """In a list and alone."""
+    for message in (bundle_pb2.ImageSpec(std=[1, value]), bundle_pb2.Parity(tolerance=value)):
+        with pytest.raises(BundleError, match="it must be from"):
+            verify_limits(message)
+
+
+def test_a_refusal_says_where():
+    """Lists within lists by their places."""
+    manifest = bundle_pb2.BundleManifest(attention=bundle_pb2.Attention(heads=[4, 2_000_000_000]))
+    with pytest.raises(BundleError) as refused:
+        verify_limits(manifest)
+    assert "attention.heads[1] is 2000000000; it must be from 0 to 256" == str(refused.value)

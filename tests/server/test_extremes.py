@@ -1,0 +1,106 @@
+"""A bundle that claims more than its graphs can do is refused at the claim, before anybody is answered by it."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from loaded import Loaded
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle import Bundle, load_bundle
+from weft_server.config import read_config
+from weft_server.errors import BundleError
+from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
+from weft_server.metrics import Metrics
+from weft_server.model import Model
+from weft_server.runner import DecodeRunner
+from weft_server.session import Session
+from weft_server.slots import Slots
+
+CLAIMS = [
+    ("tiny-translate", "source_vocab_size"),
+    ("tiny-translate", "max_source_tokens"),
+    ("tiny-generate", "source_vocab_size"),
+    ("tiny-gpt", "source_vocab_size"),
+    ("tiny-text", "source_vocab_size"),
+    ("tiny-text", "max_source_tokens"),
+    ("tiny-tags", "source_vocab_size"),
+]
+
+
+def claiming(directory, **more):
+    """A verified bundle, and then so much more of each number of its text."""
+    bundle = load_bundle(directory)
+    manifest = bundle_pb2.BundleManifest()
+    manifest.CopyFrom(bundle.manifest)
+    for field, amount in more.items():
+        setattr(manifest.text, field, getattr(manifest.text, field) + amount)
+    return Bundle(bundle.name, bundle.version, bundle.directory, manifest)
+
+
+def opened(bundle):
+    """A model, which has not started."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        return Model(bundle, read_config(repository=bundle.directory), metrics, asyncio.get_running_loop())
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(("name", "field"), CLAIMS)
+def test_a_claim_beyond_the_graph_is_refused_by_name(tiny_repository, name, field):
+    """An id more than the table has, or a length beyond the last position: one sentence says which, and how many."""
+    bundle = claiming(tiny_repository / name / "1", **{field: 9999})
+    claimed = getattr(bundle.manifest.text, field)
+    with pytest.raises(BundleError, match=rf"^text\.{field} {claimed} is more than a graph can do: \S") as refused:
+        opened(bundle)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate", "tiny-gpt"])
+def test_the_slots_are_as_new_afterwards(tiny_repository, name):
+    """No answer begins with what was tried."""
+    bundle = load_bundle(tiny_repository / name / "1")
+    roles = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED)
+    graphs = [bundle.graph(role) for role in roles]
+    encoder, decoder, mixed = (Session(bundle.path(graph.path), 1) if graph else None for graph in graphs)
+    slots = Slots(3, bundle.manifest.text.max_new_tokens)
+    fresh = [column.copy() for column in slots._columns]
+    verify_decoder(DecodeRunner(bundle.manifest, encoder, decoder, slots, mixed), slots, bundle.manifest)
+    for before, after in zip(fresh, slots._columns, strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate"])
+@pytest.mark.parametrize(
+    ("claim", "field"),
+    [
+        ({"target_vocab_size": 1}, "target_vocab_size"),
+        ({"max_new_tokens": 99, "max_total_tokens": 99}, "max_new_tokens"),
+    ],
+)
+def test_an_explanation_reaches_as_far_as_an_answer(tiny_repository, name, claim, field):
+    """The EXPLAIN graph has tables of its own, and is asked for the longest answer with the last id."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            verify_explainer(model.explainer, model.manifest)
+            assert 0 == model.metrics.explain.snapshot()[0][-1][1]
+            manifest = claiming(tiny_repository / name / "1", **claim).manifest
+            with pytest.raises(BundleError, match=rf"^text\.{field} \d+ is more than a graph can do"):
+                verify_explainer(model.explainer, manifest)
+
+    asyncio.run(run())
+
+
+def test_an_answer_of_another_shape_is_refused(tiny_repository):
+    """ONNX Runtime only warns when a graph gives another shape than it states."""
+    bundle = load_bundle(tiny_repository / "tiny-text" / "1")
+
+    class Short:
+        def run(self, feeds):
+            return {"probabilities": np.zeros((1, len(bundle.manifest.labels)), np.float32)}
+
+    with pytest.raises(BundleError, match=r"source_vocab_size \d+ is more than a graph can do: it gives \[1, \d+\]"):
+        verify_classifier(Short(), bundle.manifest)
