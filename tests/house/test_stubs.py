@@ -1,6 +1,7 @@
 """The committed stubs are what the contracts generate."""
 
 import subprocess
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -30,3 +31,14 @@ def test_only_services_have_service_stubs():
     }
 
     assert expected == {name for name in stubs(ROOT / "proto") if "_grpc" in name}
+
+
+def test_other_languages_know_where_the_code_goes():
+    """Each contract names its Go and Java package, without which their generators stop or pile all into one class."""
+    contracts = sorted((ROOT / "proto" / CONTRACTS).glob("*.proto"))
+    options = [import_module(f"weft_proto.v1.{path.stem}_pb2").DESCRIPTOR.GetOptions() for path in contracts]
+
+    assert len(contracts) == len(options) > 0
+    assert {("weft/v1;weftv1", "weft.v1", True)} == {
+        (each.go_package, each.java_package, each.java_multiple_files) for each in options
+    }

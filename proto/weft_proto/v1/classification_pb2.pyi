@@ -223,7 +223,9 @@ class TokenLabel(_message.Message):
     token: _builtins.str
     """token is the token as a text piece."""
     start: _builtins.int
-    """start is where the token begins in the request's text, in Unicode code points from 0."""
+    """start is where the token begins in the request's text, in Unicode code points from 0: not in bytes, and not in the
+    UTF-16 units that JavaScript, Java and C# index strings by, which differ behind a character beyond U+FFFF.
+    """
     end: _builtins.int
     """end is where it ends, the first code point after it. Equal to start for a token that stands for no text."""
     label: _builtins.str
@@ -266,7 +268,7 @@ class Span(_message.Message):
     label: _builtins.str
     """label is X."""
     start: _builtins.int
-    """start is where the span begins in the request's text, in Unicode code points from 0."""
+    """start is where the span begins in the request's text, in Unicode code points from 0; see TokenLabel.start."""
     end: _builtins.int
     """end is the first code point after it."""
     text: _builtins.str
