@@ -64,7 +64,7 @@ family-bundles: $(FAMILIES)
 	@:
 
 build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
-	@$(BIN)/weft export --force export/checkpoints/$* $(@D)
+	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
 demo: models ## one request of each kind against a server of its own, under a minute
 	@$(BIN)/python deploy/local/demo.py

@@ -1,5 +1,6 @@
 """`weft export` and `weft train`."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -45,9 +46,10 @@ def export(
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Don't say how far it is.")] = False,
 ) -> None:
     """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
-    with _plain_errors("export"), shown("export", line_seconds=0) as say:
+    with _plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
 

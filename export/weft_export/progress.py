@@ -1,5 +1,6 @@
 """How far a command is, on stderr: a bar on a terminal, and else a line now and then."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +15,14 @@ OnProgress = Callable[[int, int, str], None]
 
 @contextmanager
 def shown(command: str, *, line_seconds: float) -> Iterator[OnProgress]:
-    """Yield what a command calls to say how far it is; without a terminal no line follows another sooner than that."""
+    """Yield what a command calls to say how far it is; without a terminal no line follows another sooner than that.
+
+    With infinity for line_seconds it says nothing, on a terminal neither.
+    """
     console = Console(stderr=True)
+    if line_seconds == math.inf:
+        yield lambda *_: None
+        return
     if not console.is_terminal:
         yield _lines(command, line_seconds)
         return
