@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.errors import ParityError
+from weft_proto.v1 import bundle_pb2
 
+BY_SPREAD = {bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT8}
+"""Where errors are shares of the spread of what is right: see SpreadGauge."""
 PEAK = 10
 """By this many times the tolerance no single value may differ where a root mean square is held to it."""
 # Of a narrower spread float32's own rounding is a share that counts.

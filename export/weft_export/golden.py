@@ -6,19 +6,23 @@ from torch import Tensor, nn
 from weft_export.answering import Row, Run, probabilities, write
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
+from weft_export.gauge import BY_SPREAD
 from weft_export.pixels import read_pixel_values
 from weft_export.specs import LABELS
 from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
-# A golden token must win by this much in its logit, so that another processor's rounding picks it too.
-MIN_MARGIN = {
-    bundle_pb2.PRECISION_FP32: 1e-2,
-    bundle_pb2.PRECISION_FP16: 2e-1,
-    bundle_pb2.PRECISION_BF16: 2e-1,
-    bundle_pb2.PRECISION_INT8: 2e-1,
+# A golden token must win by this much in its logit, so that another processor's rounding picks it too: the number, or
+# the share of the logits' standard deviation where that is less, because rounding goes with a model's scale.
+MARGIN = {
+    bundle_pb2.PRECISION_FP32: (1e-2, 3e-3),
+    bundle_pb2.PRECISION_FP16: (2e-1, 5e-2),
+    bundle_pb2.PRECISION_BF16: (2e-1, 5e-2),
+    bundle_pb2.PRECISION_INT8: (2e-1, 5e-2),
 }
+# How many parts of a golden text are asked when the whole of it has no clear answer.
+_MAX_PARTS = 32
 # What a server allows a golden probability; weft_server.golden has the same.
 PROBABILITY_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,
@@ -33,23 +37,39 @@ def golden_of(
 ) -> bundle_pb2.Golden:
     """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
 
-    A call is close within MIN_MARGIN, or within twice parity_error, at int8 and bf16 a share of the logits' spread.
+    A call is close within MARGIN, or within twice parity_error, at int8 and bf16 a share of the logits' spread. Where
+    the first token of a golden text is one, parts of the text are asked instead: the first that has a clear one.
 
     Raises:
-        ExportError: not even the first token is a clear one.
+        CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
+        ExportError: no request has a clear first token.
     """
-    golden = bundle_pb2.Golden()
-    golden.CopyFrom(checkpoint.golden)
-    source = _source(checkpoint)
-    with torch.inference_mode():
-        if checkpoint.task in LABELS:
-            golden.probabilities.extend(checkpoint.model(*source).softmax(dim=-1)[0].flatten().tolist())
+    if checkpoint.task in LABELS:
+        golden = _copy(checkpoint.golden)
+        with torch.inference_mode():
+            probabilities = checkpoint.model(*_source(checkpoint, golden)).softmax(dim=-1)[0].flatten()
+        _check_finite(probabilities)
+        golden.probabilities.extend(probabilities.tolist())
+        return golden
+    complaint = ""
+    parts = _parts(checkpoint)
+    for golden in (_copy(checkpoint.golden), *parts):
+        try:
+            source = _source(checkpoint, golden)
+        except CheckpointError:
+            if not complaint:  # it is the one that was given
+                raise
+            continue
+        tokens, close_call = _greedy(checkpoint, source, precision, parity_error)
+        if tokens:
+            golden.token_ids.extend(tokens)
             return golden
-        tokens = _greedy(checkpoint, source, MIN_MARGIN[precision], parity_error)
-    if not tokens:
-        raise ExportError("the golden request has no clear first token; choose another one in config.json")
-    golden.token_ids.extend(tokens)
-    return golden
+        complaint = complaint or close_call
+    tried = f" (nor have {len(parts)} parts of it)" if parts else ""
+    raise ExportError(
+        f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle from"
+        f" another rounding; give another {'text' if checkpoint.image is None else 'picture'} as golden in config.json"
+    )
 
 
 def check_golden(
@@ -60,7 +80,7 @@ def check_golden(
     Raises:
         ExportError: the tokens differ, or a probability by more than PROBABILITY_TOLERANCE.
     """
-    source = _source(checkpoint)
+    source = _source(checkpoint, golden)
     if checkpoint.task in LABELS:
         with torch.inference_mode():
             (actual,) = probabilities(run, checkpoint, [source[0][0]])
@@ -87,7 +107,11 @@ def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int])
     return model.decode(torch.tensor([tokens]), *source)[0]
 
 
-def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: float, error: float) -> list[int]:
+@torch.inference_mode()
+def _greedy(
+    checkpoint: Checkpoint, source: tuple[Tensor, ...], precision: bundle_pb2.Precision.ValueType, error: float
+) -> tuple[list[int], str]:
+    """Return the tokens before the first close call, and what that call is between, if there is one."""
     text, max_new_tokens = checkpoint.text, checkpoint.max_new_tokens
     assert text is not None
     assert max_new_tokens is not None
@@ -100,17 +124,61 @@ def _greedy(checkpoint: Checkpoint, source: tuple[Tensor, ...], min_margin: floa
     # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
     while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
         logits = next_logits(checkpoint.model, source_in, tokens)[-1]
-        best = logits.topk(2)
-        margin = max(min_margin, 2 * error * float(logits.std(correction=0)))
-        if float(best.values[0] - best.values[1]) < margin:
-            break
+        _check_finite(logits)
+        best = logits.topk(min(2, len(logits)))
+        distance = float(best.values[0] - best.values[-1])
+        margin = clear_margin(logits, precision, error)
+        if not distance > margin:
+            between = " and ".join(_shown(checkpoint, index) for index in best.indices.tolist())
+            return tokens[
+                num_given:
+            ], f"{between} are {distance:.2g} apart in their logits, more than {margin:.2g} is needed"
         tokens.append(int(best.indices[0]))
-    return tokens[num_given:]
+    return tokens[num_given:], ""
 
 
-def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
+def clear_margin(logits: Tensor, precision: bundle_pb2.Precision.ValueType, parity_error: float) -> float:
+    """Return by how much the best of logits [vocab] must win; parity_error as in golden_of."""
+    spread = float(logits.std(correction=0))
+    number, share = MARGIN[precision]
+    return max(min(number, share * spread), 2 * parity_error * (spread if precision in BY_SPREAD else 1))
+
+
+def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
+    """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
     if checkpoint.image is not None:
-        name = checkpoint.golden.image_path
+        return []
+    assert checkpoint.text is not None
+    given = checkpoint.golden.text
+    prefix = max((each for each in checkpoint.text.prefixes if given.startswith(each)), key=len, default="")
+    rest = given.removeprefix(prefix)
+    words = rest.split(" ") if len(rest.split()) > 1 else list(rest)
+    joint = " " if len(rest.split()) > 1 else ""
+    pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
+    texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
+    return [bundle_pb2.Golden(text=text) for text in list(texts)[:_MAX_PARTS]]
+
+
+def _shown(checkpoint: Checkpoint, token: int) -> str:
+    assert checkpoint.text is not None
+    piece = read_tokenizer(checkpoint, checkpoint.text.target_tokenizer).id_to_token(token)
+    return f"token {token}" if piece is None else f"token {token} ({piece!r})"
+
+
+def _check_finite(values: Tensor) -> None:
+    if not bool(values.isfinite().all()):
+        raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
+
+
+def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
+    copied = bundle_pb2.Golden()
+    copied.CopyFrom(golden)
+    return copied
+
+
+def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
+    if checkpoint.image is not None:
+        name = golden.image_path
         try:
             return (torch.from_numpy(read_pixel_values(checkpoint.files[name], checkpoint.image))[None],)
         except Exception as error:  # a broken picture makes Pillow raise nearly anything
@@ -118,7 +186,7 @@ def _source(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     try:
-        ids = encode_source(checkpoint, tokenizer, checkpoint.golden.text).ids
+        ids = encode_source(checkpoint, tokenizer, golden.text).ids
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
     return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)

@@ -19,7 +19,7 @@ from weft_export.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.deferred import READS_ALL
 from weft_export.errors import ExportError
 from weft_export.explain_parity import check_explain
-from weft_export.gauge import Gauge, SpreadGauge
+from weft_export.gauge import BY_SPREAD, Gauge, SpreadGauge
 from weft_export.graphs import Graph, graphs_of, states_of
 from weft_export.mixed_parity import check_mixed
 from weft_export.random_requests import RandomRequest, random_requests
@@ -50,9 +50,6 @@ SHARE_TOLERANCE = {
 # model of twelve at int8, 0.054 in the tenth and 0.12 in the last; in one of two at bf16, 0.11 in the last. The states
 # that it is made of have their own bound.
 EXPLAIN_SPREAD_TOLERANCE = 2.5e-1
-
-# Where errors are shares of the spread of what is right: see SpreadGauge.
-BY_SPREAD = {bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT8}
 
 _NARROW = {"tensor(float16)": np.float16, "tensor(int8)": np.int8}
 

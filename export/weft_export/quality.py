@@ -1,5 +1,6 @@
 """What rounding costs: the score of a bundle on held-out examples, beside that of its checkpoint at fp32."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
@@ -31,10 +32,10 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
     metric = checkpoint.scored_by
     with torch.inference_mode():
         fp32_score, score = (score_of(run, checkpoint, examples, metric) for run in (exact, rounded))
-    chance = 1 / len(checkpoint.labels) if metric == "accuracy" and len(checkpoint.labels) > 1 else 0.0
+    chance = chance_of(checkpoint, examples, metric)
     if fp32_score <= chance:
         figure = f"{metric} is {fp32_score:.4f}, and chance is {chance:.4f}"
-        raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure}")
+        raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure} (always the same answer)")
     if score < MIN_SHARE * fp32_score - _ROUNDING:
         raise QualityError(
             f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
@@ -43,6 +44,23 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
     return bundle_pb2.Quality(
         metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE
     )
+
+
+def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
+    """Return what always the same answer would score: the commonest one, or no span.
+
+    An example does not count as its own commonest answer: one alone, or many that all differ, have a chance of 0.
+    """
+    if metric == "span_f1":
+        return 0.0
+    answers: list[object] = [example.reference for example in examples]
+    if metric == "token_accuracy":
+        tokenizer = target_tokenizer(checkpoint)
+        answers = [token for example in examples for token in reference_ids(checkpoint, tokenizer, example)]
+    commonest = max(Counter(answers).values(), default=0)
+    share = (commonest - 1) / (len(answers) - 1) if len(answers) > 1 else 0.0
+    guessed = 1 / len(checkpoint.labels) if metric == "accuracy" and len(checkpoint.labels) > 1 else 0.0
+    return max(share, guessed)
 
 
 def score_of(run: Run, checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:

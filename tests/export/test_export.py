@@ -5,21 +5,17 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
-from tiny import CHECKPOINTS, save_tiny, tiny_generate
-from tokenizers import Tokenizer, decoders, models
+from tiny import save_tiny, tiny_generate
+from tokenizers import Tokenizer, decoders
 from typer.testing import CliRunner
 
 from weft_export.__main__ import export_app, train_app
-from weft_export.answering import torch_run
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
-from weft_export.golden import PROBABILITY_TOLERANCE, check_golden, golden_of, next_logits
-from weft_export.graphs import graphs_of
 from weft_export.tokenizer import check_tokenizers
 from weft_proto.v1 import bundle_pb2
-from weft_server import golden as server_golden
 
-FP32, FP16 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16
+FP16 = bundle_pb2.PRECISION_FP16
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-image", "tiny-rnn-vanilla", "tiny-swin"])
@@ -28,7 +24,7 @@ def test_half_precision(name, tmp_path):
     report = export_checkpoint(save_tiny(name, tmp_path / "checkpoint"), tmp_path / name / "1", "fp16")
     manifest = report.manifest
 
-    assert manifest.precision == FP16
+    assert manifest.precision == bundle_pb2.PRECISION_FP16
     assert 1e-4 < manifest.parity.max_abs_error <= manifest.parity.tolerance
     # A probability has its own bound, not that of logits.
     assert manifest.parity.tolerance == pytest.approx(0.1 if manifest.states else 0.01)
@@ -120,105 +116,6 @@ def test_export_is_reproducible(tiny_repository, tmp_path):
         assert path.read_bytes() == (tmp_path / "tiny-image" / "1" / path.name).read_bytes()
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate"])
-def test_golden_answer_is_greedy_and_clear(name):
-    """Each golden token beats the second best by 0.01 at least under full recomputation."""
-    checkpoint = CHECKPOINTS[name]()
-    tokens = list(golden_of(checkpoint, FP32).token_ids)
-
-    assert 1 <= len(tokens) <= checkpoint.max_new_tokens
-    if name == "tiny-generate":
-        prompt = [int(token) for token in _encode(checkpoint)]
-        logits = next_logits(checkpoint.model, (), prompt + tokens[:-1])[len(prompt) - 1 :]
-        best = logits.topk(2)
-        assert best.indices[:, 0].tolist() == tokens
-        assert (best.values[:, 0] - best.values[:, 1]).min() >= 1e-2
-
-
-def test_golden_answer_is_cut_before_a_close_call():
-    """fp16, which needs wider margins, keeps a prefix of the fp32 answer."""
-    checkpoint = tiny_generate()
-    wide, narrow = golden_of(checkpoint, FP32).token_ids, golden_of(checkpoint, FP16).token_ids
-
-    assert list(wide[: len(narrow)]) == list(narrow)
-    assert len(narrow) < len(wide)
-
-
-def test_golden_margin_grows_with_the_parity_error():
-    """An error of five times the spread, which no first token wins by, leaves no clear one."""
-    with pytest.raises(ExportError, match="no clear first token"):
-        golden_of(tiny_generate(), FP32, parity_error=5.0)
-
-
-@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-image", "tiny-tags"])
-def test_golden_answer_of_other_graphs_is_refused(name):
-    """Graphs that answer the golden request as torch did pass, and a golden answer of another model is refused."""
-    checkpoint = CHECKPOINTS[name]()
-    golden, run = golden_of(checkpoint, FP32), torch_run(graphs_of(checkpoint, FP32))
-    check_golden(checkpoint, golden, run, FP32)
-
-    if golden.probabilities:
-        golden.probabilities[0] += 2 * PROBABILITY_TOLERANCE[FP32]
-    else:
-        golden.token_ids[0] += 1
-    with pytest.raises(ExportError, match="the golden answer of the graphs differs"):
-        check_golden(checkpoint, golden, run, FP32)
-
-
-def test_golden_bounds_are_the_servers():
-    """What the exporter lets a golden probability differ by is what a server does."""
-    assert {
-        precision: server_golden._TOLERANCE[precision] for precision in PROBABILITY_TOLERANCE
-    } == PROBABILITY_TOLERANCE
-
-
-def test_golden_text_must_fit():
-    """A golden text without tokens, or with too many, is refused."""
-    checkpoint = tiny_generate()
-    for text, complaint in (("", "is blank"), (" \n", "is blank"), ("x" * 200, "has 2.. tokens")):
-        checkpoint.golden.text = text
-        with pytest.raises(CheckpointError, match=f"golden text {complaint}"):
-            golden_of(checkpoint, FP32)
-
-
-@pytest.mark.parametrize("text", ["the big dog", "translate : "])
-def test_a_golden_text_has_a_prefix_of_the_model(text):
-    """A server refuses a text without one, or with nothing behind it; so does the exporter."""
-    checkpoint = CHECKPOINTS["tiny-t5"]()
-    checkpoint.golden.text = text
-    with pytest.raises(CheckpointError, match="golden text"):
-        golden_of(checkpoint, FP32)
-
-
-def test_a_start_may_be_an_end_too():
-    """Some decoders begin with their end token; what was given does not end the answer."""
-    checkpoint = CHECKPOINTS["tiny-translate"]()
-    wanted = list(golden_of(checkpoint, FP32).token_ids)
-    checkpoint.text.end_ids.append(checkpoint.text.start_id)
-
-    assert wanted == list(golden_of(checkpoint, FP32).token_ids)
-
-
-def test_a_golden_text_that_cannot_be_tokenized_is_named():
-    """An unknown word, and no token for such."""
-    checkpoint = CHECKPOINTS["tiny-text"]()
-    strict = Tokenizer(models.WordLevel({"the": 0}, unk_token="none")).to_str().encode()
-    with pytest.raises(CheckpointError, match="the golden text cannot be tokenized"):
-        golden_of(replace(checkpoint, files={**checkpoint.files, checkpoint.text.source_tokenizer: strict}), FP32)
-
-
-def test_a_tokenizers_own_limits_do_not_reach_the_golden_request():
-    """A file that pads to 16 and cuts at 2 is read as a server reads it: neither."""
-    checkpoint = CHECKPOINTS["tiny-text"]()
-    name = checkpoint.text.source_tokenizer
-    padding = Tokenizer.from_buffer(checkpoint.files[name])
-    padding.enable_padding(length=16)
-    padding.enable_truncation(2)
-    padded = replace(checkpoint, files={**checkpoint.files, name: padding.to_str().encode()})
-
-    assert golden_of(checkpoint, FP32) == golden_of(padded, FP32)
-
-
 @pytest.mark.parametrize(
     ("edit", "complaint"),
     [
@@ -270,10 +167,3 @@ def test_unknown_recipe():
 
     assert result.exit_code == 1
     assert "there is no recipe 'nonsense'; there are en-es" in result.stderr
-
-
-def _encode(checkpoint):
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_buffer(checkpoint.files["tokenizer.json"])
-    return tokenizer.encode(checkpoint.golden.text).ids

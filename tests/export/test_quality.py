@@ -9,7 +9,7 @@ import pytest
 import torch
 from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny
-from tiny_parts import picture
+from tiny_parts import SOURCE_WORDS, picture
 from tokenizers import Tokenizer, models
 from typer.testing import CliRunner
 
@@ -30,7 +30,7 @@ from weft_server.bundle_manifest import _verify_quality
 
 FP32 = bundle_pb2.PRECISION_FP32
 TRAINED = Path(__file__).parents[2] / "export" / "checkpoints"
-TEXTS = [f"the {size} {animal} {verb}" for size in ("big", "small") for animal in ("dog", "cat") for verb in ("eats",)]
+TEXTS = ["the big dog eats", "and or not", "bird", "here"]  # three of the labels, by tiny-text's word
 
 
 def run_of(checkpoint):
@@ -138,8 +138,44 @@ def test_a_model_no_better_than_chance_is_refused(tmp_path):
     examples = read_held_out(tmp_path / HELD_OUT_FILE, checkpoint)
     wrong = [replace(each, reference=_other(checkpoint.labels, each.reference)) for each in examples]
 
-    with pytest.raises(CheckpointError, match=r"say nothing: at fp32 accuracy is 0\.0000, and chance is 0\."):
+    with pytest.raises(CheckpointError, match=r"say nothing: at fp32 accuracy is 0\.0000, and chance is 1\.0000"):
         check_quality(checkpoint, run_of(checkpoint), run_of(checkpoint), wrong)
+
+
+@pytest.mark.parametrize(
+    ("metric", "references", "expected"),
+    [
+        ("exact_match", ["el gato", "el gato", "el gato", "una casa", "y"], 0.5),
+        ("exact_match", ["el gato"], 0),
+        ("exact_match", ["el gato", "una casa"], 0),
+        ("exact_match", ["el gato", "el gato"], 1),
+        ("token_accuracy", ["el gato", "el", "el"], 2 / 6),  # three of el, three ends, one other
+        ("accuracy", ["people", "people", "people", "animals"], 2 / 3),
+        ("accuracy", ["people", "animals", "houses", "colours"], 1 / 4),
+        ("span_f1", [set(), set()], 0),
+    ],
+)
+def test_chance_is_always_the_same_answer(metric, references, expected):
+    """What the commonest answer of the other examples would score; of labels at least what guessing does."""
+    checkpoint = CHECKPOINTS["tiny-text" if metric == "accuracy" else "tiny-translate"]()
+    examples = [Example(torch.tensor([5]), reference) for reference in references]
+
+    assert expected == pytest.approx(quality.chance_of(checkpoint, examples, metric))
+
+
+@pytest.mark.parametrize("metric", ["token_accuracy", "exact_match"])
+def test_an_untrained_writer_is_refused(metric, tmp_path):
+    """A random model hits some tokens by luck; the commonest token of the references would hit more."""
+    checkpoint = replace(CHECKPOINTS["tiny-translate"](), metric=metric)
+    lines = [
+        {"input": f"the {one} {two}", "reference": f"el {one} {two}"}
+        for one in SOURCE_WORDS
+        for two in SOURCE_WORDS[:3]
+    ]
+    examples = read_lines(lines, checkpoint, tmp_path)
+
+    with pytest.raises(CheckpointError, match=rf"say nothing: at fp32 {metric} is 0\.\d+, and chance is 0\."):
+        check_quality(checkpoint, run_of(checkpoint), run_of(checkpoint), examples)
 
 
 def _other(labels, label):

@@ -1,0 +1,172 @@
+"""The golden request and its answer: clear, greedy, and what a server will ask for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import CHECKPOINTS, tiny_generate
+from tokenizers import Tokenizer, models
+
+from weft_export import golden as golden_module
+from weft_export.answering import torch_run
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.golden import PROBABILITY_TOLERANCE, check_golden, clear_margin, golden_of, next_logits
+from weft_export.graphs import graphs_of
+from weft_proto.v1 import bundle_pb2
+from weft_server import golden as server_golden
+
+FP32, FP16, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_INT8
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate"])
+def test_golden_answer_is_greedy_and_clear(name):
+    """Each golden token beats the second best by a clear margin under full recomputation."""
+    checkpoint = CHECKPOINTS[name]()
+    tokens = list(golden_of(checkpoint, FP32).token_ids)
+
+    assert 1 <= len(tokens) <= checkpoint.max_new_tokens
+    if name == "tiny-generate":
+        prompt = [int(token) for token in _encode(checkpoint)]
+        logits = next_logits(checkpoint.model, (), prompt + tokens[:-1])[len(prompt) - 1 :]
+        best = logits.topk(2)
+        assert best.indices[:, 0].tolist() == tokens
+        margins = torch.tensor([clear_margin(row.detach(), FP32, 0.0) for row in logits])
+        assert ((best.values[:, 0] - best.values[:, 1]) > margins).all()
+
+
+def test_golden_answer_is_cut_before_a_close_call():
+    """fp16, which needs wider margins, keeps a prefix of the fp32 answer."""
+    checkpoint = tiny_generate()
+    wide, narrow = golden_of(checkpoint, FP32).token_ids, golden_of(checkpoint, FP16).token_ids
+
+    assert list(wide[: len(narrow)]) == list(narrow)
+    assert len(narrow) < len(wide)
+
+
+def test_golden_margin_grows_with_the_parity_error():
+    """An error of five times the spread, which no first token wins by, leaves no clear one."""
+    complaint = (
+        r"no clear first token \(nor have 8 parts of it\): token \d+ \(.+\) and token \d+ \(.+\) are .+ apart in"
+        r" their logits, more than \d+ is needed.*give another text as golden in config\.json"
+    )
+    with pytest.raises(ExportError, match=complaint):
+        golden_of(tiny_generate(), INT8, parity_error=5.0)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_golden_margin_goes_with_the_scale_of_the_model(scale):
+    """Rounding goes with the size of the logits: a model of small ones has a clear answer too, and the same one."""
+    checkpoint = tiny_generate()
+    expected = golden_of(checkpoint, FP32).token_ids
+    checkpoint.model.norm.gain.data *= scale
+
+    few = min(len(expected), len(golden_of(checkpoint, FP32).token_ids))
+    assert few > 0
+    assert expected[:few] == golden_of(checkpoint, FP32).token_ids[:few]
+
+
+def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
+    """Where the whole text has no clear answer, the longest part that begins it and has one is the golden text."""
+    checkpoint = tiny_generate()
+    whole = len(_encode(checkpoint))
+    real = golden_module._greedy
+
+    def greedy(checkpoint, source, precision, error):
+        return ([], "two are close") if source[0].shape[1] == whole else real(checkpoint, source, precision, error)
+
+    monkeypatch.setattr(golden_module, "_greedy", greedy)
+    found = golden_of(checkpoint, FP32)
+    assert ("the cat in the", "the cat in the house") == (found.text, checkpoint.golden.text)
+    check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
+
+
+def test_parts_of_a_golden_text_keep_its_prefix():
+    """A text that begins with a prefix of the model does so in all its parts; a single word is cut into letters."""
+    checkpoint = CHECKPOINTS["tiny-t5"]()
+    prefix = checkpoint.text.prefixes[0]
+    for text, expected in (("a b c", {"a b", "a", "b c", "c"}), ("abc", {"ab", "a", "bc", "c"}), ("a", set())):
+        checkpoint.golden.text = prefix + text
+        assert {prefix + part for part in expected} == {part.text for part in golden_module._parts(checkpoint)}
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-image"])
+def test_a_model_whose_answer_is_no_number_is_named(name):
+    """NaN in a weight that the golden request meets is the checkpoint's fault, and no close call."""
+    checkpoint = CHECKPOINTS[name]()
+    next(checkpoint.model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(CheckpointError, match="the golden request is not finite: look for NaN"):
+        golden_of(checkpoint, FP32)
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-image", "tiny-tags"])
+def test_golden_answer_of_other_graphs_is_refused(name):
+    """Graphs that answer the golden request as torch did pass, and a golden answer of another model is refused."""
+    checkpoint = CHECKPOINTS[name]()
+    golden, run = golden_of(checkpoint, FP32), torch_run(graphs_of(checkpoint, FP32))
+    check_golden(checkpoint, golden, run, FP32)
+
+    if golden.probabilities:
+        golden.probabilities[0] += 2 * PROBABILITY_TOLERANCE[FP32]
+    else:
+        golden.token_ids[0] += 1
+    with pytest.raises(ExportError, match="the golden answer of the graphs differs"):
+        check_golden(checkpoint, golden, run, FP32)
+
+
+def test_golden_bounds_are_the_servers():
+    """What the exporter lets a golden probability differ by is what a server does."""
+    assert {
+        precision: server_golden._TOLERANCE[precision] for precision in PROBABILITY_TOLERANCE
+    } == PROBABILITY_TOLERANCE
+
+
+def test_golden_text_must_fit():
+    """A golden text without tokens, or with too many, is refused."""
+    checkpoint = tiny_generate()
+    for text, complaint in (("", "is blank"), (" \n", "is blank"), ("x" * 200, "has 2.. tokens")):
+        checkpoint.golden.text = text
+        with pytest.raises(CheckpointError, match=f"golden text {complaint}"):
+            golden_of(checkpoint, FP32)
+
+
+@pytest.mark.parametrize("text", ["the big dog", "translate : "])
+def test_a_golden_text_has_a_prefix_of_the_model(text):
+    """A server refuses a text without one, or with nothing behind it; so does the exporter."""
+    checkpoint = CHECKPOINTS["tiny-t5"]()
+    checkpoint.golden.text = text
+    with pytest.raises(CheckpointError, match="golden text"):
+        golden_of(checkpoint, FP32)
+
+
+def test_a_start_may_be_an_end_too():
+    """Some decoders begin with their end token; what was given does not end the answer."""
+    checkpoint = CHECKPOINTS["tiny-translate"]()
+    wanted = list(golden_of(checkpoint, FP32).token_ids)
+    checkpoint.text.end_ids.append(checkpoint.text.start_id)
+
+    assert wanted == list(golden_of(checkpoint, FP32).token_ids)
+
+
+def test_a_golden_text_that_cannot_be_tokenized_is_named():
+    """An unknown word, and no token for such."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    strict = Tokenizer(models.WordLevel({"the": 0}, unk_token="none")).to_str().encode()
+    with pytest.raises(CheckpointError, match="the golden text cannot be tokenized"):
+        golden_of(replace(checkpoint, files={**checkpoint.files, checkpoint.text.source_tokenizer: strict}), FP32)
+
+
+def test_a_tokenizers_own_limits_do_not_reach_the_golden_request():
+    """A file that pads to 16 and cuts at 2 is read as a server reads it: neither."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    name = checkpoint.text.source_tokenizer
+    padding = Tokenizer.from_buffer(checkpoint.files[name])
+    padding.enable_padding(length=16)
+    padding.enable_truncation(2)
+    padded = replace(checkpoint, files={**checkpoint.files, name: padding.to_str().encode()})
+
+    assert golden_of(checkpoint, FP32) == golden_of(padded, FP32)
+
+
+def _encode(checkpoint):
+    tokenizer = Tokenizer.from_buffer(checkpoint.files["tokenizer.json"])
+    return tokenizer.encode(checkpoint.golden.text).ids
