@@ -313,7 +313,8 @@ def fake_server(port=0):
     generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)
     model_grpc.add_ModelServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    checks.set("", health_pb2.HealthCheckResponse.SERVING)
+    for service in ("", "accepting"):
+        checks.set(service, health_pb2.HealthCheckResponse.SERVING)
     port = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
     try:

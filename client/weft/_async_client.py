@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
-from weft._channel import CallSettings, health, health_check, open_channel
+from weft._channel import CallSettings, health, health_check, open_channels
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
@@ -47,6 +47,7 @@ class AsyncClient:
         timeout: float = 60.0,
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Mapping[str, str] | None = None,
+        watch_health: bool | None = None,
     ) -> None:
         """Name the servers and what all calls share.
 
@@ -55,17 +56,21 @@ class AsyncClient:
             timeout: Seconds that a call may take unless it says otherwise; `math.inf` for no end.
             credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
             metadata: Sent with every call, for instance {"authorization": "Bearer ..."}.
+            watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
+                carries no metadata, so by default there is none where `metadata` is given.
         """
         require_loop()
-        self._settings = CallSettings.of(target, timeout, metadata)
-        self._channel = open_channel(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel, credentials)
+        self._settings = CallSettings.of(target, timeout, metadata, watch_health=watch_health)
+        self._channel, self._control = open_channels(
+            self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel, credentials
+        )
         self._closed = False
         self._translation = translation_grpc.TranslationServiceStub(self._channel)
         self._caption = caption_grpc.CaptionServiceStub(self._channel)
         self._classification = classification_grpc.ClassificationServiceStub(self._channel)
         self._generation = generation_grpc.GenerationServiceStub(self._channel)
-        self._model = model_grpc.ModelServiceStub(self._channel)
-        self._check = health_check(self._channel)
+        self._model = model_grpc.ModelServiceStub(self._control)
+        self._check = health_check(self._control)
 
     async def translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
@@ -157,6 +162,7 @@ class AsyncClient:
         """Cancel what is running and hang up."""
         self._closed = True
         await self._channel.close()
+        await self._control.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -14,9 +14,7 @@ from weft.exceptions import InvalidRequest
 
 # gRPC itself retries, and never after the first message of an answer: a stream that has begun is not begun again.
 # RESOURCE_EXHAUSTED is not listed: gRPC would retry it even where the server named no pause, and feed the overload.
-# Client health checking stays off: the balancer would hide a server that is not ready from `health` and `list_models`
-# too; a server that can't answer yet, or drains, says UNAVAILABLE, and the retry goes to the next one.
-_SERVICE_CONFIG = {
+_SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
     "methodConfig": [
         {
@@ -35,15 +33,28 @@ _SERVICE_CONFIG = {
     "retryThrottling": {"maxTokens": 100, "tokenRatio": 1.0},
 }
 
+# Each server is watched, and one that says it takes no new requests is passed by: a drain loses no call. Retries alone
+# lose some, for they go to the draining server again. Not readiness is watched: a server whose one bundle was refused
+# is not ready, and still answers for its other models.
+_WATCHING_CONFIG = {**_SERVICE_CONFIG, "healthCheckConfig": {"serviceName": "accepting"}}
+
+# Without retries and health checks.
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG)),
     # An alignment of 1,000 x 1,000 weights is 4 MB, gRPC's default limit. What we send, the server's limits bound.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     # What is larger is not kept, and so not retried; 256 KiB by default, less than a photograph.
     ("grpc.per_rpc_retry_buffer_size", 64 * 1024 * 1024),
-    # A dead connection is noticed while a call waits on it; without a call nothing is sent.
-    ("grpc.keepalive_time_ms", 60_000),
-    ("grpc.keepalive_timeout_ms", 20_000),
+    # A server that froze, or a connection that died, is noticed within 25 s: its calls then have more than half of the
+    # default timeout left for a retry elsewhere. The server permits a ping every 10 s; an answer may take 10 s, for a
+    # machine may be that busy. gRPC's own keepalive_timeout does nothing where ping_timeout, a minute, is longer.
+    ("grpc.keepalive_time_ms", 15_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
+    # By default gRPC waits a minute after the second ping of a silent connection.
+    ("grpc.http2.max_pings_without_data", 0),
+    # Pings that measure the bandwidth come whenever data does, and the server would count them as abuse. In their place
+    # an answer may come 1 MiB at a time.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1024 * 1024),
     # A server that comes up is found within seconds; gRPC's own pause between attempts grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
@@ -62,9 +73,12 @@ class CallSettings:
     target: str
     timeout: float
     metadata: tuple[tuple[str, str], ...]
+    watch_health: bool = True
 
     @classmethod
-    def of(cls, target: str, timeout: float, metadata: Mapping[str, str] | None) -> "CallSettings":
+    def of(
+        cls, target: str, timeout: float, metadata: Mapping[str, str] | None, *, watch_health: bool | None = None
+    ) -> "CallSettings":
         """Check the arguments of a client."""
         if not (target and target.isprintable()):
             raise InvalidRequest("target: must name a server, host:port", reason="INVALID_FIELD")
@@ -74,7 +88,9 @@ class CallSettings:
                 raise InvalidRequest(f"metadata: {key!r} is no name of a text header", reason="INVALID_FIELD")
             if not (isinstance(value, str) and value.isascii() and value.isprintable()):
                 raise InvalidRequest(f"metadata: {key} must be printable ASCII", reason="INVALID_FIELD")
-        settings = cls(target, timeout, pairs)
+        # gRPC's watch carries no metadata. A gateway that wants a token for every call would refuse it, and then no
+        # server would count as healthy.
+        settings = cls(target, timeout, pairs, not pairs if watch_health is None else watch_health)
         settings.seconds(timeout)
         return settings
 
@@ -92,16 +108,25 @@ class CallSettings:
 Channel = TypeVar("Channel")
 
 
-def open_channel(
+def open_channels(
     settings: CallSettings,
     insecure: Callable[..., Channel],
     secure: Callable[..., Channel],
     credentials: grpc.ChannelCredentials | None,
-) -> Channel:
-    """Open a channel with TLS when there are credentials, else without."""
-    if credentials is None:
-        return insecure(settings.target, options=CHANNEL_OPTIONS)
-    return secure(settings.target, credentials, options=CHANNEL_OPTIONS)
+) -> tuple[Channel, Channel]:
+    """Open two channels over the same connections, with TLS when there are credentials.
+
+    The first is for requests to models and passes servers by that drain; the second reaches every server, to ask how
+    it is.
+    """
+
+    def channel(config: dict[str, Any]) -> Channel:
+        options = [("grpc.service_config", json.dumps(config)), *CHANNEL_OPTIONS]
+        if credentials is None:
+            return insecure(settings.target, options=options)
+        return secure(settings.target, credentials, options=options)
+
+    return channel(_WATCHING_CONFIG if settings.watch_health else _SERVICE_CONFIG), channel(_SERVICE_CONFIG)
 
 
 def health_check(channel: Any) -> Any:

@@ -1,5 +1,6 @@
 """From gRPC status to exception: the one table, and what the server says in the details."""
 
+import re
 from typing import Any
 
 import grpc
@@ -37,6 +38,8 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.ABORTED: Cancelled,
 }  # every other status is an InternalError
 
+_ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
+
 
 def error_of(call: Any, target: str) -> Error:
     """Give the exception for a call, or a grpc.RpcError, that did not end well."""
@@ -45,9 +48,15 @@ def error_of(call: Any, target: str) -> Error:
     kind, reason, retry_after = _KINDS.get(code, InternalError), info.reason, None
     if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
         kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
+    if kind is Unavailable and not reason and text.endswith("backend unhealthy"):  # gRPC's word for what it watches
+        text, reason = "the server takes no new requests: it is draining", "DRAINING"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
+    if "," not in target:  # of several servers it is worth knowing which
+        text = _ADDRESS.sub("", text)
+    if text.startswith("health check call failed"):
+        text += " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
     return kind(
         # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
         text if reason else f"{target}: {text or code.name}",

@@ -51,7 +51,9 @@ SERVICES = (
 )
 # A lane that has not stepped for so long, working or idle, is stuck.
 STALL_S = 60.0
-MIN_PING_INTERVAL_MS = 30_000
+# Our client pings every 15 s, so that a server that froze is left within half a minute. gRPC counts pings that come
+# closer than this as abuse, so it leaves some room.
+MIN_PING_INTERVAL_MS = 10_000
 NO_LIMIT = 2**31 - 1
 # Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
 # a thousand on; the others wait, or get a refusal with a reason.
@@ -171,6 +173,7 @@ class App:
         self.metrics.set_draining()
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)
+        await self.health.refuse()
         self.guard.draining = True
         try:
             await asyncio.wait_for(self.guard.idle(), self.config.drain_timeout_s)

@@ -1,5 +1,8 @@
 """grpc.health.v1: "" is readiness, "live" the lanes' heartbeat; each service and "model/<name>" has a status too.
 
+"accepting" is for clients that balance: serving from the first moment until new requests are refused, whatever the
+models do. A server with one refused bundle is not ready, and still answers for its other models.
+
 Not grpcio's own servicer: there one watcher that leaves silences the others of its service, and a slow one blocks
 whoever sets a status. Balancers watch, so they would hear of a drain late or never.
 """
@@ -14,7 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from weft_server.errors import ServiceNotFound
 
 LIVE = "live"
+ACCEPTING = "accepting"
 READY = ""
+# How soon a watch ends once requests are refused; a client that watches this very server starts it again at once.
+REWATCH_S = 0.5
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -25,8 +31,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
 
     def __init__(self, services: Sequence[str]) -> None:
         self._services = (READY, *services)
-        self._statuses = {LIVE: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
+        self._statuses = {LIVE: _SERVING, ACCEPTING: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
         self._draining = False
+        self._ends = False
         self._changed = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -48,9 +55,14 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
             self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
 
     async def drain(self) -> None:
-        """Say for good that nothing takes new requests. The process stays live: it still finishes what it admitted."""
+        """Say for good that the server is not ready. It stays live, and accepts what comes until `refuse`."""
         self._draining = True
-        self._set(dict.fromkeys(self._statuses.keys() - {LIVE}, _NOT_SERVING))
+        self._set(dict.fromkeys(self._statuses.keys() - {LIVE, ACCEPTING}, _NOT_SERVING))
+
+    async def refuse(self) -> None:
+        """Say for good that new requests are refused. The process stays live: it still finishes what it admitted."""
+        self._ends = True
+        self._set({ACCEPTING: _NOT_SERVING})
 
     def _set(self, statuses: dict[str, Any]) -> None:
         if statuses.items() <= self._statuses.items():
@@ -67,7 +79,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         return health_pb2.HealthCheckResponse(status=self._statuses[request.service])
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC names it
-        """Send a service's status now and whenever it changes; SERVICE_UNKNOWN as long as it is not known."""
+        """Send a service's status now and whenever it changes; SERVICE_UNKNOWN as long as it is not known.
+
+        Once requests are refused, a watch ends soon: who watches through a proxy asks again, and finds another server.
+        """
         last = None
         while True:
             changed = self._changed
@@ -75,5 +90,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
             if status != last:
                 await context.write(health_pb2.HealthCheckResponse(status=status))
                 last = status
+            elif self._ends:
+                await asyncio.sleep(REWATCH_S)
+                return
             else:
                 await changed.wait()

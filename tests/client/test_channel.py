@@ -1,6 +1,7 @@
 """What gRPC does for us by the channel's settings: retry, balance, reconnect."""
 
 import asyncio
+import itertools
 import threading
 import time
 
@@ -9,6 +10,8 @@ from grpc import StatusCode
 
 import weft
 from fakes import Failure, fake_server
+from weft._channel import CHANNEL_OPTIONS, CallSettings
+from weft_server.app import MIN_PING_INTERVAL_MS
 
 AWAY = Failure(StatusCode.UNAVAILABLE, "DRAINING", "draining")
 
@@ -158,3 +161,46 @@ def test_threads_share_a_client(client, server):
         thread.join()
 
     assert {f"t{index}": f"t{index} a" for index in range(8)} == answers
+
+
+def test_a_server_that_takes_no_new_requests_is_not_asked(client, server):
+    """No request reaches it, the error says why, and what asks how it is still does; sync and asyncio."""
+    assert client.translate("a").text
+    server.set_health("accepting", serving=False)
+    with pytest.raises(weft.Unavailable, match="it is draining") as caught:
+        list(map(client.translate, itertools.repeat("a")))  # until the watch has heard of it
+    assert "DRAINING" == caught.value.reason
+    assert 2 == len(client.list_models())
+    assert "en-es" == client.get_model("en-es").name
+    client.wait_until_ready(5)
+
+    async def run():
+        async with weft.AsyncClient(server.target) as aclient:
+            with pytest.raises(weft.Unavailable, match="it is draining"):
+                await aclient.translate("b")
+            with pytest.raises(weft.Unavailable, match="it is draining"):
+                await anext(aclient.stream_translate("b"))
+            assert 2 == len(await aclient.list_models())
+            assert "en-es" == (await aclient.get_model("en-es")).name
+            await aclient.wait_until_ready(5)
+
+    asyncio.run(run())
+    assert not [seen for seen in server.servicer.seen if seen.method == "Translate" and seen.request.text == "b"]
+
+
+@pytest.mark.parametrize("settings", [{"metadata": {"token": "x"}}, {"watch_health": False}])
+def test_health_is_not_watched_where_that_may_be_refused(server, settings):
+    """The watch carries no metadata, so by default there is none beside a token; `watch_health` decides."""
+    server.set_health("accepting", serving=False)
+    with weft.Client(server.target, **settings) as client:
+        assert "a" == client.translate("a").text
+    with weft.Client(server.target, **settings | {"watch_health": True}) as client, pytest.raises(weft.Unavailable):
+        client.translate("a")
+
+
+def test_a_frozen_server_is_left_in_time():
+    """The pings come no closer than the server permits, and leave a call time for a retry elsewhere."""
+    options = dict(CHANNEL_OPTIONS)
+    every, answered = options["grpc.keepalive_time_ms"], options["grpc.http2.ping_timeout_ms"]
+    assert every >= 1.5 * MIN_PING_INTERVAL_MS
+    assert every + answered <= 1000 * CallSettings.of("a:1", 60.0, None).timeout / 2

@@ -99,9 +99,14 @@ def test_unavailable_is_said_when_the_retries_are_used_up(client, server):
     assert 5 == len(server.servicer.seen)
 
 
-def test_without_a_server_the_error_names_the_target():
-    """Where nobody listens, the error says where that was."""
-    with weft.Client("127.0.0.1:1") as client, pytest.raises(weft.Unavailable, match=r"^127\.0\.0\.1:1: "):
+@pytest.mark.parametrize("target", ["127.0.0.1:1", "localhost:1"])
+def test_without_a_server_the_error_names_the_target_once(target):
+    """Where nobody listens, the error says where that was; of several addresses also which was the last."""
+    with weft.Client(target) as client, pytest.raises(weft.Unavailable) as caught:
+        client.translate("a")
+    assert f"{target}: Failed to connect to remote host: Connection refused" == caught.value.message
+    several = "ipv4:127.0.0.1:1,127.0.0.1:2"
+    with weft.Client(several) as client, pytest.raises(weft.Unavailable, match=rf"^{several}: ipv4:127.0.0.1:[12]: "):
         client.translate("a")
 
 

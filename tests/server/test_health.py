@@ -144,3 +144,32 @@ def test_of_a_long_name_a_little_is_said():
             assert len(error.value.details()) < 200
 
     asyncio.run(scenario())
+
+
+def test_accepting_ends_with_refusals_alone():
+    """Serving from the start, whatever the models do and through a drain's delay; not once requests are refused."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            assert "SERVING" == await _check(stub, "accepting")
+            await health.set_model("topics", serving=False)
+            await health.drain()
+            assert "SERVING" == await _check(stub, "accepting")
+            await health.refuse()
+            assert "NOT_SERVING" == await _check(stub, "accepting")
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_ends_once_requests_are_refused():
+    """It says so and ends, so that a watcher behind a proxy asks again and finds another server."""
+
+    async def scenario():
+        async with _served() as (health, stub):
+            call = stub.Watch(health_pb2.HealthCheckRequest(service="accepting"))
+            assert "SERVING" == await _next(call)
+            await health.refuse()
+            assert "NOT_SERVING" == await _next(call)
+            assert grpc.aio.EOF is await asyncio.wait_for(call.read(), 5)
+
+    asyncio.run(scenario())

@@ -17,12 +17,12 @@ from weft.exceptions import Error
 
 # A retried call is one that failed, and waiting for its next attempt is no latency of the server's: nothing is retried.
 _SERVICE_CONFIG: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
-_OPTIONS = {**dict(CHANNEL_OPTIONS), "grpc.service_config": json.dumps(_SERVICE_CONFIG)}
+_OPTIONS = [("grpc.service_config", json.dumps(_SERVICE_CONFIG)), *CHANNEL_OPTIONS]
 
 
 def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
     """Open a channel that retries nothing, in the running event loop."""
-    return grpc.aio.insecure_channel(settings.target, options=list(_OPTIONS.items()))
+    return grpc.aio.insecure_channel(settings.target, options=_OPTIONS)
 
 
 class Caller:
