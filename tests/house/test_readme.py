@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+WRAPPED = [*(page for page in PAGES if page.name != "log-of-speed.md"), ROOT / "docs/benchmarks/README.md"]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
 
@@ -22,6 +23,14 @@ def test_the_pages_name_commands():
     """The patterns above find something, so the tests below mean something."""
     assert {"demo", "test", "serve"} <= set(typed("make"))
     assert {"translate", "serve"} <= set(typed("weft"))
+
+
+@pytest.mark.parametrize("page", WRAPPED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_can_be_read_in_an_editor(page):
+    """No line of prose or code is over 120 characters; a row of a table is one line, however long."""
+    lines = enumerate(page.read_text().splitlines(), 1)
+
+    assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
 
 
 @pytest.mark.parametrize("target", typed("make"))

@@ -1,0 +1,91 @@
+"""Who types what a page shows sees what the page shows."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from process import ServerProcess
+
+ROOT = Path(__file__).parents[2]
+WEFT = str(Path(sys.executable).with_name("weft"))
+
+pytestmark = pytest.mark.e2e
+
+
+def shown(page):
+    """(command, what the page shows under it) for each `$ weft ...` of a page, in order."""
+    text = (ROOT / page).read_text()
+    blocks = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks += [
+        re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in re.findall(r"(?:^    .*\n)+", text, re.MULTILINE)
+    ]
+    lines = "\n$ \n".join(blocks).replace("\\\n", " ")
+    return re.findall(r"^\$ (weft .*)\n((?:(?!\$ ).*\n?)*)", lines, re.MULTILINE)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder like a clone's root, as far as the pages' commands read it, and free to be written into."""
+    (tmp_path / "export").symlink_to(ROOT / "export")
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def all_models(tmp_path_factory):
+    """One repository of links to every exported checkpoint, as `make serve-all` makes it."""
+    repository = tmp_path_factory.mktemp("all")
+    for kind in ("models", "families"):
+        for model in (ROOT / "build" / kind).iterdir():
+            (repository / model.name).symlink_to(model)
+    return repository
+
+
+def follow(page, repository, folder):
+    """Type every command of the page; return what the page shows and what came."""
+    expected, seen = {}, {}
+    with ServerProcess(repository, host="127.0.0.1") as server:
+        server.wait_for("ready")
+        for command, answer in shown(page):
+            program = [WEFT, *shlex.split(command)[1:]]
+            environment = os.environ | {"WEFT_TARGET": server.target}
+            done = subprocess.run(program, cwd=folder, env=environment, check=False, capture_output=True, text=True)
+            expected[command] = (0, answer.rstrip(), "")
+            seen[command] = (done.returncode, done.stdout.rstrip(), done.stderr)
+    return expected, seen
+
+
+def test_the_readme_shows_what_comes(demo_repository, checkout):
+    """Each command of the README prints, against the demo models, what stands under it."""
+    expected, seen = follow("README.md", demo_repository, checkout)
+
+    assert 8 <= len(expected)
+    assert expected == seen
+
+
+def test_the_readme_s_python_runs(server, checkout):
+    """The Python of the README runs as it stands, but for the server's address, and prints answers."""
+    (source,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert "localhost:7070" in source
+    program = [sys.executable, "-c", source.replace("localhost:7070", server.target)]
+    done = subprocess.run(program, cwd=checkout, check=False, capture_output=True, text=True)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "estamos comiendo pan" == done.stdout.splitlines()[0]
+    assert 3 <= len(done.stdout.splitlines())
+
+
+@pytest.mark.slow
+def test_the_reading_path_can_be_followed_in_order(all_models, checkout):
+    """Each command of the reading path works against one server of every family, and draws its picture."""
+    expected, seen = follow("docs/reading-path.md", all_models, checkout)
+
+    assert 9 <= len(expected)
+    assert expected == seen
+    drawn = {path.name for path in checkout.glob("*.png")}
+    assert drawn == {command.split("--explain ")[1].split()[0] for command in expected}
+    assert drawn <= {path.name for path in (ROOT / "docs/images").iterdir()}
