@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from weft_proto.v1 import bundle_pb2
 
@@ -21,7 +21,26 @@ _FORMATS = ("PNG", "JPEG", "WEBP")
 def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
     """Return the pixel_values of a picture's file; what is none makes Pillow raise nearly anything."""
     with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        if image.format == "PNG":
+            _begin(image, depth=data[24])
         return to_pixel_values(image, spec)
+
+
+def _begin(image: ImageFile.ImageFile, depth: int) -> None:
+    """Turn to the first frame of an animated PNG, and take the transparent colour at 8 bits, as Pillow does its pixels.
+
+    Raises:
+        ValueError: its colours are numbers of a palette that it does not have.
+    """
+    if image.mode == "P" and image.palette is None:
+        raise ValueError("a picture without its palette")
+    if getattr(image, "default_image", False):
+        image.seek(1)  # what comes before it is for viewers that know no animations
+    transparent = image.info.get("transparency")
+    if image.mode == "L" and isinstance(transparent, int):
+        image.info["transparency"] = transparent * 255 // ((1 << depth) - 1)
+    elif image.mode == "RGB" and isinstance(transparent, tuple) and depth == 16:
+        image.info["transparency"] = tuple(value >> 8 for value in transparent)
 
 
 def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
@@ -30,7 +49,10 @@ def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[n
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
         # 16-bit greys, which Pillow would clip to 255.
-        image = Image.fromarray(((np.asarray(image).astype(np.uint32).clip(0, 65535) + 128) // 257).astype(np.uint8))
+        greys = np.asarray(image).astype(np.uint32).clip(0, 65535)
+        eights = ((greys + 128) // 257).astype(np.uint8)
+        eights[greys == image.info.get("transparency", -1)] = 255
+        image = Image.fromarray(eights)
     elif image.has_transparency_data:
         rgba = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba)

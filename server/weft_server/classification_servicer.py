@@ -62,7 +62,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.model = model = self._models.resolve(request.model, common_pb2.TASK_TAG)
         source = TagInput(model)
         with reading_of(model, request) as reading:
-            read = (lambda: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
+            read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
             sequence, reason, probabilities = await classify(call, model, read)
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
@@ -103,7 +103,7 @@ def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
 
 def _reader(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Read:
     if kind == "image":
-        return lambda: model.reader.read_image(request.image)
+        return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "text":
-        return lambda: model.reader.read_text(request.text, "text")
+        return lambda _: model.reader.read_text(request.text, "text")
     return model.reader.read_ids(request.token_ids, "token_ids")

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.call import Call
     from weft_server.model import Model
+    from weft_server.wanted import Wanted
 
     # What a graph takes, or what reads it in a worker thread.
-    Read = np.ndarray | Callable[[], np.ndarray]
+    Read = np.ndarray | Callable[[Wanted], np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ async def submit(
     try:
         started = time.monotonic()
         # Checking ids takes less than handing them to a worker.
-        inputs = await model.work(read) if callable(read) else read
+        inputs = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = resolve(inputs)
         sequence = Sequence(

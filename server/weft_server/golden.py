@@ -137,6 +137,6 @@ def _call() -> Call:
 
 def _reader(model: Model, golden: bundle_pb2.Golden) -> Read:
     if golden.WhichOneof("input") == "text":
-        return lambda: model.reader.read_text(golden.text, "golden.text")
+        return lambda _: model.reader.read_text(golden.text, "golden.text")
     data = model.bundle.path(golden.image_path).read_bytes()
-    return lambda: model.reader.read_image(common_pb2.Image(data=data))
+    return lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted)

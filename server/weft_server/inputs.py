@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2
     from weft_server.tokenizer import Piece, Tokenizer
+    from weft_server.wanted import Wanted
 
 Token = TypeVar("Token")
 # No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
@@ -78,9 +79,14 @@ class InputReader:
             )
         return ids
 
-    def read_image(self, image: common_pb2.Image) -> np.ndarray:
-        """Pixel values float32 [channels, height, width]; raises InvalidRequest when no picture or too large."""
-        return load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels)
+    def read_image(self, image: common_pb2.Image, wanted: Wanted) -> np.ndarray:
+        """Pixel values float32 [channels, height, width].
+
+        Raises:
+            InvalidRequest: it is no picture, or too large.
+            DeadlineExpired: it is not wanted any more.
+        """
+        return load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
 
     def num_tokens(self, inputs: np.ndarray) -> int:
         """Tokens of a text, patches of a picture."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
 from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
-from weft_server.errors import BundleError
+from weft_server.errors import BundleError, RequestError
 from weft_server.explainer import Explainer
 from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.inputs import InputReader
@@ -27,6 +28,7 @@ from weft_server.scheduler import Scheduler
 from weft_server.session import Session
 from weft_server.slots import Slots
 from weft_server.tokenizer import Tokenizer
+from weft_server.wanted import Wanted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,9 +82,26 @@ class Model:
         # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=self._worker_name)
 
-    async def work(self, job: Callable[[], Result]) -> Result:
-        """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes."""
-        return await asyncio.get_running_loop().run_in_executor(self._workers, job)
+    async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
+        """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
+
+        Nobody waits for it after the deadline, in monotonic seconds, nor when whoever awaits it is cancelled. Then it
+        does not begin, and ends with DeadlineExpired where it asks next.
+        """
+        wanted = Wanted(deadline)
+
+        def run() -> Result:
+            wanted.check()
+            return job(wanted)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, run)
+        except RequestError as error:
+            # The frames that it came through hold the request and what was made of it.
+            error.__cause__ = error.__context__ = None
+            raise error.with_traceback(None)  # noqa: B904 - a cause would bring them back
+        finally:
+            wanted.give_up()
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End all that the engine and the explainer have, each with an outcome of its own."""

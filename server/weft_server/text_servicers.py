@@ -118,7 +118,7 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
     def _reader(self, model: Model, request: Any) -> Read:
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
-        return lambda: model.reader.read_image(request.image)
+        return lambda wanted: model.reader.read_image(request.image, wanted)
 
 
 class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
@@ -144,7 +144,7 @@ def _text_reader(model: Model, request: Any, oneof: str) -> Read:
     if kind is None:
         raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
     if kind == "text":
-        return lambda: model.reader.read_text(request.text, "text")
+        return lambda _: model.reader.read_text(request.text, "text")
     return model.reader.read_ids(request.token_ids, "token_ids")
 
 

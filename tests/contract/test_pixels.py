@@ -1,6 +1,8 @@
 """Exporter and server read ImageSpec the same way: a model is served the pixels that it was made with."""
 
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from PIL import Image, UnidentifiedImageError
 
 from weft_export.pixels import read_pixel_values
 from weft_proto.v1 import bundle_pb2 as pb
+from weft_server.errors import InvalidRequest
 from weft_server.images import load_pixels
 
 RANDOM = np.random.default_rng(0)
@@ -48,6 +51,57 @@ def test_a_photograph_stands_upright_for_both(mode, orientation):
     PICTURES["RGB"].convert(mode).save(file, "JPEG", exif=exif)
     expected = read_pixel_values(file.getvalue(), spec)
     np.testing.assert_array_equal(expected, load_pixels(file.getvalue(), spec, 1 << 20, 1 << 20))
+
+
+def _png(depth, colour, row, *chunks):
+    """A PNG of one row of two pixels, with chunks before its data."""
+    header = (b"IHDR", struct.pack(">IIBBBBB", 2, 1, depth, colour, 0, 0, 0))
+    file = b"\x89PNG\r\n\x1a\n"
+    for kind, data in (header, *chunks, (b"IDAT", zlib.compress(b"\0" + row)), (b"IEND", b"")):
+        file += struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    return file
+
+
+SPEC = pb.ImageSpec(channels=1, height=1, width=2, resample=pb.RESAMPLE_BOX, mean=[0], std=[1])
+TRANSPARENT = {  # depth, kind of colours, two pixels, and the first of them as a transparent colour
+    "1 bit": (1, 0, b"\x40", b"\0\0"),
+    "2 bits": (2, 0, b"\x60", b"\0\1"),
+    "4 bits": (4, 0, b"\x39", b"\0\3"),
+    "8 bits": (8, 0, b"\x33\x66", b"\0\x33"),
+    "16 bits": (16, 0, b"\x33\x33\x33\x34", b"\x33\x33"),
+    "colours": (8, 2, bytes(range(6)), b"\0\0\0\1\0\2"),
+    "colours of 16 bits": (16, 2, bytes(range(12)), bytes(range(6))),
+}
+
+
+@pytest.mark.parametrize(("depth", "colour", "row", "first"), TRANSPARENT.values(), ids=TRANSPARENT)
+def test_a_transparent_colour_is_white_for_both(depth, colour, row, first):
+    """The pixel of that colour turns white, whatever the depth, and the other stays as it is."""
+    data = _png(depth, colour, row, (b"tRNS", first))
+    with_it, without = (load_pixels(each, SPEC, 1 << 20, 1 << 20).ravel() for each in (data, _png(depth, colour, row)))
+    assert [1.0, without[1]] == with_it.tolist()
+    assert without[0] < 1
+    np.testing.assert_array_equal(read_pixel_values(data, SPEC).ravel(), with_it)
+
+
+def test_an_animation_begins_with_its_first_frame_for_both():
+    """Not with the picture that stands before it for others."""
+    file = io.BytesIO()
+    frames = [Image.new("L", (2, 1), grey) for grey in (10, 20, 30)]
+    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:], default_image=True)
+    assert [20, 20] == (read_pixel_values(file.getvalue(), SPEC) * 255).round().ravel().tolist()
+    np.testing.assert_array_equal(
+        read_pixel_values(file.getvalue(), SPEC), load_pixels(file.getvalue(), SPEC, 1 << 20, 1 << 20)
+    )
+
+
+def test_neither_takes_colours_by_number_without_a_palette():
+    """They would be black."""
+    data = _png(8, 3, b"\0\1")
+    with pytest.raises(ValueError, match="palette"):
+        read_pixel_values(data, SPEC)
+    with pytest.raises(InvalidRequest, match="corrupt"):
+        load_pixels(data, SPEC, 1 << 20, 1 << 20)
 
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF"])

@@ -19,7 +19,7 @@ from weft_server.sequence import FinishReason
 async def answer(model, ids, decoding, *, streams=False, pause=0.0):
     """(deltas joined, Completed), each delta held for `pause` seconds as a slow reader does."""
     deltas = []
-    async with aclosing(complete(Call("x"), model, lambda: np.array(ids), decoding, streams=streams)) as events:
+    async with aclosing(complete(Call("x"), model, lambda _: np.array(ids), decoding, streams=streams)) as events:
         async for event in events:
             if isinstance(event, Completed):
                 return "".join(deltas), event

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.errors import InvalidRequest
-from weft_server.images import load_pixels
+from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.images import MAX_FULL_SCANS, MAX_SCANS, load_pixels
+from weft_server.picture_file import MAX_PIECES, num_scans
+from weft_server.wanted import Wanted
 
 MAX_BYTES, MAX_PIXELS = 1 << 20, 1 << 20
 
@@ -194,30 +196,220 @@ def _outcome(data: bytes) -> object:
         return error.reason
 
 
-def test_a_jpeg_that_is_scanned_over_and_over_is_refused():
-    """A progressive JPEG costs what its scans cost: one that repeats a tiny scan a thousand times is never decoded."""
-    file = io.BytesIO()
-    Image.new("RGB", (256, 256), (120, 130, 140)).save(file, "JPEG", progressive=True)
-    data = file.getvalue()
-    start = data.rindex(b"\xff\xda")
-    scan = data[start:-2]
-    spec = _spec(size=(8, 8))
-
-    assert load_pixels(data, spec, 1 << 23, 1 << 24).shape == (3, 8, 8)
-    with pytest.raises(InvalidRequest, match="scans"):
-        load_pixels(data[:-2] + scan * 1000 + data[-2:], spec, 1 << 23, 1 << 24)
+def _progressive(side: int = 256, kind: str = "JPEG", **options) -> bytes:
+    return _encode(Image.new("RGB", (side, side), (120, 130, 140)), kind, progressive=True, **options)
 
 
-def test_a_jpeg_that_says_it_holds_more_pictures_is_counted_too():
-    """Pillow takes it for another format, and would decode all scans of its first picture."""
-    file, picture = io.BytesIO(), Image.new("RGB", (256, 256), (120, 130, 140))
-    picture.save(file, "MPO", save_all=True, append_images=[picture], progressive=True)
-    data = file.getvalue()
+def _scanned(data: bytes, more: int) -> bytes:
+    """A JPEG whose last scan is repeated."""
     end = data.index(b"\xff\xd9")
-    scan = data[data.rindex(b"\xff\xda", 0, end) : end]
-    spec = _spec(size=(8, 8))
+    return data[:end] + data[data.rindex(b"\xff\xda", 0, end) : end] * more + data[end:]
 
-    assert "MPO" == Image.open(io.BytesIO(data), formats=["JPEG"]).format
-    assert load_pixels(data, spec, 1 << 23, 1 << 24).shape == (3, 8, 8)
-    with pytest.raises(InvalidRequest, match="scans"):
-        load_pixels(data[:end] + scan * 1000 + data[end:], spec, 1 << 23, 1 << 24)
+
+SEGMENT = b"\xff\xda" * 500  # what looks like so many scans, in a segment of something else
+COMMENTED = {"comment": SEGMENT, "exif": b"Exif\0\0" + SEGMENT}
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "MPO"])
+def test_a_jpeg_that_is_scanned_over_and_over_is_refused(kind):
+    """A JPEG of one picture or of two, as Pillow tells them apart, has at most so many scans, however small it is."""
+    more = {"save_all": True, "append_images": [Image.new("RGB", (256, 256))]} if kind == "MPO" else {}
+    data = _progressive(kind=kind, **more)
+    assert kind == Image.open(io.BytesIO(data), formats=["JPEG"]).format
+    own = num_scans(data)
+    assert _load(_scanned(data, MAX_SCANS - own)).shape == (3, 4, 6)
+    refused = _refusal(_scanned(data, MAX_SCANS - own + 1))
+    assert ("IMAGE_TOO_LARGE", True) == (refused.reason, f"has {MAX_SCANS + 1} scans" in refused.message)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "CMYK"])
+def test_the_work_of_a_jpeg_is_its_scans_times_its_pixels(mode):
+    """As many full scans as are allowed are taken, an honest picture of the most pixels among them; one more is not."""
+    data = _encode(Image.new(mode, (64, 64)), "JPEG", progressive=True)
+    own, num_pixels = num_scans(data), 64 * 64
+    assert 6 <= own <= MAX_FULL_SCANS
+    assert load_pixels(_scanned(data, MAX_FULL_SCANS - own), _spec(), MAX_BYTES, num_pixels).shape == (3, 4, 6)
+    refused = _refusal(_scanned(data, MAX_FULL_SCANS - own + 1), max_pixels=num_pixels)
+    assert ("IMAGE_TOO_LARGE", True) == (refused.reason, "scans of 4096 pixels" in refused.message)
+    assert _load(_scanned(data, MAX_FULL_SCANS - own + 1)).shape == (3, 4, 6)
+
+
+@pytest.mark.parametrize("more", COMMENTED.values(), ids=COMMENTED)
+def test_only_scans_count_as_scans(more):
+    """Neither bytes of a comment or a preview picture nor restart markers are scans."""
+    option = "exif" if more.startswith(b"Exif") else "comment"
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
+    data = _encode(noise, "JPEG", restart_marker_blocks=1, **{option: more})
+    assert data.count(b"\xff\xda") == 501
+    assert num_scans(data) == 1
+    assert _load(data).shape == (3, 4, 6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from([b"\xff", b"\x00", b"\x01", b"\xda", b"\xd0", b"ab", b"\xff\xd0"]), max_size=12), st.data()
+)
+def test_no_scan_is_hidden(filling, draw):
+    """Whatever stands between a JPEG's segments, a decoder that goes over its pixels once more is counted."""
+    data = _progressive(16)
+    at = draw.draw(st.sampled_from([place for place in range(2, len(data)) if data[place : place + 2] == b"\xff\xda"]))
+    data = data[:at] + b"".join(filling) + data[at:]
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+    except (OSError, SyntaxError, struct.error):
+        return
+    assert num_scans(data) >= num_scans(_progressive(16))
+
+
+def test_scans_are_counted_in_one_pass():
+    """Megabytes of filling bytes that come to nothing are gone over once."""
+    assert num_scans(b"\xff\xd8" + b"\xff" * (4 << 20) + b"\0\xff\xda\0\2") == 1
+
+
+class Abandoned(Wanted):
+    """Wanted so many times; counts how often it was asked."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times, self.asked = times, 0
+
+    def check(self) -> None:
+        """Give up in time."""
+        self.asked += 1
+        if self.asked > self.times:
+            self.give_up()
+        super().check()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_what_nobody_waits_for_is_not_read_on(kind):
+    """Whenever it is given up, no byte is read after that, and it ends as late, not as broken."""
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8))
+    data = _encode(noise, kind, **({"progressive": True} if kind == "JPEG" else {}))
+    whole = Abandoned(1 << 30)
+    load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, whole)
+    for times in range(whole.asked):
+        wanted = Abandoned(times)
+        with pytest.raises(DeadlineExpired):
+            load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
+        assert times + 1 == wanted.asked
+
+
+def test_a_jpeg_is_decoded_in_small_blocks():
+    """So that one that is given up ends soon, however much each byte costs."""
+    wanted, data = Abandoned(1 << 30), _encode(Image.fromarray(np.tile(NOISE, (64, 64, 1))), "JPEG", progressive=True)
+    load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
+    assert wanted.asked >= len(data) // 4096
+
+
+def _png(depth: int, colour: int, row: bytes, *chunks: bytes) -> bytes:
+    """A PNG of one row of two pixels, with chunks before its data."""
+    header = _chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 1, depth, colour, 0, 0, 0))
+    return b"".join(
+        (b"\x89PNG\r\n\x1a\n", header, *chunks, _chunk(b"IDAT", zlib.compress(b"\0" + row)), _chunk(b"IEND", b""))
+    )
+
+
+TRANSPARENT = {
+    "1 bit": (1, 0, b"\x40", struct.pack(">H", 0), [1, 1]),
+    "2 bits": (2, 0, b"\x60", struct.pack(">H", 1), [1, 2 / 3]),
+    "4 bits": (4, 0, b"\x39", struct.pack(">H", 3), [1, 0.6]),
+    "8 bits": (8, 0, b"\x33\x66", struct.pack(">H", 51), [1, 0.4]),
+    "16 bits": (16, 0, struct.pack(">HH", 0, 51 * 257), struct.pack(">H", 0), [1, 0.2]),
+    "16 bits, one apart": (16, 0, struct.pack(">HH", 13107, 13108), struct.pack(">H", 13107), [1, 0.2]),
+    "colours": (8, 2, bytes([1, 2, 3, 51, 51, 51]), struct.pack(">3H", 1, 2, 3), [1, 0.2]),
+    "colours of 16 bits": (16, 2, struct.pack(">6H", 1, 2, 3, *[13107] * 3), struct.pack(">3H", 1, 2, 3), [1, 0.2]),
+}
+
+
+@pytest.mark.parametrize(("depth", "colour", "row", "transparent", "expected"), TRANSPARENT.values(), ids=TRANSPARENT)
+def test_a_transparent_colour_is_white(depth, colour, row, transparent, expected):
+    """In a PNG of any depth, the one colour that it says is transparent, and no other."""
+    data = _png(depth, colour, row, _chunk(b"tRNS", transparent))
+    actual = _load(data, _spec(channels=1, size=(1, 2))).ravel()
+    np.testing.assert_allclose(actual, expected, atol=0.002)
+
+
+def test_colours_by_number_need_a_palette():
+    """A PNG without one has no colours; with one it has."""
+    assert _refusal(_png(8, 3, b"\0\1")).reason == "BAD_IMAGE"
+    assert _load(_png(8, 3, b"\0\1", _chunk(b"PLTE", bytes(6)))).sum() == 0
+
+
+MEBIBYTES = zlib.compress(bytes(5 << 20))
+METADATA = {
+    "compressed text": _chunk(b"zTXt", b"Comment\0\0" + MEBIBYTES),
+    "international text": _chunk(b"iTXt", b"Comment\0\1\0\0\0" + MEBIBYTES),
+    "text": _chunk(b"tEXt", b"Comment\0" + b"a" * (5 << 20)),
+    "profile": _chunk(b"iCCP", b"colours\0\0" + MEBIBYTES),
+    "not even text": _chunk(b"zTXt", b"\xff" * 99),
+    "unknown": _chunk(b"aaAa", bytes(99)),
+}
+
+
+@pytest.mark.parametrize("chunk", METADATA.values(), ids=METADATA)
+def test_metadata_of_any_length_is_not_read(chunk):
+    """It is no part of the picture, and what it would take when decompressed is not taken."""
+    data = _png(8, 0, b"\x33\x33", *[chunk] * 8)
+    tracemalloc.start()
+    pixels = load_pixels(data, _spec(channels=1, size=(1, 2)), 1 << 26, MAX_PIXELS)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_allclose(pixels.ravel(), [0.2, 0.2], atol=1e-6)
+    assert peak < len(data) + (1 << 20)
+
+
+@pytest.mark.parametrize("chunk", ["eXIf", "Raw profile", "XMP"])
+def test_how_a_png_stands_is_read(chunk):
+    """Orientation is in a chunk of its own, or in a text, as older programs wrote it."""
+    exif = b"II*\0\x08\0\0\0\x01\0\x12\x01\x03\0\x01\0\0\0\x06\0\0\0\0\0\0\0"  # stands on its side
+    written = {
+        "eXIf": _chunk(b"eXIf", exif),
+        "Raw profile": _chunk(
+            b"zTXt",
+            b"Raw profile type exif\0\0" + zlib.compress(b"\nexif\n%8d\n" % len(exif) + exif.hex().encode() + b"\n"),
+        ),
+        "XMP": _chunk(b"iTXt", b'XML:com.adobe.xmp\0\0\0\0\0<x tiff:Orientation="6"/>'),
+    }
+    data = _png(8, 0, b"\xff\0", written[chunk])
+    assert [[[1], [0]]] == _load(data, _spec(channels=1, size=(2, 1))).tolist()
+
+
+def test_a_png_in_crumbs_is_refused():
+    """Each chunk costs time, whatever is in it; as many as are taken are taken."""
+    pixels = zlib.compress(b"\0\x33\x33")
+    start = _png(8, 0, b"")[:33]  # to the end of its header
+    for crumbs, reason in ((MAX_PIECES - 3, None), (MAX_PIECES - 2, "BAD_IMAGE")):
+        data = start + _chunk(b"IDAT", b"") * crumbs + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+        assert reason == (_refusal(data).reason if reason else None if _load(data) is not None else "")
+
+
+CRUMBS = {"filling": b"\xff", "comment": b"\xff\xfe\0\2", "application": b"\xff\xe1\0\2", "junk": b"\xff\0\0\0"}
+
+
+@pytest.mark.parametrize("crumb", CRUMBS.values(), ids=CRUMBS)
+@pytest.mark.parametrize("before", [b"\xff\xe0", b"\xff\xda"], ids=["before the header", "before the scan"])
+def test_a_jpeg_in_crumbs_is_refused(before, crumb):
+    """So is one of millions of tiny segments, which the interpreter would read one by one."""
+    data = _encode(Image.new("RGB", (16, 16)), "JPEG")
+    at = data.index(before)
+    many, few = (data[:at] + crumb * count + data[at:] for count in (100_000, 1_000))
+    assert _load(few).shape == (3, 4, 6)
+    refused = _refusal(many)
+    assert ("BAD_IMAGE", True) == (refused.reason, "pieces" in refused.message)
+
+
+def test_a_jpeg_with_crumbs_between_its_scans_is_refused():
+    """Those are read by the decoder, but counted by us."""
+    data = _progressive()
+    at = data.rindex(b"\xff\xda")
+    assert _load(data[:at] + b"\xff\xfe\0\2" * 1_000 + data[at:]).shape == (3, 4, 6)
+    assert "pieces" in _refusal(data[:at] + b"\xff\xfe\0\2" * MAX_PIECES + data[at:]).message
+
+
+def test_an_animation_begins_with_its_first_frame():
+    """Not with the picture that some put before it, for viewers that know no animations."""
+    blue, red = Image.new("RGB", (3, 3), (0, 0, 255)), Image.new("RGB", (3, 3), RED)
+    data = _encode(blue, save_all=True, append_images=[red, blue], default_image=True)
+    assert [1, 0, 0] == _load(data).mean(axis=(1, 2)).tolist()

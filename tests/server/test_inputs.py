@@ -1,12 +1,19 @@
 """What a request brings is refused at the door, by its field, when the model does not take it."""
 
 import asyncio
+import gc
+import io
+import threading
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
-from weft_server.errors import InvalidRequest
+from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.model import NUM_WORKERS
+from weft_server.picture_file import PictureFile
 
 
 def refusal(directory, **request):
@@ -79,3 +86,89 @@ def test_a_language_is_one_that_the_model_lists(tiny_repository):
     asyncio.run(run())
     refused = refusal(tiny_repository / "tiny-translate", text="the dog", source_language="fr")
     assert ("source_language", "source_language must be one of en, not 'fr'") == refused
+
+
+def picture(kind="JPEG", **options):
+    """A file of noise that takes a while to decode."""
+    file = io.BytesIO()
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (512, 512, 3), np.uint8)).save(file, kind, **options)
+    return file.getvalue()
+
+
+def test_what_nobody_waits_for_any_more_does_not_begin(tiny_repository):
+    """Jobs that are late or cancelled before a worker is free are dropped, and the next one is done."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-caption" / "1") as model:
+            free, done = threading.Event(), []
+            busy = [asyncio.create_task(model.work(lambda _: free.wait())) for _ in range(NUM_WORKERS)]
+            late = [asyncio.create_task(model.work(lambda _: done.append("late"), deadline=0.0)) for _ in range(9)]
+            gone = [asyncio.create_task(model.work(lambda _: done.append("gone"))) for _ in range(9)]
+            await asyncio.sleep(0)
+            for task in gone:
+                task.cancel()
+            await asyncio.gather(*gone, return_exceptions=True)
+            free.set()
+            await model.work(lambda _: done.append("wanted"))
+            await asyncio.gather(*busy)
+            outcomes = await asyncio.gather(*late, return_exceptions=True)
+            assert [DeadlineExpired] * 9 == [type(outcome) for outcome in outcomes]
+            assert ["wanted"] == done
+
+    asyncio.run(run())
+
+
+def test_pictures_that_nobody_waits_for_are_not_read_on(tiny_repository, monkeypatch):
+    """However many are being decoded when their callers go, none is read any further, and the next one is."""
+    given_up, after, begun = threading.Event(), [], threading.Event()
+    read = PictureFile.read
+
+    def watched(self, size=-1, /):
+        begun.set()
+        data = read(self, size)
+        if given_up.is_set():
+            after.append(self)
+        return data
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-caption" / "1") as model:
+            with monkeypatch.context() as patch:
+                patch.setattr(PictureFile, "read", watched)
+                image = common_pb2.Image(data=picture(progressive=True))
+                tasks = [asyncio.create_task(ask(model, image=image)) for _ in range(4)]
+                await asyncio.to_thread(begun.wait)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                given_up.set()
+                await model.work(lambda _: None)
+                assert len(after) <= NUM_WORKERS  # each was asked for just before
+            assert (await ask(model, **golden_request(model))).completion.token_ids
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_a_refusal_keeps_nothing_of_a_picture(tiny_repository, kind):
+    """Not the file, not what was decoded of it: while the error lives, and with the cyclic collector off."""
+
+    def alive():
+        return [each for each in gc.get_objects() if issubclass(type(each), PictureFile | Image.Image)]
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-caption" / "1") as model:
+            data = picture(kind)[:-500]
+            gc.collect()
+            gc.disable()
+            try:
+                before, kept = len(alive()), []
+                for _ in range(5):
+                    with pytest.raises(InvalidRequest) as refused:
+                        await model.work(lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted))
+                    kept.append(refused.value)
+                    assert refused.value.__context__ is refused.value.__cause__ is None
+                assert before == len(alive())
+            finally:
+                gc.enable()
+
+    asyncio.run(run())

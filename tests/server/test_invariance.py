@@ -86,7 +86,7 @@ async def answers_of(directory, asked, order, *, crowd):
             answer.append(reply.probabilities.tobytes())
         if request.explain is not None:
             reading = model.explainer.resolve(request.explain)
-            explain = lambda: model.explainer.explain(request.inputs, reply.token_ids, reading)  # noqa: E731 - a job
+            explain = lambda _: model.explainer.explain(request.inputs, reply.token_ids, reading)  # noqa: E731 - a job
             weights, source_mass = await model.work(explain)
             assert (rows, count) == weights.shape
             assert (rows,) == source_mass.shape
