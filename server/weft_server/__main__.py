@@ -6,21 +6,37 @@ import asyncio
 import inspect
 import signal
 import sys
-from typing import Annotated, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import typer
+from typer.core import TyperCommand
 
 from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
 from weft_server.logs import configure_logging
 from weft_server.repository import RepositoryError
 
-app = typer.Typer(add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+# Without rich, whose columns cut names off in a narrow terminal.
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
-def serve(**flags: Any) -> None:
+class HelpOverText(TyperCommand):
+    """Its help has each setting on a line of its own over what it means, whole in a terminal of 50 columns too."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options."""
+        formatter.write_dl = partial(formatter.write_dl, col_max=4)
+        super().format_options(ctx, formatter)
+
+
+def serve(ctx: typer.Context, folder: str | None, **flags: Any) -> None:
     """Serve a model repository over gRPC until SIGTERM or Ctrl-C. Every flag is also an environment variable."""
     try:
-        config = read_config(**flags)
+        config = read_config(**_given(ctx, folder, flags))
         configure_logging(config.log_format, config.log_level)
         run(config)
     except (ConfigError, RepositoryError, ImportError, OSError) as error:
@@ -46,21 +62,49 @@ def run(config: ServerConfig) -> None:
     asyncio.run(main())
 
 
-def _flags() -> inspect.Signature:
-    """One flag for each field of ServerConfig; the field's text is its help."""
-    parameters = []
+def _given(ctx: typer.Context, folder: str | None, flags: dict[str, Any]) -> dict[str, Any]:
+    """What the caller gave: no defaults, and a folder by itself is the repository."""
+    # By name, because typer has click inside itself or beside itself, by version.
+    sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in flags}
+    given = {name: value for name, value in flags.items() if sources[name] != "DEFAULT"}
+    if not folder:
+        return given
+    if sources["repository"] == "COMMANDLINE" and Path(flags["repository"]) != Path(folder):
+        raise ConfigError(f"{flag_name('repository')} names {flags['repository']}, and the folder to serve is {folder}")
+    return given | {"repository": folder}
+
+
+def _signature() -> inspect.Signature:
+    """The folder, and one flag for each field of ServerConfig; the field's text is its help."""
+    folder = typer.Argument(metavar="REPOSITORY", help=f"PATH as of {flag_name('repository')}.")
+    parameters = [_parameter("ctx", typer.Context), _parameter("folder", Annotated[str | None, folder], None)]
     for name, field in ServerConfig.model_fields.items():
-        default = "" if field.is_required() else f" [default: {field.default}]"
-        help_text = f"{field.description}{default} [env: {env_name(name)}]"
-        option = typer.Option(flag_name(name), help=help_text, show_default=False)
-        annotation = Annotated[bool | None, option] if field.annotation is bool else Annotated[str | None, option]
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation))
+        # Values come as text, which ServerConfig reads: so a wrong one gets the same line from a flag and a variable.
+        if field.annotation is bool:
+            help_text = f"{field.description}  [env var: {env_name(name)}; default: {str(field.default).lower()}]"
+            option = typer.Option(flag_name(name), help=help_text, show_default=False)
+            parameters.append(_parameter(name, Annotated[bool, option], field.default))
+            continue
+        option = typer.Option(flag_name(name), help=field.description, envvar=env_name(name), metavar=_type(field))
+        default = None if field.is_required() else str(field.default)
+        parameters.append(_parameter(name, Annotated[str | None, option], default))
     return inspect.Signature(parameters)
 
 
-serve.__signature__ = _flags()  # type: ignore[attr-defined]
-serve.__annotations__ = {name: parameter.annotation for name, parameter in _flags().parameters.items()}
-app.command()(serve)
+def _parameter(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _type(field: FieldInfo) -> str:
+    """How a setting's values look: a number, a path, or one of some words."""
+    if get_origin(field.annotation) is Literal:
+        return "|".join(get_args(field.annotation))
+    return {"int": "INTEGER", "float": "FLOAT", "Path": "PATH"}.get(getattr(field.annotation, "__name__", ""), "TEXT")
+
+
+serve.__signature__ = _signature()  # type: ignore[attr-defined]
+serve.__annotations__ = {name: parameter.annotation for name, parameter in _signature().parameters.items()}
+app.command(cls=HelpOverText)(serve)
 
 if __name__ == "__main__":
     app()

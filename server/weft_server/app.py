@@ -58,6 +58,8 @@ NO_LIMIT = 2**31 - 1
 # Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
 # a thousand on; the others wait, or get a refusal with a reason.
 MAX_PENDING_CALLS = 10_000
+# Of what is odd about a repository, so much is logged.
+MAX_ODDITIES = 10
 # What the lanes get to end their last step.
 STOP_S = 5.0
 # How long no call must have come before the listener closes.
@@ -80,8 +82,10 @@ class App:
         self.config = config
         verify_device(device_of(config))
         scan = scan_repository(config.repository)
-        for oddity in scan.oddities:
+        for oddity in scan.oddities[:MAX_ODDITIES]:
             _log.warning("repository", oddity=oddity)
+        if len(scan.oddities) > MAX_ODDITIES:
+            _log.warning("repository", more_oddities=len(scan.oddities) - MAX_ODDITIES)
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
         self.metrics = Metrics()
         self.guard = Guard(self.metrics)
@@ -101,8 +105,6 @@ class App:
         """Empty when every model is ready and the server takes requests, else the first reason why not."""
         if self._draining.is_set():
             return "draining"
-        if not self.models.entries:
-            return f"no model in {self.config.repository}"
         for entry in self.models.entries:
             if entry.state != model_pb2.MODEL_STATE_READY:
                 return f"model {entry.name} version {entry.version}: {entry.error or 'loading'}"

@@ -12,8 +12,8 @@ from weft_server.bundle_limits import MAX_MANIFEST_BYTES, verify_limits
 from weft_server.bundle_manifest import verify_manifest
 from weft_server.bundle_ports import verify_ports
 from weft_server.errors import BundleError, first_line
+from weft_server.repository import MANIFEST
 
-MANIFEST = "bundle.json"
 FORMAT_VERSION = 1
 
 
@@ -46,6 +46,7 @@ def load_bundle(directory: Path) -> Bundle:
     """
     if not directory.name.isdecimal():
         raise BundleError(f"{directory} is not a version: its name is no number")
+    manifest = bundle_pb2.BundleManifest()
     try:
         manifest = _read_manifest(directory)
         verify_limits(manifest)
@@ -54,7 +55,10 @@ def load_bundle(directory: Path) -> Bundle:
         verify_files(directory, manifest, MANIFEST)
         verify_graphs(directory, manifest)
     except OSError as error:
-        raise BundleError(f"{error.filename or directory}: {error.strerror}") from error
+        raise BundleError(f"{error.filename or directory}: {error.strerror}", manifest.task) from error
+    except BundleError as error:
+        error.task = manifest.task
+        raise
     return Bundle(directory.parent.name, int(directory.name), directory, manifest)
 
 

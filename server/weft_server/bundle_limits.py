@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from weft_server.errors import BundleError
 
-MAX_MANIFEST_BYTES = 4_194_304
+MAX_MANIFEST_BYTES = 8_388_608
 # Of a file that is read as a whole: a graph without its weights, a tokenizer, the golden image.
 MAX_READ_BYTES = 67_108_864
 MAX_IMAGE_SIDE = 4096
@@ -41,7 +41,7 @@ LIMITS = {
         "states": Limit(entries=4096),
         "labels": Limit(1024, entries=65_536),
     },
-    "Attention": {"heads": Limit(256, entries=512), "default_layer": Limit(511)},
+    "Attention": {"heads": Limit(1024, entries=1024), "default_layer": Limit(1023)},
     "BundleFile": {"path": Limit(255), "sha256": Limit(64), "size_bytes": Limit(274_877_906_944)},
     "Graph": {"path": Limit(255), "inputs": Limit(entries=16_384), "outputs": Limit(entries=16_384)},
     "Port": {"name": Limit(_NAME), "shape": Limit(64, entries=8)},
@@ -60,7 +60,7 @@ LIMITS = {
         "start_id": Limit(_VOCAB - 1),
         "end_ids": Limit(_VOCAB - 1, entries=256),
         "pad_id": Limit(_VOCAB - 1),
-        "max_source_tokens": Limit(16_384),
+        "max_source_tokens": Limit(131_072),
         "max_total_tokens": Limit(_TOKENS),
         "max_new_tokens": Limit(_TOKENS),
         "source_languages": Limit(64, entries=1024),

@@ -90,11 +90,16 @@ class CannotExplain(RequestError):
 
 
 class BundleError(Exception):
-    """A bundle is refused: one sentence on one line says what is wrong with it. It is never a caller's status."""
+    """A bundle is refused: one sentence on one line says what is wrong with it. It is never a caller's status.
 
-    def __init__(self, sentence: str) -> None:
+    Attributes:
+        task: what its manifest says that it is for, a common_pb2.Task; 0 when that could not be read.
+    """
+
+    def __init__(self, sentence: str, task: int = 0) -> None:
         # It may quote what is in the bundle, and that can be anything.
         super().__init__(" ".join(sentence.split()))
+        self.task = task
 
 
 def first_line(error: BaseException) -> str:

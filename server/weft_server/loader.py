@@ -71,6 +71,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
     try:
         entry.model = await _load(entry, config, metrics)
     except BundleError as error:
+        entry.task = entry.task or error.task
         _refuse(entry, metrics, str(error))
     except Exception as error:  # noqa: BLE001 - a bug with one model is no reason to leave the others unloaded
         _log.exception("load failed", model=entry.name, version=entry.version)
@@ -98,6 +99,7 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
     work = partial(loop.run_in_executor, worker)
     try:
         bundle = await work(load_bundle, entry.directory)
+        entry.task = bundle.manifest.task
         model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
         model = await work(Model, bundle, config, model_metrics, loop)
         model.engine.start()

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from weft_server.model import Model
 
 LOADING_RETRY_S = 5.0
+# Of many models so many names are told.
+MAX_NAMES = 10
 TASK_NAMES = {
     common_pb2.TASK_TRANSLATE: "translate",
     common_pb2.TASK_CAPTION: "caption",
@@ -33,6 +35,8 @@ class Entry:
     directory: Path
     state: model_pb2.ModelState.ValueType = model_pb2.MODEL_STATE_LOADING
     error: str = ""
+    # What it is for, as soon as that is known.
+    task: int = common_pb2.TASK_UNSPECIFIED
     model: Model | None = None
     # Threads of a refused model that did not end.
     is_stuck: bool = False
@@ -52,7 +56,7 @@ class Models:
             raise InvalidRequest("model.version", "must be at least 1, not 0")
         versions = [entry for entry in self.entries if entry.name == selector.name]
         if not versions:
-            raise ModelNotFound(f"there is no model {selector.name[:128]!r}")
+            raise ModelNotFound(f"there is no model {selector.name[:128]!r}; there are {self._names()}")
         if not selector.HasField("version"):
             return max(versions, key=lambda entry: (entry.state == model_pb2.MODEL_STATE_READY, entry.version))
         for entry in versions:
@@ -84,4 +88,20 @@ class Models:
             return ready[-1]
         if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
             raise ModelNotReady("models are loading", LOADING_RETRY_S)
-        raise ModelNotFound(f"there is no model for {TASK_NAMES[task]}")
+        self._tell_of_refused(task)
+        raise ModelNotFound(f"there is no model for {TASK_NAMES[task]}; there are {self._names()}")
+
+    def _tell_of_refused(self, task: common_pb2.Task.ValueType) -> None:
+        """Raise ModelNotReady if a model that was refused is for `task`, or may be."""
+        refused = [entry for entry in self.entries if entry.state == model_pb2.MODEL_STATE_FAILED]
+        known = [entry for entry in refused if entry.task == task]
+        unknown = [entry for entry in refused if entry.task == common_pb2.TASK_UNSPECIFIED]
+        for entry in (known or unknown)[:1]:
+            may = "" if known else ", whose task is not known,"
+            who = f"model {entry.name!r} version {entry.version}{may} was refused"
+            raise ModelNotReady(f"no model for {TASK_NAMES[task]} is ready: {who}: {entry.error}")
+
+    def _names(self) -> str:
+        names = sorted({entry.name for entry in self.entries})
+        more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+        return ", ".join(names[:MAX_NAMES] + more)

@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+# By these files a bundle and a checkpoint are known.
+MANIFEST = "bundle.json"
+CHECKPOINT = "config.json"
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -24,14 +27,14 @@ class Scan(NamedTuple):
 
 
 class RepositoryError(Exception):
-    """The repository cannot be read at all."""
+    """The repository cannot be read, or holds no model: the message says what it is, and what to do."""
 
 
 def scan_repository(repository: Path) -> Scan:
     """List a repository. Names that start with a dot are left alone: version control and mounts keep theirs there.
 
     Raises:
-        RepositoryError: it is missing, no directory, or not readable.
+        RepositoryError: it is missing, no directory, not readable, or there is nothing in it that may be a bundle.
     """
     try:
         models = _entries(repository)
@@ -43,7 +46,35 @@ def scan_repository(repository: Path) -> Scan:
             _scan_model(model, scan)
         except OSError as error:
             scan.oddities.append(f"{error.filename or model}: {error.strerror}")
+    if not scan.candidates:
+        raise RepositoryError(_what_it_is(repository, scan.oddities))
     return Scan(sorted(scan.candidates), scan.oddities)
+
+
+def _what_it_is(directory: Path, oddities: list[str]) -> str:
+    """Say what a directory without models is instead, and what to do."""
+    # An empty path is shown as a dot, and has no parents.
+    place = directory.absolute()
+    if (directory / MANIFEST).exists():
+        return (
+            f"{directory} is one bundle, not a model repository; serve {place.parent.parent}, if that holds your models"
+        )
+    if any(directory.glob(f"*/{MANIFEST}")):
+        return f"{directory} is one model, not a model repository; serve the folder that it is in, {place.parent}"
+    makes = f"`weft export CHECKPOINT {directory / 'MODEL' / '1'}` makes one"
+    if (directory / CHECKPOINT).exists():
+        makes = f"`weft export {directory} models/MODEL/1` makes a bundle of it"
+        return f"{directory} is a checkpoint, not a model repository; {makes}"
+    if checkpoints := sorted(directory.glob(f"*/{CHECKPOINT}")):
+        first = checkpoints[0].parent
+        return (
+            f"{directory} holds checkpoints, not bundles; `weft export {first} models/{first.name}/1` makes a bundle of"
+            " one, and `weft serve models` serves it"
+        )
+    if not oddities:
+        return f"{directory} is empty: a model repository holds MODEL/VERSION/{MANIFEST}; {makes}"
+    more = f", and {len(oddities) - 1} more like it" if len(oddities) > 1 else ""
+    return f"{directory} holds no model: {oddities[0]}{more}; {makes}"
 
 
 def _scan_model(model: Path, scan: Scan) -> None:

@@ -141,7 +141,7 @@ BREAKS = {
     "outside": (leave_the_directory, "etc/passwd"),
     "golden": (change_the_golden_answer, "golden answer differs"),
     "unlisted": (add_a_file, "custom_ops.so"),
-    "a-heads": (claim_many_heads, "attention.heads[0] is 2000000000; it must be from 0 to 256"),
+    "a-heads": (claim_many_heads, "attention.heads[0] is 2000000000; it must be from 0 to 1,024"),
     "a-labels": (claim_many_labels, "bundle.json has"),
     "vocabulary": (claim(sourceVocabSize=4_000_000_000), "text.source_vocab_size is 4000000000; it must be"),
     "table": (claim(sourceVocabSize=301), "text.source_vocab_size is 301; decoder.onnx has a table of"),

@@ -319,7 +319,7 @@ FILES = {
     "a tokenizer too large": (_grow_tokenizer, "tokenizer.json has 67,108,865 bytes; of such a file at most"),
     "a manifest too large": (
         lambda d: (d / "bundle.json").write_text('{"labels": [' + '"",' * 5_500_000 + '""]}'),
-        "bundle.json has 16500016 bytes; at most 4194304 are read",
+        "bundle.json has 16500016 bytes; at most 8388608 are read",
     ),
     "a fifo": (_replace_by_fifo, "weights.data is not a regular file"),
     "a file too many": (lambda d: (d / "libcustom.so").touch(), "libcustom.so is not listed"),

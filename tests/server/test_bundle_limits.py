@@ -90,4 +90,4 @@ def test_a_refusal_says_where():
     manifest = bundle_pb2.BundleManifest(attention=bundle_pb2.Attention(heads=[4, 2_000_000_000]))
     with pytest.raises(BundleError) as refused:
         verify_limits(manifest)
-    assert "attention.heads[1] is 2000000000; it must be from 0 to 256" == str(refused.value)
+    assert "attention.heads[1] is 2000000000; it must be from 0 to 1,024" == str(refused.value)

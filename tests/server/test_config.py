@@ -1,20 +1,24 @@
 """Settings come from flags, then environment, then defaults, and the manual lists exactly them."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import get_args
 
 import pydantic
 import pytest
 
 from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
 
+WEFT = Path(sys.executable).with_name("weft")
+TYPES = {int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
 README = Path(__file__).parents[2] / "server" / "README.md"
 
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch):
-    import os
-
     for name in os.environ:
         if name.startswith("WEFT_"):
             monkeypatch.delenv(name)
@@ -69,3 +73,53 @@ def test_the_manual_lists_exactly_the_settings():
         expected.append(f"| `{flag_name(name)}` | `{env_name(name)}` | {default} | {field.description} |")
     section = README.read_text().split("## Settings", 1)[1]
     assert expected == re.findall(r"^\| `--.*$", section, re.MULTILINE)
+
+
+def run(*arguments, command=(sys.executable, "-m", "weft_server"), **environment):
+    """What a command said and its exit code; `environment` beside PATH."""
+    environment = {"PATH": os.environ["PATH"]} | environment
+    return subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", [(str(WEFT), "serve"), (sys.executable, "-m", "weft_server")])
+@pytest.mark.parametrize("columns", ["80", "50"])
+def test_the_help_shows_each_setting_whole(command, columns):
+    """As a terminal of that width shows it: flag, type, what it means, variable and default, and nothing is cut off."""
+    shown = run("--help", command=command, COLUMNS=columns)
+
+    assert (0, "") == (shown.returncode, shown.stderr)
+    assert int(columns) >= max(map(len, shown.stdout.splitlines()))
+    for name, field in ServerConfig.model_fields.items():
+        (entry,) = re.findall(rf"^  ({flag_name(name)}\b.*\n(?:        .*\n)+)", shown.stdout, re.MULTILINE)
+        default = "" if field.is_required() else f"; default: {str(field.default).replace('False', 'false')}"
+        words = " ".join(entry.split())
+        kind = TYPES.get(field.annotation) if field.annotation in TYPES else "|".join(get_args(field.annotation))
+        expected = f"{flag_name(name)} {kind} {field.description} [env var: {env_name(name)}{default}]"
+        assert " ".join(expected.split()) == words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "line"),
+    [
+        (["--slots", "7.5"], {}, r"--slots (WEFT_SLOTS): input should be a valid integer.*, not '7.5'"),
+        ([], {"WEFT_SLOTS": "many"}, r"--slots (WEFT_SLOTS): input should be a valid integer.*, not 'many'"),
+        ([], {"WEFT_REFLECTION": "maybe"}, r"--reflection (WEFT_REFLECTION): input should be a valid boolean.*'maybe'"),
+        (["--drain-delay-s=nan"], {}, r"--drain-delay-s (WEFT_DRAIN_DELAY_S): input should be a finite.*'nan'"),
+        (["--log-level=loud"], {}, r"--log-level (WEFT_LOG_LEVEL): input should be 'debug'.*, not 'loud'"),
+        (["--repository", "other"], {}, r"--repository names other, and the folder to serve is .*"),
+        ([], {"WEFT_REPOSITORY": "other"}, r".* is empty: a model repository holds .*"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(tmp_path, arguments, environment, line):
+    """It names flag and variable whichever was given; the folder wins over its variable, not over its flag."""
+    ended = run(str(tmp_path), *arguments, **environment)
+    assert (1, "") == (ended.returncode, ended.stdout)
+    line = line.replace("(", r"\(").replace(")", r"\)")
+    assert re.fullmatch(rf"weft serve: {line}\n", ended.stderr), ended.stderr
+
+
+def test_the_folder_may_come_alone_or_be_named_the_same_twice(tmp_path):
+    """`weft serve FOLDER` is `weft serve --repository FOLDER`."""
+    expected = f"weft serve: {tmp_path} is empty"
+    for arguments in ([str(tmp_path)], ["--repository", str(tmp_path)], [str(tmp_path), f"--repository={tmp_path}/"]):
+        assert run(*arguments).stderr.startswith(expected)

@@ -162,7 +162,7 @@ def test_a_mass_may_be_as_rough_as_the_bundles_precision(tiny_repository):
     ("spoil", "sentence"),
     [
         (lambda heads: [count + 1 for count in heads], r"attention\.heads: layer 0 has no head \d+"),
-        (lambda heads: [*heads[:-1], 256], r"attention\.heads: layer \d+ has no head 255"),
+        (lambda heads: [*heads[:-1], 1024], r"attention\.heads: layer \d+ has no head 1023"),
         (lambda heads: [*heads, heads[-1] + 1], None),
         (lambda heads: [*heads, heads[0]], None),
     ],

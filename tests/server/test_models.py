@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import shutil
 
 import pytest
 
 from loaded import Loaded
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import read_config
-from weft_server.errors import InvalidRequest
+from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
 from weft_server.loader import load_entry
 from weft_server.metrics import Metrics
 from weft_server.models import Entry, Models
@@ -20,6 +21,41 @@ def test_a_version_is_one_or_more(tmp_path):
     with pytest.raises(InvalidRequest) as refused:
         models.find(common_pb2.ModelSelector(name="en-es", version=0))
     assert "model.version" == refused.value.field
+
+
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(tmp_path):
+    """Once each, and not more than one can read."""
+    models = Models([Entry(name, version, tmp_path) for name in ("en-es", "digits") for version in (1, 2)])
+    with pytest.raises(ModelNotFound, match=r"^there is no model 'nope'; there are digits, en-es$"):
+        models.find(common_pb2.ModelSelector(name="nope"))
+    models = Models([Entry(f"m{number:02}", 1, tmp_path) for number in range(30)])
+    with pytest.raises(ModelNotFound, match=r"there are m00, .*, m09, 20 more$"):
+        models.find(common_pb2.ModelSelector(name="nope"))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            ('"precision": "PRECISION_FP32"', '"precision": 0'),
+            "no model for classify_image is ready: model 'a' version 1 was refused: precision 0 is unknown",
+        ),
+        (("{", "["), "model 'a' version 1, whose task is not known, was refused: bundle.json is not a BundleManifest"),
+        (('"task": "TASK_CLASSIFY_IMAGE"', '"task": "TASK_TAG"'), "there is no model for classify_image; there are a"),
+    ],
+)
+def test_a_request_that_names_no_model_is_told_of_the_one_that_was_refused(tiny_repository, tmp_path, change, sentence):
+    """It would have been for this task, or may have been; one for another task has nothing to do with it."""
+    directory = tmp_path / "1"
+    shutil.copytree(tiny_repository / "tiny-image" / "1", directory)
+    text = (directory / "bundle.json").read_text()
+    assert change[0] in text
+    (directory / "bundle.json").write_text(text.replace(*change, 1))
+    entry = Entry("a", 1, directory)
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path), Metrics()))
+    with pytest.raises((ModelNotReady, ModelNotFound)) as refused:
+        Models([entry]).resolve(common_pb2.ModelSelector(), common_pb2.TASK_CLASSIFY_IMAGE)
+    assert sentence in refused.value.message
 
 
 def test_there_are_never_more_slots_than_allowed(tiny_repository):

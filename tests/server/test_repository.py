@@ -21,8 +21,9 @@ def test_bundles_are_listed_by_name_and_numeric_version(tmp_path):
 def test_odd_directories_are_reported_not_loaded(tmp_path, odd):
     """A directory whose name breaks the rules, or that has no version, is told about in one sentence."""
     (tmp_path / odd).mkdir(parents=True)
+    (tmp_path / "sound" / "1").mkdir(parents=True)
     scan = scan_repository(tmp_path)
-    assert [] == scan.candidates
+    assert ["sound"] == [candidate.name for candidate in scan.candidates]
     assert len(scan.oddities) == 1
     assert str(tmp_path / odd.split("/")[0]) in scan.oddities[0]
 
@@ -32,6 +33,7 @@ def test_odd_files_are_reported(tmp_path):
     (tmp_path / "README").touch()
     (tmp_path / "topics").mkdir()
     (tmp_path / "topics" / "1").touch()
+    (tmp_path / "sound" / "1").mkdir(parents=True)
     assert len(scan_repository(tmp_path).oddities) == 2
 
 
@@ -49,6 +51,50 @@ def test_a_repository_that_is_not_there_is_an_error(tmp_path):
     for name in ("missing", "file"):
         with pytest.raises(RepositoryError, match=name):
             scan_repository(tmp_path / name)
+
+
+def bundle(path):
+    """A folder with a manifest."""
+    path.mkdir(parents=True)
+    (path / "bundle.json").touch()
+
+
+def checkpoint(path):
+    """A folder with a config."""
+    path.mkdir(parents=True)
+    (path / "config.json").touch()
+
+
+@pytest.mark.parametrize(
+    ("make", "served", "sentence"),
+    [
+        (lambda r: r.mkdir(), "r", "{r} is empty: a model repository holds MODEL/VERSION/bundle.json; `weft export"),
+        (
+            lambda r: bundle(r / "en-es" / "1"),
+            "r/en-es/1",
+            "{r}/en-es/1 is one bundle, not a model repository; serve {r},",
+        ),
+        (
+            lambda r: bundle(r / "en-es" / "1"),
+            "r/en-es",
+            "{r}/en-es is one model, not a model repository; serve the .* {r}",
+        ),
+        (checkpoint, "r", "{r} is a checkpoint, .* `weft export {r} models/MODEL/1` makes a bundle of it"),
+        (lambda r: checkpoint(r / "a"), "r", "{r} holds checkpoints, .* `weft export {r}/a models/a/1` makes"),
+        (lambda r: (r / "Upper" / "1").mkdir(parents=True), "r", "{r} holds no model: {r}/Upper is no model: its name"),
+        (
+            lambda r: [(r / f"a{n}").mkdir(parents=True) for n in range(75)],
+            "r",
+            "{r} holds no .* and 74 more like it; `",
+        ),
+    ],
+)
+def test_a_folder_without_models_is_said_to_be_what_it_is(tmp_path, make, served, sentence):
+    """In one line, with what to do."""
+    make(tmp_path / "r")
+    with pytest.raises(RepositoryError, match="^" + sentence.format(r=tmp_path / "r")) as refused:
+        scan_repository(tmp_path / served)
+    assert "\n" not in str(refused.value)
 
 
 def test_a_model_that_cannot_be_listed_is_odd_and_no_more(tmp_path, monkeypatch):

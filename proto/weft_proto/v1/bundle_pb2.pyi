@@ -247,7 +247,7 @@ class BundleManifest(_message.Message):
     loads libraries or names code.
 
     Every number has a range, every string a length and every list a count, so that a server can refuse a manifest before
-    it makes anything of such a size. bundle.json has at most 4,194,304 bytes. A server reads graphs, tokenizers and the
+    it makes anything of such a size. bundle.json has at most 8,388,608 bytes. A server reads graphs, tokenizers and the
     golden image as a whole: each of these files has at most 67,108,864 bytes.
 
     BundleManifest says what a bundle is and how to run its graphs.
@@ -376,13 +376,13 @@ class Attention(_message.Message):
     HEADS_FIELD_NUMBER: _builtins.int
     DEFAULT_LAYER_FIELD_NUMBER: _builtins.int
     default_layer: _builtins.int
-    """default_layer is the layer that explains unless a request names one, at most 511. Unset: the graph has a summary of all
+    """default_layer is the layer that explains unless a request names one, at most 1,023. Unset: the graph has a summary of all
     layers.
     """
     @_builtins.property
     def heads(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """heads is the number of heads of each layer that can be read, in order: at least one layer and at most 512, each with
-        at least one head and at most 256.
+        """heads is the number of heads of each layer that can be read, in order: at least one layer and at most 1,024, each with
+        at least one head and at most 1,024.
         """
 
     def __init__(
@@ -591,7 +591,7 @@ class TextSpec(_message.Message):
     pad_id: _builtins.int
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag); the graphs must take so many. At most 16,384."""
+    """max_source_tokens bounds a source (translate, classify, tag); the graphs must take so many. At most 131,072."""
     max_total_tokens: _builtins.int
     """max_total_tokens is the decoder's cache capacity: prompt and new tokens together. At most 1,048,576."""
     max_new_tokens: _builtins.int
