@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
-WRAPPED = [*(page for page in PAGES if page.name != "log-of-speed.md"), ROOT / "docs/benchmarks/README.md"]
+WRAPPED = [
+    ROOT / "CHANGELOG.md",
+    *(page for page in PAGES if page.name != "log-of-speed.md"),
+    ROOT / "docs/benchmarks/README.md",
+]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
 
