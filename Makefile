@@ -51,13 +51,13 @@ $(READY): pyproject.toml constraints.txt
 # Two at a time, each a process of its own; make shows the words of each when it is done.
 TWO := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
-models: $(READY) ## export the demo checkpoints to build/models (only what changed)
+models: $(READY) ## export the demo checkpoints to build/models
 	@$(TWO) bundles
 
 bundles: $(BUNDLES)
 	@:
 
-families: $(READY) ## export the checkpoints of the other families to build/families (only what changed)
+families: $(READY) ## export the other families' checkpoints to build/families
 	@$(TWO) family-bundles
 
 family-bundles: $(FAMILIES)
@@ -69,11 +69,11 @@ build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/
 demo: models ## one request of each kind against a server of its own, under a minute
 	@$(BIN)/python deploy/local/demo.py
 
-serve: models ## keep the demo models served on localhost:7070 (Ctrl-C drains and stops)
+serve: models ## keep the demo models served on localhost:7070 (Ctrl-C stops)
 	@exec $(BIN)/weft serve --repository build/models
 
 # One repository of links: the server follows them.
-serve-all: models families ## the same for the models of every family; a request has to name its model
+serve-all: models families ## the same for every family; a request names its model
 	@rm -rf build/all && mkdir -p build/all
 	@cd build/all && ln -s ../models/* ../families/* .
 	@exec $(BIN)/weft serve --repository build/all
@@ -108,13 +108,13 @@ proto: $(READY) ## regenerate the committed stubs from proto/weft_proto/v1/*.pro
 bench-smoke: models ## measure the engine's overhead, under two minutes
 	@$(BIN)/python tests/bench/smoke.py
 
-bench-families: models families ## measure each family's parameters, step times and state, under ten minutes
+bench-families: models families ## measure each family's steps and state, ten minutes
 	@$(BIN)/python tests/bench/families.py
 
-bench-lengths: $(READY) ## train RNNs without and with attention and measure them by sentence length, ten minutes
+bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minutes
 	@$(BIN)/python tests/bench/lengths.py
 
-bench-gpu: $(READY) ## measure a generator on a CUDA device, beside transformers if that is installed; ARGS="--precision bf16"
+bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
 	@$(BIN)/python tests/bench/gpu.py $(ARGS)
 
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
@@ -122,7 +122,7 @@ PEERS     := build/bench/peers
 PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
 PEER_NEEDS = grep '^torch==' $< | xargs $(PEER_PIP) install && $(PEER_PIP) install -r $<
 
-bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## compare with other systems on the same weights, hours; ARGS=--quick: ten minutes
+bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## against other systems, hours; ARGS=--quick: ten minutes
 	@$(BIN)/python tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt

@@ -70,3 +70,11 @@ def test_a_changed_recipe_exports_nothing(workshop):
 def test_changed_dependencies_are_installed(workshop, name):
     """A requirement or a pin that changed makes the install due, and no export."""
     assert (set(), True) == due(workshop, changed=[name])
+
+
+def test_the_help_fits_a_terminal():
+    """Each target's line fits 80 columns."""
+    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    assert "  make demo " in shown
+    assert [] == [line for line in shown.splitlines() if len(line) > 80]
