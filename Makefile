@@ -35,7 +35,7 @@ export ORT_DISABLE_TELEMETRY := 1
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-install: $(READY) ## make .venv with every extra, at the versions of constraints.txt
+install: $(READY) ## make .venv, at the versions of constraints.txt
 venv: install
 
 # torch comes first and by its exact version, so that a CPU build that pip has been pointed at wins over one with CUDA inside.
@@ -66,10 +66,10 @@ family-bundles: $(FAMILIES)
 build/models/%/1/bundle.json build/families/%/1/bundle.json: $$(wildcard export/checkpoints/$$*/*) $(EXPORTER) | $(READY)
 	@$(BIN)/weft export --force export/checkpoints/$* $(@D) --quiet
 
-demo: models ## one request of each kind against a server of its own, under a minute
+demo: models ## one request of each kind to a server of its own
 	@$(BIN)/python deploy/local/demo.py
 
-serve: models ## keep the demo models served on localhost:7070 (Ctrl-C stops)
+serve: models ## keep the demo models served on localhost:7070
 	@exec $(BIN)/weft serve --repository build/models
 
 # One repository of links: the server follows them.
@@ -100,7 +100,7 @@ fmt: $(READY) ## format, and mend what ruff can mend
 	@$(BIN)/ruff format
 
 # Only a file that defines services gets *_pb2_grpc stubs.
-proto: $(READY) ## regenerate the committed stubs from proto/weft_proto/v1/*.proto
+proto: $(READY) ## regenerate the committed stubs of the contracts
 	@rm -f $(STUBS)/weft_proto/v1/*_pb2.py* $(STUBS)/weft_proto/v1/*_pb2_grpc.py*
 	@$(PROTOC) --python_out=$(STUBS) --mypy_out=quiet:$(STUBS) $(PROTOS:proto/%=%)
 	@$(PROTOC) --grpc_python_out=$(STUBS) --mypy_grpc_out=quiet:$(STUBS) $(SERVICES:proto/%=%)
