@@ -42,22 +42,26 @@ venv: install
 # Without build isolation the build backend is pinned too.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Weft needs Python 3.11 or newer; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
-	@echo "Installing into $(VENV): 1.8 GB with PyTorch's CPU build, 5.8 GB with CUDA's. The first time takes minutes."
+	@echo "Installing into $(VENV), which takes some minutes."
+	@echo "1.8 GB with PyTorch's CPU build, 5.8 GB with CUDA's."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) -c constraints.txt torch hatchling editables
 	@$(PIP) -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
 	@touch $@
 
-# Two at a time, each a process of its own; make shows the words of each when it is done.
+# Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
+TELL := echo "Exporting; about two minutes if everything is new."
 TWO := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 models: $(READY) ## export the demo checkpoints to build/models
+	@$(MAKE) -q --no-print-directory $(BUNDLES) || $(TELL)
 	@$(TWO) bundles
 
 bundles: $(BUNDLES)
 	@:
 
 families: $(READY) ## export the other families' checkpoints to build/families
+	@$(MAKE) -q --no-print-directory $(FAMILIES) || $(TELL)
 	@$(TWO) family-bundles
 
 family-bundles: $(FAMILIES)

@@ -16,7 +16,8 @@ BUILD = ROOT / "build" / "demo"
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 30.0
 NEXT = """
-That server is gone. Now run `make serve`, and from a second shell ask something of your own:
+That server is gone. Now run `make serve`,
+and from a second shell ask something of your own:
   .venv/bin/weft translate "the old women are not buying cheap apples\""""
 
 

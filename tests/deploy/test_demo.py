@@ -61,7 +61,7 @@ def test_the_tour_ends_with_what_to_do_next():
 
     assert 0 == process.returncode
     assert 6 == len(re.findall(r"^ +-> ", said, re.MULTILINE))
-    assert "make serve" in said.splitlines()[-2]
+    assert "make serve" in said.splitlines()[-3]
     assert said.splitlines()[-1].startswith("  .venv/bin/weft translate ")
 
 
