@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
+from weft._target import checked_target
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
@@ -80,12 +81,16 @@ class CallSettings:
         cls, target: str, timeout: float, metadata: Mapping[str, str] | None, *, watch_health: bool | None = None
     ) -> "CallSettings":
         """Check the arguments of a client."""
-        if not (target and target.isprintable()):
-            raise InvalidRequest("target: must name a server, host:port", reason="INVALID_FIELD")
+        target = checked_target(target)
+        if not isinstance(metadata, Mapping | None):
+            raise InvalidRequest(
+                f"metadata: must be a mapping of names to values, not {type(metadata).__name__}", reason="INVALID_FIELD"
+            )
+        for key in metadata or {}:
+            if not (isinstance(key, str) and _KEY.fullmatch(key.lower())) or key.lower().endswith("-bin"):
+                raise InvalidRequest(f"metadata: {key!r} is no name of a text header", reason="INVALID_FIELD")
         pairs = tuple((key.lower(), value) for key, value in (metadata or {}).items())
         for key, value in pairs:
-            if not _KEY.fullmatch(key) or key.endswith("-bin"):
-                raise InvalidRequest(f"metadata: {key!r} is no name of a text header", reason="INVALID_FIELD")
             if not (isinstance(value, str) and value.isascii() and value.isprintable()):
                 raise InvalidRequest(f"metadata: {key} must be printable ASCII", reason="INVALID_FIELD")
         # gRPC's watch carries no metadata. A gateway that wants a token for every call would refuse it, and then no

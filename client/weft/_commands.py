@@ -48,13 +48,15 @@ def _write(verb: str, source: str | Path, asked: Mapping[str, Any], request: Tex
 def classify(
     picture: Annotated[Path | None, typer.Argument(help="A PNG, JPEG or WebP file.")] = None,
     *,
-    text: Annotated[str | None, typer.Option("--text", help="A text instead, or - to read it from stdin.")] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT", help="A text instead, or - to read it from stdin.")
+    ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", help="With --scores: how many labels; by default up to 5.")
+        int | None, typer.Option("--top", min=1, help="With --scores: how many labels; by default up to 5.")
     ] = None,
     request: Request,
 ) -> None:
-    """Put a picture or a text into one of the model's labels."""
+    """Put a picture or a text into one of the labels."""
     asked = request.options()
     source = None if text is None else _read(text)
     with request.client() as client, show.patience("classifying"):
@@ -72,7 +74,10 @@ def tag(
     tokens: Annotated[bool, typer.Option("--tokens", help="Print every token with its label, not the spans.")] = False,
     request: Request,
 ) -> None:
-    """Find the spans of a text that the model has a label for: on each line label, start, end and text, by tabs."""
+    """Find the spans of a text that the model labels.
+
+    Each is a line: label, start, end and text, between tabs. Start and end count code points of the text.
+    """
     asked = request.options()
     source = _read(text)
     with request.client() as client, show.patience("tagging"):
@@ -101,7 +106,10 @@ def health(
     ] = False,
     server: Server,
 ) -> None:
-    """Say whether the server serves; exit code 1 when it does not."""
+    """Say whether the server serves.
+
+    The exit code is 1 when it does not.
+    """
     with server.client() as client, show.patience("waiting for the server"):
         if wait:
             client.wait_until_ready()
@@ -118,6 +126,6 @@ def _read(text: str) -> str:
     if sys.stdin is None:
         raise InvalidRequest("stdin is closed")
     try:
-        return sys.stdin.buffer.read().decode().removesuffix("\n")
+        return sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n")
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"stdin is not UTF-8: {error.reason} at byte {error.start}") from None

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._client import Client
+from weft._show import words
 from weft._types import Classification, Completion, Decoding, Sampling, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
@@ -78,10 +79,10 @@ class _Tour:
         answer = ask()
         seconds = time.perf_counter() - start
         self.answers.add_row(verb, Text(request))
-        self.answers.add_row("->", Text(_said(answer).strip(), style="green"))
+        self.answers.add_row("->", words(_said(answer).strip(), style="green"))
         timings = answer.timings
         times = (f"{1000 * each:.1f}" for each in (timings.queue, timings.prefill, timings.decode, seconds))
-        self.times.add_row(verb, Text(answer.model.name), *times)
+        self.times.add_row(verb, words(answer.model.name), *times)
         return answer
 
 

@@ -19,36 +19,22 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".pdf", ".svg")
 
-SourceText = Annotated[str, typer.Argument(help="The text, or - to read it from stdin.")]
+SourceText = Annotated[str, typer.Argument(show_default=False, help="The text, or - to read it from stdin.")]
 PicturePath = Annotated[Path, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
-Language = Annotated[str, typer.Option(help="BCP-47 tag; by default the model's only one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.", rich_help_panel="Output")]
-
-
-def _server(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Server", **more)
-
-
-def _decoding(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Decoding", **more)
-
-
-def _explaining(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Explaining", **more)
-
-
-def _output(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Output", **more)
+Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag; by default the model's only one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 
 @dataclass(frozen=True)
 class Server:
     """Where the server is, and how long to wait for it."""
 
-    target: Annotated[str, _server("--target", "-t", envvar="WEFT_TARGET", help="Where the server is, host:port.")] = (
-        "localhost:7070"
+    target: Annotated[
+        str, typer.Option("--target", "-t", metavar="HOST:PORT", envvar="WEFT_TARGET", help="Where the server is.")
+    ] = "localhost:7070"
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the answer.")] = (
+        60.0
     )
-    timeout: Annotated[float, _server("--timeout", help="Seconds to wait for the answer.")] = 60.0
 
     def client(self) -> Client:
         """Return a client of that server."""
@@ -59,18 +45,24 @@ class Server:
 class Request(Server):
     """What every request to a model takes."""
 
-    model: Annotated[str, _server("--model", help="The model's name; by default the only one for the task.")] = ""
-    model_version: Annotated[int | None, _server("--model-version", help="Its version; by default the highest.")] = None
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="The model; by default the only one for the task.")
+    ] = ""
+    model_version: Annotated[
+        int | None, typer.Option("--model-version", min=1, help="Its version; by default the highest.")
+    ] = None
     explain: Annotated[
-        Path | None, _explaining("--explain", metavar="OUT.png", help="Draw what the model looked at.")
+        Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at.")
     ] = None
     layer: Annotated[
-        int | None, _explaining("--layer", help="Of this attention layer, from 0; `weft models` counts them.")
+        int | None, typer.Option("--layer", min=0, help="Of this attention layer, from 0; `weft models` counts them.")
     ] = None
-    head: Annotated[int | None, _explaining("--head", help="Of this head of the layer; by default the average.")] = None
-    scores: Annotated[bool, _output("--scores", help="Print probabilities too.")] = False
+    head: Annotated[
+        int | None, typer.Option("--head", min=0, help="Of this head of the layer; by default the average.")
+    ] = None
+    scores: Annotated[bool, typer.Option("--scores", help="Print probabilities too.")] = False
     as_json: AsJson = False
-    verbose: Annotated[bool, _output("--verbose", "-v", help="Print model, tokens and timings on stderr.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")] = False
 
     def options(self) -> "Options":
         """Return what the SDK takes; raises what makes it useless to ask at all."""
@@ -107,13 +99,24 @@ class Request(Server):
 class TextRequest(Request):
     """What every request for new text takes."""
 
-    max_new_tokens: Annotated[int | None, _decoding("--max-new-tokens", help="Stop after so many tokens.")] = None
-    stop: Annotated[list[str] | None, _decoding("--stop", help="Stop before this text; up to four times.")] = None
-    temperature: Annotated[float | None, _decoding("--temperature", help="Draw tokens at random, at (0, 10].")] = None
-    top_k: Annotated[int | None, _decoding("--top-k", help="Draw from so many tokens; 0 for all.")] = None
-    top_p: Annotated[float | None, _decoding("--top-p", help="Draw from the nucleus of this mass, (0, 1].")] = None
-    seed: Annotated[int | None, _decoding("--seed", help="Draw the same text again with the same seed.")] = None
-    stream: Annotated[bool, _output("--stream", help="Print the text as it comes.")] = False
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Stop after so many tokens.")
+    ] = None
+    stop: Annotated[
+        list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; up to four times.")
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option("--temperature", min=0.0, max=10.0, help="Draw tokens at random; 0 takes the most probable."),
+    ] = None
+    top_k: Annotated[int | None, typer.Option("--top-k", min=0, help="Draw from so many tokens; 0 for all.")] = None
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Draw from the nucleus of this mass, more than 0.")
+    ] = None
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Draw the same text again with the same seed.")] = (
+        None
+    )
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text as it comes.")] = False
 
     def options(self) -> "GenerateOptions":
         """Return what the SDK takes. As soon as one option of sampling is given it samples; else the model decides."""

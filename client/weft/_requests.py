@@ -61,8 +61,11 @@ def _refuse(field: str, why: str, reason: str = "INVALID_FIELD") -> InvalidReque
     return InvalidRequest(f"{field}: {why}", reason=reason, field_violations=(FieldViolation(field, why),))
 
 
-def _fill(message: Message, **values: Any) -> None:
-    """Set every field whose value is not None; protobuf refuses wrong types, numbers out of range and bad Unicode."""
+def _fill(message: Message, within: str = "", /, **values: Any) -> None:
+    """Set every field whose value is not None; protobuf refuses wrong types, numbers out of range and bad Unicode.
+
+    `within` is the path of the message in the request: a field is refused by the name that the server has for it.
+    """
     for field, value in values.items():
         if value is None:
             continue
@@ -74,13 +77,13 @@ def _fill(message: Message, **values: Any) -> None:
             else:
                 setattr(message, field, value)
         except (TypeError, ValueError, OverflowError) as error:
-            raise _refuse(field, str(error)) from None
+            raise _refuse(within + field, str(error)) from None
 
 
 def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
     """Name a model."""
     message = common_pb2.ModelSelector()
-    _fill(message, name=model, version=version)
+    _fill(message, "model.", name=model, version=version)
     return message
 
 
@@ -92,7 +95,7 @@ def _fill_text(message: Message, text: Text) -> None:
     else:
         ids = common_pb2.TokenIds()
         try:
-            _fill(ids, ids=tuple(text))
+            _fill(ids, "token_ids.", ids=tuple(text))
         except TypeError:
             raise _refuse("text", f"must be a str or token ids, not {type(text).__name__}") from None
         _fill(message, token_ids=ids)
@@ -120,23 +123,24 @@ def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
     if not isinstance(decoding, Decoding):
         raise _refuse("decoding", f"must be a weft.Decoding, not {type(decoding).__name__}")
     if isinstance(decoding.stop, str):  # a tuple of characters otherwise
-        raise _refuse("stop", "must be a tuple of strings, not one string")
+        raise _refuse("decoding.stop", "must be a tuple of strings, not one string")
     try:
         stop = tuple(decoding.stop or ())
     except TypeError:
-        raise _refuse("stop", f"must be a tuple of strings, not {type(decoding.stop).__name__}") from None
+        raise _refuse("decoding.stop", f"must be a tuple of strings, not {type(decoding.stop).__name__}") from None
     message = common_pb2.Decoding()
-    _fill(message, max_new_tokens=decoding.max_new_tokens, min_new_tokens=decoding.min_new_tokens, stop=stop)
+    lengths = {"max_new_tokens": decoding.max_new_tokens, "min_new_tokens": decoding.min_new_tokens}
+    _fill(message, "decoding.", **lengths, stop=stop)
     match decoding.strategy:
         case None:
             pass
-        case Greedy():
+        case Greedy() | Sampling(temperature=0):
             message.greedy.SetInParent()
         case Sampling(temperature, top_k, top_p, seed):
             message.sampling.SetInParent()
-            _fill(message.sampling, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+            _fill(message.sampling, "decoding.sampling.", temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         case other:  # the class without its parentheses, a name
-            raise _refuse("strategy", f"must be weft.Greedy() or weft.Sampling(...), not {other!r}")
+            raise _refuse("decoding.strategy", f"must be weft.Greedy() or weft.Sampling(...), not {other!r}")
     return message
 
 
@@ -150,10 +154,7 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
         if explain.layer is None and explain.head is not None:
             raise _refuse("explain.head", "needs a layer")
         for part, number in (("layer", explain.layer), ("head", explain.head)):
-            try:
-                _fill(message, **{part: number})
-            except InvalidRequest as error:
-                raise _refuse(f"explain.{part}", error.field_violations[0].description) from None
+            _fill(message, "explain.", **{part: number})
     return message
 
 

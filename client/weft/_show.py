@@ -3,6 +3,7 @@
 import codecs
 import json
 import math
+import re
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,16 +24,42 @@ from weft.exceptions import Error
 Answer = TypeVar("Answer", bound=Completion)
 
 
+# Line ends and tabs are text. C0 has signs of its own; C1, which a terminal may obey as well, shares one.
+_SIGNS = (
+    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+    | {127: 0x2421}
+    | dict.fromkeys(range(128, 160), 0xFFFD)
+)
+
+
+def steerless(text: str) -> str:
+    """Return a text with a sign for each control character: what a bundle says must not steer a terminal."""
+    return text.translate(_SIGNS)
+
+
+def words(text: str, style: str = "") -> Text:
+    """Return text that others wrote as a table can show it."""
+    return Text(steerless(text), style)
+
+
 def emit(text: str, end: str = "\n") -> None:
-    """Print on stdout at once, so that a closed pipe is noticed here and not at exit."""
-    print(text, end=end, flush=True)  # noqa: T201 - this is the command line's output
+    """Print on stdout at once, so that a closed pipe is noticed here and not at exit.
+
+    In a pipe the text stays as it is.
+    """
+    print(steerless(text) if sys.stdout.isatty() else text, end=end, flush=True)  # noqa: T201 - this is the command line's output
 
 
 def emit_json(message: Any) -> None:
     """Print an answer, or a mapping, as one line of JSON."""
     plain = message if isinstance(message, dict) else _plain(message)
     # What stdout can't encode is backslashed there, and not as JSON wants it.
-    emit(json.dumps(plain, ensure_ascii=not _is_utf8(sys.stdout.encoding), allow_nan=False))
+    line = json.dumps(plain, ensure_ascii=not _is_utf8(sys.stdout.encoding), allow_nan=False)
+    emit(_BEYOND_ASCII.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
+
+
+# Control characters that JSON lets stand.
+_BEYOND_ASCII = re.compile("[\x7f-\x9f]")
 
 
 def _is_utf8(encoding: str | None) -> bool:
@@ -107,7 +134,7 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
     found = [(each, each.token) for each in answer.tokens] if tokens else [(each, each.text) for each in answer.spans]
     for each, text in found:
         score = [f"{each.score:.4f}"] if scores else []
-        emit("\t".join((*score, each.label, str(each.start), str(each.end), " ".join(text.split()))))
+        emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
 
 
 def more(answer: Completion | Classification | Tagging, *, verbose: bool, scores: bool = False) -> None:
@@ -132,7 +159,7 @@ def _about(answer: Completion | Classification | Tagging) -> None:
             facts["seed"] = str(answer.decoding.strategy.seed)
     grid = Table.grid(padding=(0, 2))
     for name, value in facts.items():
-        grid.add_row(Text(name, style="dim"), Text(value))
+        grid.add_row(Text(name, style="dim"), words(value))
     Console(stderr=True).print(grid)
 
 
@@ -150,8 +177,8 @@ def model_table(models: Sequence[Model]) -> None:
         table.add_column(column, overflow="fold")
     for model in models:
         about = "\n".join((model.error or model.description, *_facts(model)))
-        which = Text(f"{model.name} {model.version}\n", style="bold")
-        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), Text(about))
+        which = words(f"{model.name} {model.version}\n", style="bold")
+        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), words(about))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
 
 

@@ -59,7 +59,8 @@ class Greedy:
 class Sampling:
     """Draw each token from softmax(logits / temperature) cut to `top_k` tokens, then to the nucleus of mass `top_p`.
 
-    None leaves a number to the server. The same seed gives the same text, whatever else the server does.
+    None leaves a number to the server. The same seed gives the same text, whatever else the server does. A temperature
+    of 0 draws nothing: it asks for `Greedy`, whatever the other numbers are.
     """
 
     temperature: float | None = None

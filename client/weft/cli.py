@@ -14,8 +14,9 @@ import typer
 
 from weft import __version__, _commands
 from weft._bench.command import bench
+from weft._flags import names_flags
 from weft._options import flat
-from weft.exceptions import Error, InvalidRequest
+from weft.exceptions import Error, InvalidRequest, Unavailable
 
 # What to say of a subcommand without importing it, and the extra that it needs.
 _PLUGINS = {
@@ -27,7 +28,7 @@ _PLUGINS = {
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
-app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode="rich")
+app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode=None)
 for _verb in (
     _commands.translate,
     _commands.caption,
@@ -36,9 +37,9 @@ for _verb in (
     _commands.generate,
     _commands.models,
     _commands.health,
-    bench,
 ):
-    app.command()(flat(_verb))
+    app.command()(flat(names_flags(_verb)))
+app.command()(flat(bench))
 
 
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:
@@ -89,6 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error.message, 2)
     except Error as error:
         hint = "" if error.retry_after is None else f" (try again in {error.retry_after:g} s)"
+        if isinstance(error, Unavailable) and not error.reason:  # no server said it
+            hint = ". Is a server there? `weft serve` starts one; --target names another."
         return _fail(error.message + hint, 1)
     except _ClickError as error:
         hint = " Try --help." if isinstance(error, _UsageError) else ""
@@ -112,20 +115,23 @@ def _prepare_streams() -> None:
 def _explain(error: Exception) -> str:
     if isinstance(error, OSError):  # a full disk, a closed terminal
         if error.filename is None:
-            _drop_output()
+            _drop(sys.stdout)
         return f"{error.filename or 'standard output'}: {error.strerror}"
     at = extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno}). This is a bug."
 
 
-def _drop_output() -> None:
-    """Let what stdout still holds go nowhere: at exit Python would try once more, and complain once more."""
+def _drop(stream: Any) -> None:
+    """Let what a stream still holds go nowhere: at exit Python would try once more, and complain once more."""
     with suppress(OSError), Path(os.devnull).open("w") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def _fail(message: str, code: int) -> int:
     """Say one line, without what could steer a terminal."""
     line = "".join(char if char.isprintable() else " " for char in message)
-    print(f"weft: {line}", file=sys.stderr)  # noqa: T201 - an error line belongs on stderr
+    try:
+        print(f"weft: {line}", file=sys.stderr, flush=True)  # noqa: T201 - an error line belongs on stderr
+    except OSError:  # the code still says what went wrong
+        _drop(sys.stderr)
     return code

@@ -212,9 +212,10 @@ def test_cancelled_requests_are_counted_apart(bench, server):
 def test_a_full_queue_is_counted_and_not_the_end(bench, server):
     """Refused requests stand by status and reason, the caller waits as it is told to, and the load goes on."""
     server.servicer.script.extend([0.0, FULL, FULL, FULL, Failure(StatusCode.INTERNAL, "BUG", "oops", after=2)])
-    code, (report,), _ = bench("--requests", 10)
+    code, (report,), error = bench("--requests", 10)
 
-    assert (0, 10, 6, 4) == (code, report["requests"], report["completed"], report["failed"])
+    assert "weft: 1 of 10 requests failed, the first: oops\n" == error
+    assert (1, 10, 6, 4) == (code, report["requests"], report["completed"], report["failed"])
     assert [("RESOURCE_EXHAUSTED", "QUEUE_FULL", 3, "full"), ("INTERNAL", "BUG", 1, "oops")] == [
         tuple(each.values()) for each in report["failures"]
     ]
@@ -227,6 +228,13 @@ def test_nothing_is_retried(bench, server):
 
     assert (4, "UNAVAILABLE") == (report["completed"], report["failures"][0]["status"])
     assert 5 == sum(seen.method == "StreamTranslate" for seen in server.servicer.seen)
+
+
+def test_refusals_are_what_an_overload_shows(bench, server):
+    """A load that is refused in part is no failure; nor is one that is cancelled."""
+    server.servicer.script.extend([0.0, FULL, FULL])
+    code, (report,), error = bench("--requests", 6, "--cancel-fraction", 0.3)
+    assert (0, 2, "") == (code, report["failed"], error)
 
 
 @pytest.mark.parametrize(("status", "code"), [(StatusCode.INVALID_ARGUMENT, 2), (StatusCode.UNAVAILABLE, 1)])

@@ -5,9 +5,11 @@ import json
 import os
 
 import pytest
+import typer
 from grpc import StatusCode
 
 from fakes import Failure
+from weft import cli
 
 
 def feed(monkeypatch, data):
@@ -224,3 +226,77 @@ def test_what_is_no_file_is_not_read(weft_command, tmp_path):
     for path in (fifo, "/dev/zero"):
         code, _, error = weft_command("caption", path)
         assert (2, f"weft: image: {path} is not a regular file\n") == (code, error)
+
+
+@pytest.mark.parametrize("columns", ["80", "50"])
+@pytest.mark.parametrize(
+    "command", ["translate", "caption", "classify", "tag", "generate", "models", "health", "bench"]
+)
+def test_help_is_whole(weft_command, monkeypatch, command, columns):
+    """Nothing of it is cut or dropped, however narrow: each option with its type and range, defaults, variables."""
+    monkeypatch.setenv("COLUMNS", columns)
+    code, out, _ = weft_command(command, "--help")
+    flat = " ".join(out.split())
+    assert 0 == code
+    assert "\u2026" not in out
+    assert max(map(len, out.splitlines())) <= int(columns)
+    assert "-t, --target HOST:PORT Where the server is. [env var: WEFT_TARGET; default: localhost:7070]" in flat
+    assert "--timeout SECONDS How long to wait for the answer. [default: 60.0]" in flat
+    for option in typer.main.get_command(cli.app).commands[command].params:
+        assert option.name == "help" or option.opts[0] in flat or option.name in flat
+    if command in {"translate", "caption", "generate"}:
+        assert "--temperature <float range> Draw tokens at random; 0 takes the most probable. [0.0<=x<=10.0]" in flat
+        assert "--max-new-tokens <int range> Stop after so many tokens. [x>=1]" in flat
+
+
+def test_the_list_of_commands_is_whole(weft_command, monkeypatch):
+    """Of each the whole first sentence."""
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = weft_command("--help")
+    assert "..." not in out.partition("Commands:")[2]
+    assert max(map(len, out.splitlines())) <= 80
+
+
+FLAGS = {
+    "decoding.sampling.top_p must be above 0 and at most 1, not 1.5": "--top-p must be above 0 and at most 1, not 1.5",
+    "request.decoding.max_new_tokens must be 1..64, not 99": "--max-new-tokens must be 1..64, not 99",
+    "decoding.stop[1] must be 1..64 bytes of UTF-8": "--stop must be 1..64 bytes of UTF-8",
+    "explain.head needs explain.layer": "--head needs --layer",
+    "model.name is required: one of a, b": "--model is required: one of a, b",
+    "top_k must be 1..5, not 9": "--top must be 1..5, not 9",
+    "target_language must be one of de, not 'model.name'": "--target-language must be one of de, not 'model.name'",
+    "text must not be empty": "text must not be empty",
+}
+
+
+@pytest.mark.parametrize("said", FLAGS)
+def test_a_refusal_names_what_was_typed(weft_command, server, said):
+    """A field of the wire is told by its flag."""
+    server.servicer.script.append(Failure(StatusCode.INVALID_ARGUMENT, "INVALID_FIELD", said))
+    assert (2, "", f"weft: {FLAGS[said]}\n") == weft_command("generate", "a")
+
+
+def test_a_field_that_has_no_form_on_the_wire_is_told_by_its_flag(weft_command):
+    """What the SDK refuses itself, too."""
+    code, _, err = weft_command("generate", "a", "--seed", 2**64)
+    assert 2 == code
+    assert err.startswith("weft: --seed: ")
+
+
+def test_no_temperature_is_greedy(weft_command, server):
+    """`--temperature 0` asks for the most probable token at each step, whatever else is given."""
+    weft_command("generate", "a", "--temperature", "0", "--seed", "7")
+    assert "greedy" == server.servicer.seen[0].request.decoding.WhichOneof("strategy")
+
+
+def test_without_a_server_there_is_a_way_to_one(weft_command):
+    """The line says how to start one and how to name another."""
+    code, _, err = weft_command("models", "-t", "127.0.0.1:1")
+    assert 1 == code
+    assert err.endswith("Connection refused. Is a server there? `weft serve` starts one; --target names another.\n")
+
+
+def test_a_mark_of_order_on_stdin_is_no_text(weft_command, monkeypatch):
+    """What editors of Windows put before a text does not reach the model."""
+    feed(monkeypatch, b"\xef\xbb\xbfa b\n")
+    assert (0, "b a\n") == weft_command("translate", "-")[:2]

@@ -108,3 +108,13 @@ def test_a_closed_stream_is_no_bug(server, closed, argv):
 
     expected = {"2>&-": (0, "b a\n", ""), "<&-": (2, "", "weft: stdin is closed\n"), ">&-": (0, "", "")}
     assert expected[closed] == (run.returncode, run.stdout, run.stderr)
+
+
+@pytest.mark.parametrize(("argv", "code"), [(["generate"], 2), (["models", "-t", "x"], 2), (["health", "no"], 1)])
+def test_the_exit_code_needs_no_stderr(server, argv, code):
+    """A line that can't be written changes nothing about whose fault it was."""
+    with Path("/dev/full").open("wb") as full:
+        run = subprocess.run(
+            [*WEFT, *argv], env=os.environ | {"WEFT_TARGET": server.target}, stderr=full, timeout=60, check=False
+        )
+    assert code == run.returncode

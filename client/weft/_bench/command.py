@@ -19,11 +19,15 @@ from weft._bench.tables import print_report, print_sweep
 from weft._channel import CallSettings
 from weft._options import Server
 from weft._types import Model
-from weft.exceptions import Error, InvalidRequest
+from weft.exceptions import Error, InvalidRequest, Overloaded
 
 
 def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
-    """Put a load on a running server and measure it: latencies, rates, and where the time went."""
+    """Put a load on a running server and measure it.
+
+    Shows latencies, rates, and where the time went. The exit code is 1 when a request failed that the server did not
+    refuse for its load.
+    """
     settings = CallSettings.of(server.target, server.timeout, None)
     workload, loads, plan = asking.workload(), sending.loads(), sending.plan(asking.seed)
     judging.check_plot(sweeps=sending.sweep is not None)
@@ -65,7 +69,7 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
         raise lost
     if runs[-1].interrupted:
         raise typer.Exit(130)
-    _fail_if_nothing_completed(reports, runs)
+    _judge(reports, runs)
 
 
 def _given(*groups: Asking | Sending | Judging) -> dict[str, Any]:
@@ -107,10 +111,16 @@ def _conclude(reports: list[Report], model: Model, judging: Judging) -> None:
             plot_sweep(reports, judging.plot, title=f"{model.name} {model.version} ({model.task})")
 
 
-def _fail_if_nothing_completed(reports: list[Report], runs: list[Run]) -> None:
-    """Raise the first error of a load that brought no answer that counts: that is no measurement."""
+def _judge(reports: list[Report], runs: list[Run]) -> None:
+    """Raise where it is no success: nothing completed, or a request failed that was not refused for the load.
+
+    Refusals are what an overload is to show; every other failure means that the server, or the request, is at fault.
+    """
     errors = [record.error for run in runs for record in run.records if record.error is not None]
     if errors and not any(report.completed for report in reports):
         raise errors[0]
     if not any(report.requests for report in reports):
         raise InvalidRequest("no request was due in the measured time: let it last longer")
+    counted = [record.error for run in runs for record in run.records if record.due >= run.start]
+    if failed := [error for error in counted if error is not None and not isinstance(error, Overloaded)]:
+        raise Error(f"{len(failed)} of {len(counted)} requests failed, the first: {failed[0].message}")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,10 +17,6 @@ from weft.exceptions import InvalidRequest
 DEFAULT_S = 10.0
 
 
-def _option(panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **more)
-
-
 def _seconds(option: str, value: float | None, *, least: float = 0.0) -> None:
     if value is not None and not least <= value < float("inf"):
         raise InvalidRequest(f"{option}: must be a number of seconds of at least {least:g}, not {value:g}")
@@ -30,14 +26,13 @@ def _seconds(option: str, value: float | None, *, least: float = 0.0) -> None:
 class Asking:
     """What is asked."""
 
-    model: Annotated[str, _option("Requests", "--model", help="The model's name; by default the one that fits.")] = ""
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model; by default the one that fits.")] = ""
     model_version: Annotated[
-        int | None, _option("Requests", "--model-version", help="Its version; by default the highest.")
+        int | None, typer.Option("--model-version", min=1, help="Its version; by default the highest.")
     ] = None
     input: Annotated[
         list[Path] | None,
-        _option(
-            "Requests",
+        typer.Option(
             "--input",
             metavar="FILE",
             help="A text file (a text on each line), a .jsonl file (a string, token ids or an object with text or "
@@ -45,19 +40,21 @@ class Asking:
         ),
     ] = None
     input_tokens: Annotated[
-        str | None, _option("Requests", "--input-tokens", help=f"Lengths to draw: {FORMS}; by default 8..32.")
+        str | None,
+        typer.Option("--input-tokens", metavar="LENGTHS", help=f"Lengths to draw: {FORMS}; by default 8..32."),
     ] = None
     output_tokens: Annotated[
-        str | None, _option("Requests", "--output-tokens", help="The same for answers; by default the model decides.")
+        str | None,
+        typer.Option("--output-tokens", metavar="LENGTHS", help="The same for answers; by default the model decides."),
     ] = None
     free: Annotated[
-        bool, _option("Requests", "--free", help="Answers may end before --output-tokens, when the model ends them.")
+        bool, typer.Option("--free", help="Answers may end before --output-tokens, when the model ends them.")
     ] = False
     stream: Annotated[
         bool | None,
-        _option("Requests", "--stream/--unary", help="By default streams where text is produced.", show_default=False),
+        typer.Option("--stream/--unary", help="By default streams where text is produced.", show_default=False),
     ] = None
-    seed: Annotated[int, _option("Requests", "--seed", help="Draw the same load again with the same seed.")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="Draw the same load again with the same seed.")] = 0
 
     def workload(self) -> Workload:
         """Return what to ask."""
@@ -82,22 +79,25 @@ class Sending:
     """How much of it, for how long."""
 
     concurrency: Annotated[
-        int | None, _option("Load", "--concurrency", "-c", help="Closed loop: callers that wait for their answer.")
+        int | None, typer.Option("--concurrency", "-c", min=1, help="Closed loop: callers that wait for their answer.")
     ] = None
     rate: Annotated[
-        float | None, _option("Load", "--rate", help="Open loop: requests a second, at random; waiting counts.")
+        float | None, typer.Option("--rate", help="Open loop: requests a second, at random; waiting counts.")
     ] = None
     sweep: Annotated[
         str | None,
-        _option("Load", "--sweep", metavar="LIST", help="One load after another: 1,2,4 in flight, or rate:5,10,20."),
+        typer.Option("--sweep", metavar="LIST", help="One load after another: 1,2,4 in flight, or rate:5,10,20."),
     ] = None
     duration: Annotated[
-        float | None, _option("Load", "--duration", help=f"Seconds to measure; {DEFAULT_S:g} unless --requests.")
+        float | None,
+        typer.Option("--duration", metavar="SECONDS", help=f"How long to measure; {DEFAULT_S:g} unless --requests."),
     ] = None
-    requests: Annotated[int | None, _option("Load", "--requests", help="Send so many that count.")] = None
-    warmup: Annotated[float, _option("Load", "--warmup", help="Seconds before, which do not count.")] = 1.0
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Send so many that count.")] = None
+    warmup: Annotated[
+        float, typer.Option("--warmup", metavar="SECONDS", help="How long before; that does not count.")
+    ] = 1.0
     cancel_fraction: Annotated[
-        float, _option("Load", "--cancel-fraction", help="Share of requests that are cancelled midway, [0, 1].")
+        float, typer.Option("--cancel-fraction", min=0.0, max=1.0, help="Share of requests that are cancelled midway.")
     ] = 0.0
 
     def loads(self) -> list[Arrivals]:
@@ -115,10 +115,6 @@ class Sending:
         """Return how long it goes on."""
         _seconds("--warmup", self.warmup)
         _seconds("--duration", self.duration, least=0.1)
-        if self.requests is not None and self.requests < 1:
-            raise InvalidRequest(f"--requests: must be at least 1, not {self.requests}")
-        if not 0.0 <= self.cancel_fraction <= 1.0:
-            raise InvalidRequest(f"--cancel-fraction: must be in [0, 1], not {self.cancel_fraction:g}")
         duration = DEFAULT_S if self.duration is None and self.requests is None else self.duration
         return Plan(self.warmup, duration, self.requests, self.cancel_fraction, seed)
 
@@ -128,14 +124,18 @@ class Judging:
     """What to make of it."""
 
     slo_ttft: Annotated[
-        float | None, _option("Output", "--slo-ttft", help="Goodput: seconds to the first message, at most.")
+        float | None, typer.Option("--slo-ttft", metavar="SECONDS", help="Goodput: to the first message, at most.")
     ] = None
-    slo_tpot: Annotated[float | None, _option("Output", "--slo-tpot", help="The same for each further token.")] = None
-    slo_e2e: Annotated[float | None, _option("Output", "--slo-e2e", help="The same for the whole answer.")] = None
+    slo_tpot: Annotated[
+        float | None, typer.Option("--slo-tpot", metavar="SECONDS", help="The same for each further token.")
+    ] = None
+    slo_e2e: Annotated[
+        float | None, typer.Option("--slo-e2e", metavar="SECONDS", help="The same for the whole answer.")
+    ] = None
     plot: Annotated[
-        Path | None, _option("Output", "--plot", metavar="OUT.png", help="Draw a sweep: latency against throughput.")
+        Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw a sweep: latency against throughput.")
     ] = None
-    as_json: Annotated[bool, _option("Output", "--json", help="Print each load as one line of JSON.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print each load as one line of JSON.")] = False
 
     def slo(self, *, streams: bool) -> Slo:
         """Return what a good answer keeps."""

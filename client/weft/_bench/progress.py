@@ -10,6 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from weft._bench.load import Plan, Run
 from weft._bench.record import Outcome
+from weft._show import steerless
 
 
 @contextmanager
@@ -18,10 +19,10 @@ def progress(plan: Plan, title: str) -> Iterator[Callable[[Run], None]]:
     if not sys.stderr.isatty():
         yield lambda _: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(12), TextColumn("{task.fields[facts]}"))
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(12), TextColumn("{task.fields[facts]}"))
     # Its own thread would take the interpreter from the generator whenever it likes.
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True) as bar:
-        task = bar.add_task(title, total=1.0, facts="")
+        task = bar.add_task(steerless(title), total=1.0, facts="")
         last = _Last()
 
         def show(run: Run) -> None:

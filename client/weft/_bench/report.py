@@ -54,7 +54,7 @@ class Rates:
 class Report:
     """One load. Latencies are of completed requests that were due within the measured time, in seconds.
 
-    `latency` has e2e and for streams ttft, itl, gap, tpot; `server` has queue, prefill, decode; `generator` has late
+    `latency` has e2e and for streams ttft, tpot, itl, gap; `server` has queue, prefill, decode; `generator` has late
     (sent after it was due) and lag (woken after it wanted to).
     """
 
@@ -141,9 +141,9 @@ def _latencies(done: list[Record], *, streams: bool) -> dict[str, Summary]:
     gaps = [(gap, record.tokens_per_gap) for record in done for gap in record.gaps()]
     return {
         "ttft": Summary.of(record.ttft for record in done if record.ttft is not None),
+        "tpot": Summary.of(record.tpot for record in done if record.tpot is not None),
         "itl": Summary.of(gap / num_tokens for gap, num_tokens in gaps),
         "gap": Summary.of(gap for gap, _ in gaps),
-        "tpot": Summary.of(record.tpot for record in done if record.tpot is not None),
         **found,
     }
 

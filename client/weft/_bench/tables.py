@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
+from weft import _show as show
 from weft._bench.percentiles import Summary
 from weft._bench.report import Report
 
 NAMES = {
     "ttft": "first message (TTFT)",
+    "tpot": "each token (TPOT)",
     "itl": "token to token (ITL)",
     "gap": "message to message",
-    "tpot": "each token (TPOT)",
     "e2e": "whole answer",
     "queue": "server: queue",
     "prefill": "server: prefill",
@@ -29,10 +29,10 @@ COLUMNS = ("p50", "p90", "p95", "p99", "mean", "max")
 def print_report(report: Report, title: str) -> None:
     """Print one load on stdout."""
     console = _console()
-    console.print(Text(title, style="bold"))
+    console.print(show.words(title, style="bold"))
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(report):
-        facts.add_row(Text(name, style="dim"), Text(value))
+        facts.add_row(show.words(name, style="dim"), show.words(value))
     console.print(facts)
     table = Table("milliseconds", box=SIMPLE_HEAD)
     for column in COLUMNS:
@@ -69,9 +69,9 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 def print_sweep(reports: Sequence[Report], title: str) -> None:
     """Print the loads of a sweep on stdout, one a row."""
     streams = any("ttft" in report.latency for report in reports)
-    table = Table(title=title, box=SIMPLE_HEAD)
+    table = Table(title=show.words(title), box=SIMPLE_HEAD)
     table.add_column("in flight" if reports[0].kind == "closed" else "sent/s", justify="right")
-    shown = ["ttft", "itl", "e2e"] if streams else ["e2e"]
+    shown = ["ttft", "tpot", "e2e"] if streams else ["e2e"]
     heads = ["requests/s", "tokens/s", *(f"{name.upper()} {p}\nms" for name in shown for p in ("p50", "p99")), "failed"]
     for head in heads:
         table.add_column(head, justify="right")

@@ -1,0 +1,55 @@
+"""Whom a client calls: host and port, or a target of gRPC's naming schemes, checked before gRPC guesses the rest."""
+
+import re
+from typing import Any
+
+from weft.exceptions import InvalidRequest
+
+# gRPC's own, with what may stand before the name. It takes everything else for a host, and the port that is missing
+# for 443.
+_SCHEME = re.compile(r"(?P<scheme>dns|ipv4|ipv6|unix|unix-abstract|vsock|xds|google-c2p):(?P<authority>//[^/]*/)?")
+_WEB = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_PORT = re.compile(r"[0-9]{1,5}")
+MAX_PORT = 65535
+
+
+def checked_target(target: Any) -> str:
+    """Return a target that names a server; raises InvalidRequest that says what is expected."""
+    if not isinstance(target, str):
+        raise _refuse(f"must be a str such as 'localhost:7070', not {type(target).__name__}")
+    if not (target and target.isprintable() and " " not in target):
+        raise _refuse("must name a server, host:port")
+    if not (known := _SCHEME.match(target)):
+        if web := _WEB.match(target):
+            raise _refuse(f"must be host:port, without {web[0]}")
+        _check_address(target, target)
+        return target
+    name = target[known.end() :]
+    if not name:
+        raise _refuse(f"must name a server behind {target!r}")
+    match known["scheme"]:
+        case "dns":
+            _check_address(name, target)
+        case "ipv4" | "ipv6":
+            for address in name.split(","):
+                _check_address(address, address)
+    return target
+
+
+def _check_address(address: str, shown: str) -> None:
+    """Refuse what is not host:port; `shown` is what the caller wrote."""
+    host, colon, port = address.rpartition(":")
+    if address.endswith("]") or not (colon or not address):
+        raise _refuse(f"needs a port: {shown}:7070")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        if not host.startswith("[") and set(address) <= set("0123456789abcdefABCDEF:."):
+            raise _refuse(f"an IPv6 address stands in brackets: [{address}]:7070")
+        host, _, port = address.partition(":")
+    if not host:
+        raise _refuse("must name a server, host:port")
+    if not (_PORT.fullmatch(port) and 1 <= int(port) <= MAX_PORT):
+        raise _refuse(f"its port must be 1..{MAX_PORT}, not {port or 'empty'}")
+
+
+def _refuse(why: str) -> InvalidRequest:
+    return InvalidRequest(f"target: {why}", reason="INVALID_FIELD")
