@@ -49,7 +49,7 @@ def error_of(call: Any, target: str) -> Error:
     if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
         kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
     if kind is Unavailable and not reason and text.endswith("backend unhealthy"):  # gRPC's word for what it watches
-        text, reason = "the server takes no new requests: it is draining", "DRAINING"
+        text, reason = "the server takes no new requests: it is draining, or too old for this client", "DRAINING"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")

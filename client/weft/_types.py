@@ -209,7 +209,8 @@ class Classification:
 class TokenLabel:
     """One token, `text[start:end]`, and its most probable label with its place among the labels and its probability.
 
-    A token that stands for no text has `start` equal to `end`, as every token has when token ids were given.
+    `start` and `end` count code points, as Python's str does: not bytes, nor JavaScript's and Java's UTF-16 units. A
+    token that stands for no text has `start` equal to `end`, as every token has when token ids were given.
     """
 
     token: str
@@ -224,7 +225,8 @@ class TokenLabel:
 class Span:
     """A run of tokens that belong together, labelled B-X, I-X, ... by the model (Ramshaw and Marcus 1995, IOB2).
 
-    `label` is X, `text` what stands at [start, end) of the request's text, `score` the least of its tokens' scores.
+    `label` is X, `text` what stands at [start, end) of the request's text, in code points, `score` the least of its
+    tokens' scores.
     """
 
     label: str

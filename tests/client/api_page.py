@@ -1,0 +1,151 @@
+"""Writes docs/api.md from the docstrings and signatures of `weft`: `python tests/client/api_page.py`."""
+
+import ast
+import enum
+import inspect
+import re
+import textwrap
+from itertools import pairwise
+from pathlib import Path
+
+import weft
+from weft import _requests, _types, plot
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+HEAD = """\
+# The API of `weft`
+
+Every public name of the client, with what its docstring says. [The client's page](../client/README.md) shows how to use
+it.
+This page is made by `python tests/client/api_page.py`, and a test holds it to the code.
+
+Everything below is in the module `weft`; the section on pictures is in `weft.plot`.
+"""
+GROUPS = {
+    "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream"],
+    "What goes in": [
+        "Text", "Picture", "Options", "TranslateOptions", "CaptionOptions", "GenerateOptions", "ClassifyOptions",
+        "TagOptions", "Decoding", "Greedy", "Sampling", "Explain",
+    ],
+    "What comes out": [
+        "Completion", "Translation", "Caption", "Generation", "Classification", "LabelScore", "Tagging", "TokenLabel",
+        "Span", "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "ModelState", "Health",
+    ],
+    "What goes wrong": [
+        "Error", "InvalidRequest", "NotFound", "FailedPrecondition", "Unsupported", "AccessDenied", "Overloaded",
+        "Unavailable", "DeadlineExceeded", "Cancelled", "InternalError", "FieldViolation",
+    ],
+}  # fmt: skip
+
+
+def page():
+    """Return the whole page."""
+    parts = [HEAD]
+    for title, names in GROUPS.items():
+        parts += [f"## {title}\n", *(_entry(name) for name in names)]
+    parts += ["## Pictures\n", _function("plot_alignment", plot.plot_alignment, "###"), ""]
+    return "\n".join(parts)
+
+
+def _entry(name):
+    if name in {"Text", "Picture"}:
+        return _alias(name)
+    kind = getattr(weft, name, None) or getattr(_requests, name)
+    parts = [f"### `{name}`", _prose(kind.__doc__)]
+    node = _parsed(kind)
+    bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id in _NAMES]
+    if bases:
+        parts.append(f"Base: `{bases[0]}`.")
+    if issubclass(kind, enum.Enum):
+        parts.append("One of " + ", ".join(f'`"{each.value}"`' for each in kind) + ".")
+    elif not is_error(kind):
+        fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
+        parts.append("\n".join(f"- `{ast.unparse(each)}`" for each in fields))
+    if name == "Client":
+        parts += [_code(name, kind.__init__), _prose(kind.__init__.__doc__)]
+    if name == "AsyncClient":
+        parts.append("Made as `Client` is, with its methods: awaited, but for `stream_*`, which give an `AsyncStream`.")
+    else:
+        parts += _methods(kind)
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def is_error(kind):
+    """Whether it is an exception."""
+    return issubclass(kind, Exception)
+
+
+_NAMES = [name for names in GROUPS.values() for name in names]
+
+
+def _parsed(member):
+    return ast.parse(textwrap.dedent(inspect.getsource(member))).body[0]
+
+
+def _alias(name):
+    """Return a type alias with the string that stands under it in the source."""
+    body = ast.parse(inspect.getsource(_types)).body
+    for node, doc in pairwise(body):
+        if isinstance(node, ast.Assign) and node.targets[0].id == name:
+            return f"### `{name}`\n\n`{ast.unparse(node.value)}`\n\n{_prose(doc.value.value)}\n"
+    raise AssertionError(name)
+
+
+def _methods(kind):
+    found = {}
+    for base in reversed(kind.__mro__[:-1]):
+        if base.__module__.startswith("weft"):
+            found |= {name: member for name, member in vars(base).items() if not name.startswith("_")}
+    return [
+        _function(name, member, "####")
+        for name, member in found.items()
+        if inspect.isfunction(member) or isinstance(member, property)
+    ]
+
+
+def _function(name, member, level):
+    if isinstance(member, property):
+        return f"{level} `{name}`\n\n{_prose(member.__doc__)}"
+    return f"{level} `{name}`\n\n{_code(name, member)}\n\n{_prose(member.__doc__)}"
+
+
+def _code(name, function):
+    """Return a signature as a block of code, an argument on each line where they are many."""
+    node = _parsed(function)
+    node.args.args = [each for each in node.args.args if each.arg != "self"]
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns and name == node.name else ""
+    start = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
+    arguments = ast.unparse(node.args)
+    line = f"{start}{name}({arguments}){returns}"
+    if len(line) > 100:
+        parts = re.split(r", (?![^\[]*\])", arguments)
+        line = f"{start}{name}(\n    " + ",\n    ".join(parts) + f",\n){returns}"
+    return f"```python\n{line}\n```"
+
+
+def _prose(doc):
+    """Return a docstring as Markdown: a list where it has Args, Returns, Raises or Attributes."""
+    lines = []
+    for block in inspect.cleandoc(doc).split("\n\n"):
+        title, _, rest = block.partition("\n")
+        if title.rstrip(":") not in {"Args", "Returns", "Raises", "Attributes"}:
+            lines.append(_wrap(block))
+            continue
+        items = re.split(r"\n(?=\S)", textwrap.dedent(rest))
+        if title == "Returns:":
+            lines.append(_wrap(f"Returns: {' '.join(rest.split())}"))
+            continue
+        split = [" ".join(item.split()).partition(": ") for item in items]
+        lines.append(f"{title}\n\n" + "\n".join(_wrap(f"- `{name}`: {said}", "  ") for name, _, said in split))
+    return "\n\n".join(lines)
+
+
+def _wrap(text, indent=""):
+    return textwrap.fill(
+        " ".join(text.split()), 118, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
