@@ -45,9 +45,11 @@ def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> E
     if not given.removeprefix(max(matching, key=len, default="")).strip():
         raise CheckpointError("is blank")
     encoding = encode(tokenizer, given)
+    if all(encoding.special_tokens_mask):
+        raise CheckpointError("holds nothing that the tokenizer keeps")
     limit = text.max_source_tokens or text.max_total_tokens - 1
-    if not 1 <= len(encoding.ids) <= limit:
-        raise CheckpointError(f"has {len(encoding.ids)} tokens; it must have between 1 and {limit}")
+    if len(encoding.ids) > limit:
+        raise CheckpointError(f"has {len(encoding.ids)} tokens; the model takes {limit}")
     return encoding
 
 

@@ -50,7 +50,7 @@ class InputReader:
         self._check_text(text, field)
         assert self._tokenizer is not None
         ids = _known(self._tokenizer.encode, text, field)
-        self._check_length(len(ids), field)
+        self._check_tokens(self._tokenizer.added(ids), field)
         return np.array(ids, np.int64)
 
     def split_text(self, text: str, field: str) -> list[Piece]:
@@ -58,7 +58,7 @@ class InputReader:
         self._check_text(text, field)
         assert self._tokenizer is not None
         pieces = _known(self._tokenizer.split, text, field)
-        self._check_length(len(pieces), field)
+        self._check_tokens([piece.added for piece in pieces], field)
         return pieces
 
     def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> np.ndarray:
@@ -106,11 +106,12 @@ class InputReader:
         if not text.removeprefix(max(matching, key=len)).strip():
             raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
 
-    def _check_length(self, num_tokens: int, field: str) -> None:
-        if num_tokens == 0:
+    def _check_tokens(self, added: list[bool], field: str) -> None:
+        """`added` says of each token of a text whether the tokenizer added it."""
+        if all(added):
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
-        if num_tokens > self.max_tokens:
-            raise self._too_long(field, f"{num_tokens} tokens")
+        if len(added) > self.max_tokens:
+            raise self._too_long(field, f"{len(added)} tokens")
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")

@@ -7,13 +7,17 @@ import threading
 
 import numpy as np
 import pytest
+import tokenizers
 from PIL import Image
+from tokenizers import Regex, models, normalizers, processors
 
 from loaded import Loaded, ask, golden_request
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.inputs import InputReader
 from weft_server.model import NUM_WORKERS
 from weft_server.picture_file import PictureFile
+from weft_server.tokenizer import Tokenizer
 
 
 def refusal(directory, **request):
@@ -64,6 +68,27 @@ def test_a_prefix_is_part_of_the_source(tiny_repository):
             await ask(model, token_ids=common_pb2.TokenIds(ids=[5, 6]))
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("text", ["....", "...!", "\u0301."])
+def test_a_text_of_which_nothing_is_left_is_an_empty_text(tmp_path, text):
+    """The tokens that a tokenizer puts around every text are none of it: a model has nothing to read but them."""
+    source = tokenizers.Tokenizer(models.WordLevel({"[UNK]": 0, "[START]": 1, "[END]": 2}, unk_token="[UNK]"))
+    source.normalizer = normalizers.Replace(Regex("[.!\u0301]+$"), "")
+    source.post_processor = processors.TemplateProcessing(
+        single="[START] $A [END]", special_tokens=[("[START]", 1), ("[END]", 2)]
+    )
+    source.save(str(tmp_path / "source.json"))
+    manifest = bundle_pb2.BundleManifest(text={"max_source_tokens": 9, "source_vocab_size": 3})
+    reader = InputReader(manifest, Tokenizer(tmp_path / "source.json"), max_image_bytes=1, max_image_pixels=1)
+    for read in (reader.read_text, reader.split_text):
+        with pytest.raises(InvalidRequest) as refused:
+            read(text, "text")
+        assert ("text holds nothing that the model's tokenizer keeps", "EMPTY_INPUT") == (
+            refused.value.message,
+            refused.value.reason,
+        )
+        assert 3 == len(read("a" + text, "text"))
 
 
 @pytest.mark.parametrize("field", ["source_language", "target_language"])
