@@ -8,7 +8,9 @@ import onnx
 import torch
 from google.protobuf import json_format
 
+from weft_export.bounds import MAX_MANIFEST_BYTES
 from weft_export.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
 from weft_export.graphs import Graph, states_of
 from weft_export.onnx_graph import OPSET, read_ports
 from weft_proto.v1 import bundle_pb2
@@ -17,34 +19,25 @@ MANIFEST_FILE = "bundle.json"
 FORMAT_VERSION = 1
 
 
-def write_manifest(
-    directory: Path,
-    checkpoint: Checkpoint,
-    graphs: list[Graph],
-    precision: bundle_pb2.Precision.ValueType,
-    *,
-    golden: bundle_pb2.Golden,
-    parity: bundle_pb2.Parity,
-    provenance: bundle_pb2.Provenance,
-    quality: bundle_pb2.Quality | None = None,
+def manifest_of(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, golden: bundle_pb2.Golden
 ) -> bundle_pb2.BundleManifest:
-    """Describe everything that lies in a directory and write bundle.json into it."""
+    """Return what a manifest says before there are files.
+
+    Raises:
+        CheckpointError: that alone is more than a server reads.
+    """
     manifest = bundle_pb2.BundleManifest(
         format_version=FORMAT_VERSION,
         task=checkpoint.task,
         family=checkpoint.family,
         description=checkpoint.description,
         precision=precision,
-        files=[_describe(path) for path in sorted(directory.iterdir())],
-        graphs=[read_ports(directory / graph.file_name, graph.role) for graph in graphs],
         states=states_of(checkpoint.model, precision),
         text=checkpoint.text,
         image=checkpoint.image,
         labels=checkpoint.labels,
         golden=golden,
-        parity=parity,
-        provenance=provenance,
-        quality=quality,
     )
     if checkpoint.model.attention_heads:
         manifest.attention.heads.extend(checkpoint.model.attention_heads)
@@ -52,9 +45,37 @@ def write_manifest(
             manifest.attention.default_layer = checkpoint.attention_layer
     if checkpoint.max_new_tokens is not None:
         manifest.decoding.max_new_tokens = checkpoint.max_new_tokens
-    text = json_format.MessageToJson(manifest, indent=2, ensure_ascii=False)
-    (directory / MANIFEST_FILE).write_text(text + "\n", encoding="utf-8")
+    _to_json(manifest)
     return manifest
+
+
+def write_manifest(
+    directory: Path,
+    manifest: bundle_pb2.BundleManifest,
+    graphs: list[Graph],
+    *,
+    parity: bundle_pb2.Parity,
+    provenance: bundle_pb2.Provenance,
+    quality: bundle_pb2.Quality | None = None,
+) -> None:
+    """Complete a manifest with everything that lies in a directory and write bundle.json into it."""
+    manifest.files.extend(_describe(path) for path in sorted(directory.iterdir()))
+    manifest.graphs.extend(read_ports(directory / graph.file_name, graph.role) for graph in graphs)
+    manifest.parity.CopyFrom(parity)
+    manifest.provenance.CopyFrom(provenance)
+    if quality is not None:
+        manifest.quality.CopyFrom(quality)
+    (directory / MANIFEST_FILE).write_bytes(_to_json(manifest))
+
+
+def _to_json(manifest: bundle_pb2.BundleManifest) -> bytes:
+    data = (json_format.MessageToJson(manifest, indent=2, ensure_ascii=False) + "\n").encode()
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise CheckpointError(
+            f"{MANIFEST_FILE} would have {len(data)} bytes or more; a server reads {MAX_MANIFEST_BYTES}. Labels and the"
+            " probabilities of the golden answer are its largest parts"
+        )
+    return data
 
 
 def provenance_of(checkpoint: Checkpoint, weights: Path, onnxruntime_version: str) -> bundle_pb2.Provenance:

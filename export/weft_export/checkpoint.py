@@ -27,6 +27,7 @@ import torch
 from google.protobuf import json_format
 from torch import nn
 
+from weft_export.bounds import MAX_DESCRIPTION, MAX_GOLDEN_TEXT, MAX_LAYERS, check_length, check_list, check_states
 from weft_export.classifier import Classifier
 from weft_export.config_file import CONFIG_FILE, fields_of, read_config
 from weft_export.errors import CheckpointError
@@ -71,6 +72,10 @@ class Checkpoint:
             check_image(self.task, config, self.image)
             check_labels(self.task, config, self.labels)
             check_metric(self.task, self.metric)
+            check_length("description", self.description, MAX_DESCRIPTION)
+            check_length("golden.text", self.golden.text, MAX_GOLDEN_TEXT)
+            check_list("the layers that attend", self.model.attention_heads, MAX_LAYERS)
+            check_states(getattr(self.model, "states", ()))
         except ValueError as error:
             raise CheckpointError(str(error)) from error
         self._check_decoding()

@@ -9,7 +9,7 @@ from pathlib import Path
 from torch import nn
 
 from weft_export.answering import torch_run
-from weft_export.bundle import provenance_of, write_manifest
+from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoint import Checkpoint, load_checkpoint
 from weft_export.errors import ExportError
 from weft_export.golden import check_golden, golden_of
@@ -101,7 +101,8 @@ def _build(
     examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
-    golden_of(checkpoint, precision)  # what has no clear answer is known before anything takes long
+    # What no server would take is known before anything takes long.
+    manifest_of(checkpoint, precision, golden_of(checkpoint, precision))
     graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs)
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
@@ -120,16 +121,8 @@ def _build(
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
     provenance = provenance_of(original, checkpoint_dir / WEIGHTS_FILE, version)
-    manifest = write_manifest(
-        work,
-        checkpoint,
-        graphs,
-        precision,
-        golden=golden,
-        parity=parity,
-        provenance=provenance,
-        quality=quality,
-    )
+    manifest = manifest_of(checkpoint, precision, golden)
+    write_manifest(work, manifest, graphs, parity=parity, provenance=provenance, quality=quality)
     on_stage("done", num_stages, num_stages)
     return manifest
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from weft_export.errors import CheckpointError
 
-MAX_FILE_BYTES = 2**28
-"""Of config.json, a tokenizer or a picture. A tokenizer of a million tokens has some 2 ** 26."""
+MAX_FILE_BYTES = 2**26
+"""Of config.json, a tokenizer or a picture; a server reads no more of them either."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 
 

@@ -1,9 +1,14 @@
 """The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
 
+import io
+from contextlib import suppress
+
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from weft_export.answering import Row, Run, probabilities, write
+from weft_export.bounds import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_PROBABILITIES
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.gauge import BY_SPREAD
@@ -21,6 +26,8 @@ MARGIN = {
     bundle_pb2.PRECISION_BF16: (2e-1, 5e-2),
     bundle_pb2.PRECISION_INT8: (2e-1, 5e-2),
 }
+# A server compares the answer whole, and whoever makes one computes each token from scratch.
+_MAX_TOKENS = 256
 # How many parts of a golden text are asked when the whole of it has no clear answer.
 _MAX_PARTS = 32
 # What a server allows a golden probability; weft_server.golden has the same.
@@ -49,6 +56,11 @@ def golden_of(
         with torch.inference_mode():
             probabilities = checkpoint.model(*_source(checkpoint, golden)).softmax(dim=-1)[0].flatten()
         _check_finite(probabilities)
+        if len(probabilities) > MAX_PROBABILITIES:
+            raise CheckpointError(
+                f"the golden answer has {len(probabilities)} probabilities; at most {MAX_PROBABILITIES} are allowed:"
+                " take a shorter golden text"
+            )
         golden.probabilities.extend(probabilities.tolist())
         return golden
     complaint = ""
@@ -120,7 +132,9 @@ def _greedy(
     else:
         tokens, source_in = source[0][0].tolist(), ()
     num_given = len(tokens)
-    max_new_tokens = min(max_new_tokens, text.max_total_tokens - (0 if text.HasField("start_id") else num_given))
+    max_new_tokens = min(
+        _MAX_TOKENS, max_new_tokens, text.max_total_tokens - (0 if text.HasField("start_id") else num_given)
+    )
     # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
     while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
         logits = next_logits(checkpoint.model, source_in, tokens)[-1]
@@ -170,6 +184,18 @@ def _check_finite(values: Tensor) -> None:
         raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
 
 
+def _check_picture(name: str, data: bytes) -> None:
+    """Refuse a picture that no server takes before it is decoded."""
+    if len(data) > MAX_IMAGE_BYTES:
+        raise CheckpointError(f"{name} has {len(data)} bytes; a server takes pictures of {MAX_IMAGE_BYTES}")
+    width = height = 0
+    with suppress(Exception), Image.open(io.BytesIO(data)) as image:  # what is no picture is named when it is read
+        width, height = image.size
+    if width * height > MAX_IMAGE_PIXELS:
+        allowed = f"a server takes pictures of {MAX_IMAGE_PIXELS} in all"
+        raise CheckpointError(f"{name} has {width} x {height} pixels; {allowed}")
+
+
 def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
     copied = bundle_pb2.Golden()
     copied.CopyFrom(golden)
@@ -179,6 +205,7 @@ def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
     if checkpoint.image is not None:
         name = golden.image_path
+        _check_picture(name, checkpoint.files[name])
         try:
             return (torch.from_numpy(read_pixel_values(checkpoint.files[name], checkpoint.image))[None],)
         except Exception as error:  # a broken picture makes Pillow raise nearly anything

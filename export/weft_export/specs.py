@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from weft_export.bounds import MAX_GRID, check_labels_said, check_spec
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 # Task: pairs of TextSpec field and config field that must be equal.
@@ -61,6 +62,7 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
         return
     if text is None:
         raise ValueError("'text' is missing")
+    check_spec("text", text)
     for field, size in _TEXT_SIZES[task]:
         _require_equal(f"text.{field}", getattr(text, field), f"model.{size}", getattr(config, size))
     _require(
@@ -79,6 +81,7 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(1 <= text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens must be in [1, max_total_tokens]")
     _require(len(text.end_ids) > 0, "text.end_ids is empty")
     starts = task != common_pb2.TASK_GENERATE
+    _require(starts or text.max_total_tokens > 1, "text.max_total_tokens is 1, which leaves a prompt no new token")
     _require(text.HasField("start_id") == starts, "text.start_id must be set for translate and caption only")
     for token_id in (*text.end_ids, text.start_id):
         _require(token_id < text.target_vocab_size, f"token id {token_id} is outside text.target_vocab_size")
@@ -103,7 +106,10 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require(
         len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"
     )
-    _require(all(value > 0 for value in image.std), "image.std must be above 0")
+    check_spec("image", image)
+    _require(
+        rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
+    )
 
 
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
@@ -111,6 +117,7 @@ def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str
     if task in LABELS:
         _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
         _require(len(set(labels)) == len(labels), "labels are not distinct")
+        check_labels_said(labels)
     else:
         _require(not labels, "only a classifier has labels")
 

@@ -4,6 +4,7 @@ import json
 
 from tokenizers import Encoding, Tokenizer
 
+from weft_export.bounds import MAX_CHARS_PER_TOKEN
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 
@@ -44,10 +45,13 @@ def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> E
         raise CheckpointError("must begin with one of text.prefixes")
     if not given.removeprefix(max(matching, key=len, default="")).strip():
         raise CheckpointError("is blank")
+    limit = text.max_source_tokens or text.max_total_tokens - 1
+    if len(given) > limit * MAX_CHARS_PER_TOKEN:
+        allowed = f"a server takes {MAX_CHARS_PER_TOKEN} for each of {limit} tokens"
+        raise CheckpointError(f"has {len(given)} characters; {allowed}")
     encoding = encode(tokenizer, given)
     if all(encoding.special_tokens_mask):
         raise CheckpointError("holds nothing that the tokenizer keeps")
-    limit = text.max_source_tokens or text.max_total_tokens - 1
     if len(encoding.ids) > limit:
         raise CheckpointError(f"has {len(encoding.ids)} tokens; the model takes {limit}")
     return encoding
@@ -67,5 +71,9 @@ def check_tokenizers(checkpoint: Checkpoint) -> None:
         vocabulary = read_tokenizer(checkpoint, text.source_tokenizer).get_vocab(with_added_tokens=True)
         highest = max(vocabulary.values(), default=-1)
         if highest >= text.source_vocab_size:
-            size = f"text.source_vocab_size is {text.source_vocab_size}"
-            raise CheckpointError(f"{text.source_tokenizer} has the id {highest}; {size}")
+            token = next(token for token, index in vocabulary.items() if index == highest)
+            raise CheckpointError(
+                f"{text.source_tokenizer} has the token {token!r:.60} with the id {highest}, but text.source_vocab_size"
+                f" is {text.source_vocab_size}: a text with it would have no embedding. Take such tokens out of the"
+                " tokenizer, or train an embedding for them"
+            )

@@ -147,12 +147,12 @@ def test_the_largest_numbers_are_held_to_the_weights(tmp_path):
 
 
 def test_layers_are_held_to_the_file_before_one_is_built(tmp_path, monkeypatch):
-    """A file of forty tensors has no thousand layers; it is not even tried."""
+    """A file of forty tensors has no five hundred layers; it is not even tried."""
     directory = save_tiny("tiny-gpt", tmp_path)
-    edit_config(directory, lambda config: config["model"].update(num_layers=1000))
+    edit_config(directory, lambda config: config["model"].update(num_layers=500))
     monkeypatch.setattr(torch, "device", None)  # nothing is made, on meta neither
 
-    with pytest.raises(CheckpointError, match=r"model\.num_layers is 1000, but .* has \d+ tensors in all"):
+    with pytest.raises(CheckpointError, match=r"model\.num_layers is 500, but .* has \d+ tensors in all"):
         load_checkpoint(directory)
 
 
@@ -181,7 +181,7 @@ def test_tables_are_bounded(name, size, text, tmp_path, monkeypatch):
         ("tiny-swin", "depths", [], r"model.depths must have between 1 and 12 numbers, not 0"),
         ("tiny-swin", "depths", 3, r"model.depths must be a list of whole numbers, not 3"),
         ("tiny-swin", "depths", "22", r"model.depths must be a list of whole numbers, not '22'"),
-        ("tiny-gpt", "num_layers", True, r"model.num_layers must be a whole number in \[1, 1024\], not True"),
+        ("tiny-gpt", "num_layers", True, r"model.num_layers must be a whole number in \[1, 512\], not True"),
         ("tiny-gpt", "dropout", "no", r"model.dropout must be a number in \[0, 1\), not 'no'"),
         ("tiny-gpt", "dropout", 1, r"model.dropout must be a number in \[0, 1\), not 1"),
         ("tiny-gpt", "norm_eps", float("inf"), r"model.norm_eps must be a number in"),
