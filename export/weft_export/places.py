@@ -5,6 +5,8 @@ token of "é" ends before U+0301. No token stands for U+0301 then. Such code poi
 The server does the same.
 """
 
+import unicodedata
+
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
@@ -67,7 +69,8 @@ class Places:
         end = reached
         # A mark behind white space belongs to no character.
         while text[reached - 1 : reached].strip() and end < stop and not text[end].isspace():
-            if end in characters and not self._become_one(text[reached - 1 : end], text[end]):
+            mark = end not in characters or unicodedata.category(text[end]).startswith("M")
+            if not mark and not self._become_one(text[reached - 1 : end], text[end]):
                 break
             end += 1
         return end

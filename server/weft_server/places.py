@@ -4,6 +4,8 @@ The library places a character that a normaliser composed at one of its code poi
 token of "é" ends before U+0301. No token stands for U+0301 then. Such code points are given back to their token here.
 """
 
+import unicodedata
+
 import tokenizers
 from tokenizers import Regex, pre_tokenizers
 
@@ -66,7 +68,8 @@ class Places:
         end = reached
         # A mark behind white space belongs to no character.
         while text[reached - 1 : reached].strip() and end < stop and not text[end].isspace():
-            if end in characters and not self._become_one(text[reached - 1 : end], text[end]):
+            mark = end not in characters or unicodedata.category(text[end]).startswith("M")
+            if not mark and not self._become_one(text[reached - 1 : end], text[end]):
                 break
             end += 1
         return end

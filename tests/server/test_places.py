@@ -82,6 +82,7 @@ def test_places_of_any_text_lie_in_it(kind, text):
         ("NFKC", "ㄱㅏz", ["ㄱㅏ", "z"]),  # no marks, yet composed
         ("NFKC", "ｶﾞz", ["ｶﾞ", "z"]),
         ("StripAccents", "e\u0301\u0323x\u0301 \u0301a", ["e\u0301\u0323", "x\u0301", " ", "a"]),
+        ("StripAccents", "က\u109ax", ["က\u109a", "x"]),  # a mark, though Unicode counts it as a character of its own
         ("BertNormalizer", "👩\u200d👧", ["👩\u200d", "👧"]),
         ("BertNormalizer", "a\x01b", ["a", "b"]),  # it belongs to none of both
         ("Replace", "x``y", ["x", "``", "y"]),
