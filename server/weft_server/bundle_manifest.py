@@ -48,7 +48,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
         _verify_image(manifest.image)
     else:
         _verify_source(manifest.text, files, needs_limit=task != common_pb2.TASK_GENERATE)
-    _verify_prefixes(manifest)
+    _verify_words(manifest)
     if task in PRODUCES_TEXT:
         _verify_target(manifest, files)
         _verify_states(manifest)
@@ -100,11 +100,13 @@ def _verify_attention(manifest: bundle_pb2.BundleManifest) -> None:
     require(in_range, f"attention.default_layer {default} is not one of {len(heads)} layers")
 
 
-def _verify_prefixes(manifest: bundle_pb2.BundleManifest) -> None:
+def _verify_words(manifest: bundle_pb2.BundleManifest) -> None:
     prefixes = manifest.text.prefixes
     require(not prefixes or manifest.task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate")
     require(all(prefixes), "text.prefixes has an empty one")
     require(len(set(prefixes)) == len(prefixes), "text.prefixes are not distinct")
+    for name, tags in (("source", manifest.text.source_languages), ("target", manifest.text.target_languages)):
+        require(all(tags) and len(set(tags)) == len(tags), f"text.{name}_languages has an empty one, or one twice")
 
 
 def _verify_source(text: bundle_pb2.TextSpec, files: set[str], *, needs_limit: bool) -> None:
@@ -183,6 +185,8 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
     if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
         total = manifest.text.max_total_tokens
         require(not state.encoder_output, f"{name} is a kv_cache and is not filled by an encoder")
+        shaped = len(state.shape) == 3 and state.length_axis == 1
+        require(shaped, f"{name} is a kv_cache and not [kv_heads, max_len, head_dim] with length_axis 1")
         require(capacity == total, f"{name} holds {capacity} tokens; text.max_total_tokens is {total}")
     else:
         grid = manifest.image.grid_rows * manifest.image.grid_columns

@@ -127,7 +127,7 @@ def _verify_heads(layer: int, whole: Explanation, heads: list[Explanation]) -> N
 
 def _are_one(first: Explanation, second: Explanation) -> bool:
     """Whether two readings are the same bits, and not by chance, as uniform rows are or those with all on one place."""
-    inner = [row[(row > 1e-3) & (row < 1 - 1e-3)].round(4) for row in first.weights]
+    inner = [np.log(row[row > 1e-6]).round(2) for row in first.weights]
     return np.array_equal(first.weights, second.weights) and any(len(np.unique(row)) > 1 for row in inner)
 
 

@@ -525,7 +525,9 @@ class StateTensor(_message.Message):
     data_type: Global___DataType.ValueType
     """data_type is its element type, as the bundle's precision says."""
     length_axis: _builtins.int
-    """length_axis is the axis of shape that grows with the sequence or the source, at most 6; unused for RECURRENT."""
+    """length_axis is the axis of shape that grows with the sequence or the source, at most 6: 1 for a
+    KV_CACHE, unused for RECURRENT.
+    """
     encoder_output: _builtins.str
     """encoder_output is the encoder's output port that fills it at admission, at most 256 characters; required for MEMORY."""
     @_builtins.property
