@@ -13,7 +13,7 @@ from weft_export.writer import State
 
 MAX_DESCRIPTION, MAX_LABEL, MAX_GOLDEN_TEXT = 4096, 1024, 65_536
 """Characters."""
-MAX_LAYERS = 512
+MAX_LAYERS = 1024
 """Of layers that attend."""
 MAX_GRID = 65_536
 """Of patches."""
@@ -21,7 +21,7 @@ MAX_STATE_ELEMENTS = 2**32
 """Of one state of one sequence."""
 MAX_PROBABILITIES = 262_144
 """Of a golden answer: labels, times tokens for a tagger."""
-MAX_MANIFEST_BYTES = 4_194_304
+MAX_MANIFEST_BYTES = 8_388_608
 MAX_CHARS_PER_TOKEN = 32
 """Of a text: a longer one is refused by a server before it is tokenized."""
 MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS = 2**23, 2**24
@@ -40,7 +40,6 @@ BOUNDS = {
     "text": {
         "source_tokenizer": Bound(255),
         "target_tokenizer": Bound(255),
-        "max_source_tokens": Bound(16_384),
         "end_ids": Bound(4_194_303, entries=256),
         "source_languages": Bound(64, entries=1024),
         "target_languages": Bound(64, entries=1024),

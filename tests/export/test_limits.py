@@ -182,7 +182,7 @@ def test_tables_are_bounded(name, size, text, tmp_path, monkeypatch):
         ("tiny-swin", "depths", [], r"model.depths must have between 1 and 12 numbers, not 0"),
         ("tiny-swin", "depths", 3, r"model.depths must be a list of whole numbers, not 3"),
         ("tiny-swin", "depths", "22", r"model.depths must be a list of whole numbers, not '22'"),
-        ("tiny-gpt", "num_layers", True, r"model.num_layers must be a whole number in \[1, 512\], not True"),
+        ("tiny-gpt", "num_layers", True, r"model.num_layers must be a whole number in \[1, 1024\], not True"),
         ("tiny-gpt", "dropout", "no", r"model.dropout must be a number in \[0, 1\), not 'no'"),
         ("tiny-gpt", "dropout", 1, r"model.dropout must be a number in \[0, 1\), not 1"),
         ("tiny-gpt", "norm_eps", float("inf"), r"model.norm_eps must be a number in"),

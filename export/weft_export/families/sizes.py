@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
-VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS, LABELS, SIDE = 2**20, 2**17, 2**16, 2**9, 2**8, 2**16, 2**12
+VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS, LABELS, SIDE = 2**20, 2**17, 2**16, 2**10, 2**10, 2**16, 2**12
 MAX_STAGES = 12
 """Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
 
@@ -26,10 +26,9 @@ LAYER_FIELDS = (
 LIMITS = {
     **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
     **dict.fromkeys(
-        ("max_tokens", "max_target_tokens", "sliding_window", "max_distance", "num_buckets"),
+        ("max_tokens", "max_source_tokens", "max_target_tokens", "sliding_window", "max_distance", "num_buckets"),
         LENGTH,
     ),
-    "max_source_tokens": 2**14,
     **dict.fromkeys(("d_model", "d_ff", "d_embedding", "d_hidden", "d_attention", "d_maxout", "head_dim"), WIDTH),
     **dict.fromkeys(("widths", "convolution_widths"), WIDTH),
     **dict.fromkeys(LAYER_FIELDS, LAYERS),
