@@ -1,5 +1,6 @@
 """A bundle: one exported, versioned model in a directory, read and verified before anything in it is run."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from google.protobuf import json_format
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_files import read_small_file, verify_files
 from weft_server.bundle_graphs import verify_graphs
-from weft_server.bundle_limits import MAX_MANIFEST_BYTES, verify_limits
+from weft_server.bundle_limits import MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, verify_limits
 from weft_server.bundle_manifest import verify_manifest
 from weft_server.bundle_ports import verify_ports
 from weft_server.errors import BundleError, first_line
@@ -65,11 +66,25 @@ def load_bundle(directory: Path) -> Bundle:
 def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
     try:
         text = read_small_file(directory / MANIFEST, MAX_MANIFEST_BYTES).decode()
+        # Making messages of millions of entries would take a minute.
+        if not _has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)):
+            raise BundleError(f"{MANIFEST} has more than {MAX_MANIFEST_ENTRIES:,} entries")
         manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+    except (json_format.ParseError, ValueError, RecursionError) as error:  # no UTF-8 is a ValueError
         raise BundleError(f"{MANIFEST} is not a BundleManifest in JSON: {first_line(error)}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise BundleError(
             f"{MANIFEST} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}"
         )
     return manifest
+
+
+def _has_at_most(limit: int, value: object) -> bool:
+    """Whether all lists and objects in a JSON value together have at most so many entries."""
+    left, rest = limit, [value]
+    while rest and left >= 0:
+        part = rest.pop()
+        if isinstance(part, dict | list):
+            left -= len(part)
+            rest.extend(part.values() if isinstance(part, dict) else part)
+    return left >= 0

@@ -11,6 +11,8 @@ from google.protobuf.message import Message
 from weft_server.errors import BundleError
 
 MAX_MANIFEST_BYTES = 8_388_608
+# Of all lists and objects together.
+MAX_MANIFEST_ENTRIES = 400_000
 # Of a file that is read as a whole: a graph without its weights, a tokenizer, the golden image.
 MAX_READ_BYTES = 67_108_864
 MAX_IMAGE_SIDE = 4096
@@ -80,7 +82,7 @@ LIMITS = {
         "text": Limit(65_536),
         "image_path": Limit(255),
         "token_ids": Limit(_VOCAB - 1, entries=4096),
-        "probabilities": Limit(1.01, entries=262_144),
+        "probabilities": Limit(1.01, entries=131_072),
     },
     "Parity": {
         "max_abs_error": Limit(1_000_000),

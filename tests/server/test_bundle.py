@@ -321,6 +321,11 @@ FILES = {
         lambda d: (d / "bundle.json").write_text('{"labels": [' + '"",' * 5_500_000 + '""]}'),
         "bundle.json has 16500016 bytes; at most 8388608 are read",
     ),
+    "too many entries": (
+        lambda d: (d / "bundle.json").write_text('{"golden": {"probabilities": [' + "1, " * 2_700_000 + "1]}}"),
+        "bundle.json has more than 400,000 entries",
+    ),
+    "a number too long": (lambda d: (d / "bundle.json").write_text("1" * 5000), "not a BundleManifest in JSON"),
     "a fifo": (_replace_by_fifo, "weights.data is not a regular file"),
     "a file too many": (lambda d: (d / "libcustom.so").touch(), "libcustom.so is not listed"),
     "a folder too many": (lambda d: (d / "more").mkdir(), "more is not listed"),

@@ -7,10 +7,11 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle_limits import LIMITS, MAX_MANIFEST_BYTES, MAX_READ_BYTES, verify_limits
+from weft_server.bundle_limits import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES, verify_limits
 from weft_server.errors import BundleError
 
 PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()
+MANUAL = (Path(__file__).parents[2] / "server" / "README.md").read_text()
 # format_version is 1 or refused; decoding is checked as any request's; image.channels is 1 or 3.
 CHECKED_OTHERWISE = {"BundleManifest.format_version"}
 NO_WORD_OF_IT = {"ImageSpec.channels", "BundleFile.sha256", "Quality.score", "Quality.fp32_score"}
@@ -49,7 +50,27 @@ def test_the_contract_states_each_limit(name):
 def test_the_contract_states_how_large_files_are():
     """What is read as a whole, and the manifest itself."""
     assert f"bundle.json has at most {MAX_MANIFEST_BYTES:,} bytes" in PROTO
+    assert f"lists and objects together at most {MAX_MANIFEST_ENTRIES:,} entries" in PROTO
     assert f"at most {MAX_READ_BYTES:,} bytes" in PROTO
+
+
+def test_the_manual_states_the_same_limits():
+    """The table in server/README.md, row by row."""
+    text = LIMITS["TextSpec"]
+    expected = [
+        MAX_MANIFEST_BYTES,
+        MAX_MANIFEST_ENTRIES,
+        MAX_READ_BYTES,
+        LIMITS["BundleFile"]["size_bytes"].most,
+        text["source_vocab_size"].most,
+        text["max_source_tokens"].most,
+        text["max_total_tokens"].most,
+        LIMITS["BundleManifest"]["labels"].entries,
+        LIMITS["Attention"]["heads"].most,
+        LIMITS["ImageSpec"]["height"].most,
+    ]
+    section = MANUAL.split("## What a bundle may claim", 1)[1].split("## ", 1)[0]
+    assert [f"{number:,}" for number in expected] == re.findall(r"^ *\| .* \| ([0-9,]+) \|$", section, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", FIELDS)

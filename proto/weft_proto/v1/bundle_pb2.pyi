@@ -247,7 +247,8 @@ class BundleManifest(_message.Message):
     loads libraries or names code.
 
     Every number has a range, every string a length and every list a count, so that a server can refuse a manifest before
-    it makes anything of such a size. bundle.json has at most 8,388,608 bytes. A server reads graphs, tokenizers and the
+    it makes anything of such a size. bundle.json has at most 8,388,608 bytes, and its
+    lists and objects together at most 400,000 entries. A server reads graphs, tokenizers and the
     golden image as a whole: each of these files has at most 67,108,864 bytes.
 
     BundleManifest says what a bundle is and how to run its graphs.
@@ -724,7 +725,7 @@ class Golden(_message.Message):
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32), 1e-2
-        (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01.
+        (fp16, int8) or 3e-2 (bf16). At most 131,072, each from 0 to 1.01.
         """
 
     def __init__(
