@@ -27,6 +27,7 @@ class Places:
         self._normalizer = tokenizer.normalizer
         # What it puts before any text.
         self._prefix = self._normalized("x").partition("x")[0]
+        self._added = frozenset(tokenizer.get_added_tokens_decoder())
         self._forgets = self._normalizer is not None and b'"Precompiled"' in self._normalizer.__getstate__()
 
     def of(self, text: str, encoding: tokenizers.Encoding) -> list[Place]:
@@ -51,13 +52,21 @@ class Places:
     def _offsets(self, text: str, encoding: tokenizers.Encoding) -> list[Place]:
         """The library's, but for one bug: its Precompiled forgets what it deletes where a text begins.
 
-        All that follows would be placed as many code points too early. So the text is read once more without them.
+        So it does behind an added token that the text spells. All that follows would be placed as many code points too
+        early. The text is read once more without them.
         """
         offsets: list[Place] = encoding.offsets
-        deleted = {each for each in set(text) if not self._normalized(each)} if self._forgets else set()
-        if not deleted:
+        if not self._forgets:
             return offsets
-        kept = [index for index, each in enumerate(text) if each not in deleted]
+        beginnings = {0, *(end for id_, (_, end) in zip(encoding.ids, offsets, strict=True) if id_ in self._added)}
+        deleted = {each for each in set(text) if not self._normalized(each)}
+        kept, deletes = [], False
+        for index, each in enumerate(text):
+            deletes = each in deleted and (deletes or index in beginnings)
+            if not deletes:
+                kept.append(index)
+        if len(kept) == len(text):
+            return offsets
         again = self._tokenizer.encode_batch(["".join(text[index] for index in kept)])[0]
         if again.ids != encoding.ids:
             return offsets

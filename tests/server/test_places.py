@@ -4,7 +4,7 @@ import time
 
 import pytest
 import tokenizers
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
@@ -115,6 +115,8 @@ def test_the_bytes_of_a_composed_character_share_its_place():
 @pytest.mark.parametrize("kind", NORMALIZERS)
 @settings(max_examples=60, deadline=None)
 @given(text=st.text("\x01\u200b\u0301e .<", max_size=8))
+@example(text="\x01e\x01\u0301")  # without both it would be another text
+@example(text="<\x01e\x01\u0301<\x01")
 def test_what_is_deleted_at_the_beginning_moves_nothing(tmp_path_factory, kind, text):
     """Text behind it has the tokens that it has, in the places that it has."""
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
