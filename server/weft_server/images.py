@@ -55,7 +55,9 @@ def load_pixels(
         _check_scans(num_scans(data), width * height, MAX_FULL_SCANS * max_pixels)
     try:
         _load(picture, data)
+        wanted.check()
         image = _flatten(_upright(picture), "L" if spec.channels == 1 else "RGB")
+        wanted.check()
         image = image.resize((spec.width, spec.height), _RESAMPLE[spec.resample])
     except RequestError:
         raise
@@ -81,16 +83,17 @@ def _broken() -> InvalidRequest:
     return InvalidRequest(FIELD, "is truncated or corrupt", "BAD_IMAGE")
 
 
-def _check_scans(num_scans: int, num_pixels: int, most: int) -> None:
-    if num_scans > MAX_SCANS:
-        raise InvalidRequest(FIELD, f"has {num_scans} scans; at most {MAX_SCANS} are taken", "IMAGE_TOO_LARGE")
-    if num_scans * num_pixels > most:
-        message = f"has {num_scans} scans of {num_pixels} pixels; at most {most} pixels are scanned"
+def _check_scans(scans: int, num_pixels: int, most: int) -> None:
+    if scans > MAX_SCANS:
+        raise InvalidRequest(FIELD, f"has {scans} scans; at most {MAX_SCANS} are taken", "IMAGE_TOO_LARGE")
+    if scans * num_pixels > most:
+        message = f"has {scans} scans of {num_pixels} pixels; at most {most} pixels are scanned"
         raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
 
 
 def _load(image: ImageFile.ImageFile, data: bytes) -> None:
     """Decode the picture that a viewer shows."""
+    image.decodermaxblock = BLOCK
     if image.format == "PNG":
         if image.mode == "P" and image.palette is None:
             raise ValueError("colours by number, and no palette that they are numbers of")
@@ -101,8 +104,6 @@ def _load(image: ImageFile.ImageFile, data: bytes) -> None:
             image.info["transparency"] = transparent * 255 // ((1 << depth) - 1)
         elif image.mode == "RGB" and isinstance(transparent, tuple) and depth == 16:
             image.info["transparency"] = tuple(value >> 8 for value in transparent)
-    else:
-        image.decodermaxblock = BLOCK
     image.load()
 
 

@@ -10,7 +10,7 @@ from weft_server.wanted import Wanted
 FIELD = "image.data"
 # Chunks of a PNG or segments of a JPEG: each costs time, even an empty one. An honest picture has a few thousand.
 MAX_PIECES = 16_384
-# Pillow reads a piece in up to four reads, and a JPEG's pixels in blocks.
+# Pillow reads a piece in up to four reads, and pixels in blocks: small ones, so that a picture is given up soon.
 BLOCK = 4096
 _READS = 4
 _PNG = b"\x89PNG\r\n\x1a\n"

@@ -296,9 +296,11 @@ def test_what_nobody_waits_for_is_not_read_on(kind):
         assert times + 1 == wanted.asked
 
 
-def test_a_jpeg_is_decoded_in_small_blocks():
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+def test_a_picture_is_decoded_in_small_blocks(kind):
     """So that one that is given up ends soon, however much each byte costs."""
-    wanted, data = Abandoned(1 << 30), _encode(Image.fromarray(np.tile(NOISE, (64, 64, 1))), "JPEG", progressive=True)
+    wanted, noise = Abandoned(1 << 30), np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
+    data = _encode(Image.fromarray(noise), kind)
     load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
     assert wanted.asked >= len(data) // 4096
 
