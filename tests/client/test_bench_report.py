@@ -215,16 +215,30 @@ def test_a_report_is_json():
 
 @pytest.mark.parametrize("streams", [True, False])
 def test_a_sweep_is_a_picture(tmp_path, streams):
-    """A panel for each latency, a point for each load that completed any, each with its load beside it."""
+    """A panel for the throughput and one for each latency; a place for each load, least first, a point if any came."""
     reports = []
-    for concurrency in (1, 2, 4):
+    for concurrency in (4, 1, 2):
         times = [0.1 * concurrency, 0.2 * concurrency, 0.3 * concurrency] if streams else []
         records = [completed(0.0, times, ended=0.3 * concurrency, tokens=2 * streams, work=0.1)] * (concurrency != 2)
         reports.append(report_of(ran(*records, arrivals=Closed(concurrency)), Slo()))
     figure = plot_sweep(reports, tmp_path / "sweep.svg", title="a $ b")
 
     ET.parse(tmp_path / "sweep.svg")
-    assert (3 if streams else 1) == len(figure.axes)
+    throughput, *latencies = figure.axes
+    assert (3 if streams else 1) == len(latencies)
+    assert [0, 1, 2] == list(throughput.lines[0].get_xdata())
     for ax in figure.axes:
-        assert [2, 2] == [len(line.get_xdata()) for line in ax.lines]
-        assert ["1", "4"] == [text.get_text() for text in ax.texts]
+        assert ["1", "2", "4"] == [label.get_text() for label in ax.get_xticklabels()]
+        left, right = ax.get_xlim()
+        assert left < 0
+        assert right > 2
+    for ax in latencies:
+        assert "log" == ax.get_yscale()
+        assert [[0, 2], [0, 2]] == [list(line.get_xdata()) for line in ax.lines]
+
+
+def test_a_sweep_in_which_nothing_came_is_a_picture(tmp_path):
+    """Empty panels, no error."""
+    plot_sweep([report_of(ran(arrivals=Closed(1)), Slo())], tmp_path / "sweep.svg", title="a")
+
+    ET.parse(tmp_path / "sweep.svg")

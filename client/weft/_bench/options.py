@@ -133,7 +133,7 @@ class Judging:
         float | None, typer.Option("--slo-e2e", metavar="SECONDS", help="The same for the whole answer.")
     ] = None
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw a sweep: latency against throughput.")
+        Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw a sweep: throughput and latencies by load.")
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print each load as one line of JSON.")] = False
 
