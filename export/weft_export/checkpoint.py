@@ -101,13 +101,16 @@ class Checkpoint:
             if self.attention_layer is not None:
                 raise CheckpointError("this model takes no 'attention_layer'")
         elif self.attention_layer is None or not 0 <= self.attention_layer < num_layers:
-            raise CheckpointError(f"attention_layer must be in [0, {num_layers})")
+            raise CheckpointError(f"attention_layer must be in [0, {num_layers}), not {self.attention_layer}")
 
     def _check_decoding(self) -> None:
         if self.task in WRITES_TEXT:
             assert self.text is not None
             if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text.max_new_tokens:
-                raise CheckpointError("decoding.max_new_tokens must be in [1, text.max_new_tokens]")
+                most = f"text.max_new_tokens, which is {self.text.max_new_tokens}"
+                raise CheckpointError(
+                    f"decoding.max_new_tokens must be between 1 and {most}, not {self.max_new_tokens}"
+                )
         elif self.max_new_tokens is not None:
             raise CheckpointError("a classifier has no 'decoding'")
 

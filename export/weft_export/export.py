@@ -12,6 +12,7 @@ from weft_export.answering import torch_run
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
 from weft_export.checkpoint import Checkpoint, load_checkpoint
 from weft_export.errors import ExportError
+from weft_export.files import check_regular
 from weft_export.golden import check_golden, golden_of
 from weft_export.graphs import graphs_of
 from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
@@ -78,7 +79,7 @@ def export_checkpoint(
             work.mkdir()
             manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
-            put(work, bundle_dir, Path(scratch) / "replaced")
+            put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
         raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
     return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
@@ -134,8 +135,11 @@ def _held_out(
         if given is not None:
             raise ExportError("held-out examples are for int8, whose rounding they measure")
         return []
-    path = given or default
-    return read_held_out(path, checkpoint) if given is not None or path.exists() else []
+    if given is None:
+        if not default.exists():
+            return []
+        check_regular(default)
+    return read_held_out(given or default, checkpoint)
 
 
 def _check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:

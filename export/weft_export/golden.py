@@ -1,18 +1,14 @@
 """The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
 
-import io
-from contextlib import suppress
-
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from weft_export.answering import Row, Run, probabilities, write
-from weft_export.bounds import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, MAX_PROBABILITIES
+from weft_export.bounds import MAX_PROBABILITIES
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.gauge import BY_SPREAD
-from weft_export.pixels import read_pixel_values
+from weft_export.picture import read_picture
 from weft_export.specs import LABELS
 from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_export.writer import Writer
@@ -184,18 +180,6 @@ def _check_finite(values: Tensor) -> None:
         raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
 
 
-def _check_picture(name: str, data: bytes) -> None:
-    """Refuse a picture that no server takes before it is decoded."""
-    if len(data) > MAX_IMAGE_BYTES:
-        raise CheckpointError(f"{name} has {len(data)} bytes; a server takes pictures of {MAX_IMAGE_BYTES}")
-    width = height = 0
-    with suppress(Exception), Image.open(io.BytesIO(data)) as image:  # what is no picture is named when it is read
-        width, height = image.size
-    if width * height > MAX_IMAGE_PIXELS:
-        allowed = f"a server takes pictures of {MAX_IMAGE_PIXELS} in all"
-        raise CheckpointError(f"{name} has {width} x {height} pixels; {allowed}")
-
-
 def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
     copied = bundle_pb2.Golden()
     copied.CopyFrom(golden)
@@ -205,11 +189,7 @@ def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
     if checkpoint.image is not None:
         name = golden.image_path
-        _check_picture(name, checkpoint.files[name])
-        try:
-            return (torch.from_numpy(read_pixel_values(checkpoint.files[name], checkpoint.image))[None],)
-        except Exception as error:  # a broken picture makes Pillow raise nearly anything
-            raise CheckpointError(f"{name} is not a PNG, JPEG or WebP picture: {error}") from error
+        return (torch.from_numpy(read_picture(name, checkpoint.files[name], checkpoint.image))[None],)
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     try:

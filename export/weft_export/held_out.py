@@ -19,7 +19,7 @@ from torch import Tensor
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
-from weft_export.pixels import read_pixel_values
+from weft_export.picture import read_picture
 from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_proto.v1 import common_pb2
 
@@ -51,7 +51,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
         with path.open(encoding="utf-8") as file:
             lines = list(file)  # not splitlines, which ends a line at characters that JSON leaves as they are
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckpointError(f"cannot read {path}: {error}") from error
+        raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     tokenizer = None
     if checkpoint.image is None:
         assert checkpoint.text is not None
@@ -60,7 +60,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
     for number, line in enumerate(lines, start=1):
         try:
             examples.append(_example(json.loads(line), checkpoint, tokenizer))
-        except (ValueError, TypeError, KeyError, OSError, binascii.Error) as error:
+        except (ValueError, TypeError, KeyError, OSError, OverflowError, RecursionError) as error:
             raise CheckpointError(f"{path}, line {number}: {_reason(error)}") from error
     if not examples:
         raise CheckpointError(f"{path} has no examples")
@@ -76,15 +76,18 @@ def write_held_out(directory: Path, examples: HeldOut) -> None:
     (directory / HELD_OUT_FILE).write_text("".join(lines), encoding="utf-8")
 
 
-def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> Example:
+def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> Example:
+    if not isinstance(line, dict):
+        raise TypeError('it is no object with "input" and "reference"')
     given, reference = line["input"], _reference(line["reference"], checkpoint)
     if tokenizer is None:
         assert checkpoint.image is not None
-        data = base64.b64decode(given, validate=True)
         try:
-            pixels = read_pixel_values(data, checkpoint.image)
-        except Exception as error:  # a broken picture makes Pillow raise nearly anything
-            raise ValueError(f"the input is not a PNG, JPEG or WebP picture: {error}") from error
+            pixels = read_picture("the input", base64.b64decode(given, validate=True), checkpoint.image)
+        except binascii.Error as error:
+            raise ValueError(f"the input is not base64: {error}") from error
+        except CheckpointError as error:
+            raise ValueError(str(error)) from error
         return Example(torch.from_numpy(pixels), reference)
     if not isinstance(given, str):
         raise TypeError("the input is not a text")
@@ -97,6 +100,8 @@ def _example(line: dict[str, Any], checkpoint: Checkpoint, tokenizer: Tokenizer 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:
     if checkpoint.task == common_pb2.TASK_TAG:
+        if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 3 for span in value):
+            raise TypeError("the reference is no list of spans [kind, start, end]")
         spans = {_span(span) for span in value}
         kinds = {label.partition("-")[2] for label in checkpoint.labels}
         for kind, _, _ in spans:

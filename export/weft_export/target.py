@@ -33,14 +33,17 @@ def check_target(bundle_dir: Path, *, force: bool) -> Path:
     return home
 
 
-def put(made: Path, bundle_dir: Path, replaced: Path) -> None:
-    """Move a bundle into its place, and what was there to `replaced`; when that fails, what was there is put back."""
+def put(made: Path, bundle_dir: Path, replaced: Path | None) -> None:
+    """Move a bundle into its place, and what was there to `replaced`; when that fails, what was there is put back.
+
+    With None for `replaced`, OSError says that another has come to the place since it was looked at.
+    """
     bundle_dir.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if bundle_dir.exists():
+        if replaced is not None and bundle_dir.exists():
             bundle_dir.rename(replaced)
         made.rename(bundle_dir)
     except BaseException:
-        if replaced.exists() and not bundle_dir.exists():
+        if replaced is not None and replaced.exists() and not bundle_dir.exists():
             replaced.rename(bundle_dir)
         raise

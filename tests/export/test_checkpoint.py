@@ -86,7 +86,7 @@ def edit_weights(directory, change):
         (lambda c: c["text"].update(pad_id=1000), "text.pad_id is outside text.source_vocab_size"),
         (lambda c: c["text"].update(source_tokenizer="../up.json"), "not the name of a file"),
         (lambda c: c["text"].update(source_tokenizer="none.json"), "cannot read"),
-        (lambda c: c["decoding"].update(max_new_tokens=0), "max_new_tokens"),
+        (lambda c: c["decoding"].update(max_new_tokens=0), "between 1 and text.max_new_tokens, which is 24, not 0"),
         (lambda c: c["decoding"].update(max_new_tokens="many"), "decoding.max_new_tokens must be of type int"),
         (lambda c: c["decoding"].update(max_new_tokens=True), "decoding.max_new_tokens must be of type int, not bool"),
         (lambda c: c["decoding"].update(seed=1), "max_new_tokens, and nothing else"),

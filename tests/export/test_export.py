@@ -1,5 +1,6 @@
 """Exporting: fp16, bf16, where bundles go, and the command line."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,6 +107,33 @@ def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
     with pytest.raises(ExportError, match="cannot write"):
         export_checkpoint(checkpoint, bundle, force=True)
     assert ["bundle.json"] == [path.name for path in bundle.iterdir()]
+
+
+def test_a_bundle_that_came_meanwhile_is_kept(tmp_path, monkeypatch):
+    """Of two exports to one place the first to end has it; the other is refused, and leaves nothing."""
+    checkpoint, bundle = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1"
+
+    def on_stage(name, done, total):
+        if name == "writing the bundle":
+            bundle.mkdir(parents=True)
+            (bundle / "bundle.json").write_text("the other's")
+
+    with pytest.raises(ExportError, match="cannot write .*: Directory not empty"):
+        export_checkpoint(checkpoint, bundle, on_stage=on_stage)
+    assert "the other's" == (bundle / "bundle.json").read_text()
+    assert ["1"] == [path.name for path in bundle.parent.iterdir()]
+    assert ["checkpoint", "topics"] == sorted(path.name for path in tmp_path.iterdir())
+
+
+def test_a_tokenizer_with_ids_of_billions_is_refused_at_once():
+    """It is not written out again: tokenizers would walk through every id."""
+    checkpoint = CHECKPOINTS["tiny-text"]()
+    tokenizer = json.loads(checkpoint.files["tokenizer.json"])
+    tokenizer["model"]["vocab"]["far"] = 2**31
+    with pytest.raises(
+        CheckpointError, match=r"has the token 'far' with the id 2147483648, but text\.source_vocab_size"
+    ):
+        check_tokenizers(replace(checkpoint, files={"tokenizer.json": json.dumps(tokenizer).encode()}))
 
 
 def test_export_is_reproducible(tiny_repository, tmp_path):

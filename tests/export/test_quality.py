@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -193,11 +194,20 @@ def test_held_out_examples_are_for_int8(tmp_path):
     ("name", "line", "complaint"),
     [
         ("tiny-text", {"input": "the dog"}, "line 1: 'reference' is missing"),
+        ("tiny-text", [1], 'line 1: it is no object with "input" and "reference"'),
+        ("tiny-text", "the dog", 'line 1: it is no object with "input" and "reference"'),
+        ("tiny-tags", {"input": "the dog", "reference": 5}, "the reference is no list of spans"),
+        ("tiny-tags", {"input": "the dog", "reference": [["X", float("inf"), 3]]}, "line 1: cannot convert float inf"),
+        ("tiny-image", {"input": 5, "reference": "1"}, "line 1: argument should be a bytes-like object"),
         ("tiny-text", {"input": "the dog", "reference": "nothing"}, "'nothing' is not a label"),
         ("tiny-text", {"input": "dog " * 99, "reference": "people"}, "the input has 100 tokens"),
         ("tiny-image", {"input": "not base64!", "reference": "1"}, "line 1"),
-        ("tiny-image", {"input": "aGVsbG8=", "reference": "1"}, "cannot identify image"),
-        ("tiny-tags", {"input": "the dog", "reference": [["X", 1]]}, "not enough values"),
+        (
+            "tiny-image",
+            {"input": "aGVsbG8=", "reference": "1"},
+            "line 1: the input is not a PNG, JPEG or WebP picture$",
+        ),
+        ("tiny-tags", {"input": "the dog", "reference": [["X", 1]]}, "the reference is no list of spans"),
         ("tiny-tags", {"input": "the dog", "reference": [["nowhere", 0, 3]]}, "'nowhere' is not a kind"),
         ("tiny-translate", {"input": "the dog", "reference": 3}, "is not a text"),
         ("tiny-translate", {"input": ["the", "dog"], "reference": "a"}, "the input is not a text"),
@@ -209,6 +219,21 @@ def test_a_bad_example_is_named(name, line, complaint, tmp_path):
     """A line that is no example for the model is refused by its number and its fault."""
     with pytest.raises(CheckpointError, match=complaint):
         read_lines([line], CHECKPOINTS[name](), tmp_path)
+
+
+def test_a_line_nested_deeply_is_named(tmp_path):
+    """Brackets upon brackets are the line's fault."""
+    (tmp_path / "lines").write_text("[" * 100_000)
+    with pytest.raises(CheckpointError, match="line 1: maximum recursion depth exceeded"):
+        read_held_out(tmp_path / "lines", CHECKPOINTS["tiny-text"]())
+
+
+def test_a_pipe_beside_a_checkpoint_is_refused(tmp_path):
+    """Examples that nobody asked for by name are a file; a pipe would be waited for, for ever."""
+    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
+    os.mkfifo(checkpoint / HELD_OUT_FILE)
+    with pytest.raises(CheckpointError, match=r"held_out\.jsonl is not a regular file"):
+        export_checkpoint(checkpoint, tmp_path / "topics" / "1", "int8")
 
 
 def test_a_picture_of_too_many_pixels_is_named(tmp_path, monkeypatch):
