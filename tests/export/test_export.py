@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from google.protobuf import json_format
-from tiny import save_tiny, tiny_generate
+from tiny import CHECKPOINTS, save_tiny, tiny_generate
 from tokenizers import Tokenizer, decoders
 from typer.testing import CliRunner
 
@@ -118,7 +118,7 @@ def test_a_bundle_that_came_meanwhile_is_kept(tmp_path, monkeypatch):
             bundle.mkdir(parents=True)
             (bundle / "bundle.json").write_text("the other's")
 
-    with pytest.raises(ExportError, match="cannot write .*: Directory not empty"):
+    with pytest.raises(ExportError, match=r"cannot write .*: Directory not empty"):
         export_checkpoint(checkpoint, bundle, on_stage=on_stage)
     assert "the other's" == (bundle / "bundle.json").read_text()
     assert ["1"] == [path.name for path in bundle.parent.iterdir()]
