@@ -2,8 +2,10 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,30 +25,36 @@ def step(line: str) -> str | None:
         return found[1]
     if line.startswith("Installing collected packages"):
         return f"packages to unpack: {line.count(',') + 1}"
+    if line.startswith("WARNING: Retrying"):
+        return "the package index does not answer; trying again"
     return None
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run `pip install` with the arguments and return its exit status; LOG has all that it said."""
-    width = shutil.get_terminal_size().columns - 1
-    said: list[str] = []
-    with subprocess.Popen(
-        [*PIP, "install", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
-    ) as pip:
+    watched, width = sys.stdout.isatty(), shutil.get_terminal_size().columns - 1
+    last: deque[str] = deque(maxlen=SHOWN_AT_FAILURE)
+    command = [*PIP, "install", *arguments]
+    with (
+        LOG.open("a", encoding="utf-8") as log,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace") as pip,
+    ):
         assert pip.stdout is not None
         for line in pip.stdout:
-            said.append(line)
-            if sys.stdout.isatty() and (now := step(line)):
+            log.write(line)
+            last.append(line)
+            if watched and (now := step(line)):
                 print(f"\r\033[K{f'  {now}'[:width]}", end="", flush=True)
-    if sys.stdout.isatty():
+    if watched:
         print("\r\033[K", end="", flush=True)
-    with LOG.open("a", encoding="utf-8") as log:
-        log.writelines(said)
     if pip.returncode:
-        print("".join(said[-SHOWN_AT_FAILURE:]), end="", file=sys.stderr)
+        print("".join(last), end="", file=sys.stderr)
         print(f"pip failed. All that it said is in {LOG}.", file=sys.stderr)
     return pip.returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:  # pip has heard it too
+        sys.exit(128 + signal.SIGINT)

@@ -3,6 +3,8 @@
 import os
 import pty
 import runpy
+import signal
+import socket
 import subprocess
 import sys
 import venv
@@ -12,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 INSTALL = ROOT / "deploy/local/pip_install.py"
+ENDS_WITHIN_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,24 @@ def test_a_terminal_shows_one_line(python, package):
     assert "\n" not in seen
 
 
+def test_an_interrupted_install_says_no_more(python):
+    """Ctrl-C while an index does not answer ends both, with the status of Ctrl-C and no traceback."""
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        index.settimeout(ENDS_WITHIN_S)
+        address = f"http://127.0.0.1:{index.getsockname()[1]}"
+        command = [python, INSTALL, "--isolated", "--index-url", address, "thread-of-nothing-else"]
+        environment = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, start_new_session=True, env=environment, text=True
+        ) as process:
+            connection, _ = index.accept()  # pip waits for an answer
+            os.killpg(process.pid, signal.SIGINT)
+            said = process.stderr.read()
+        connection.close()
+
+    assert (130, "") == (process.returncode, said)
+
+
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -81,6 +102,10 @@ def test_a_terminal_shows_one_line(python, package):
         ("Downloading numpy-2.4.0.tar.gz (18.1 MB)\n", "numpy (18.1 MB)"),
         ("Installing collected packages: mpmath, sympy, torch\n", "packages to unpack: 3"),
         ("Collecting numpy>=1.26 (from weft-serving==0.1.0)\n", "numpy"),
+        (
+            "WARNING: Retrying (Retry(total=4)) after connection broken\n",
+            "the package index does not answer; trying again",
+        ),
         ("Requirement already satisfied: pip in a folder\n", None),
         ("Looking in links: a folder\n", None),
     ],
