@@ -139,7 +139,8 @@ class App:
             exit_now(0)  # Python would wait for the threads that open models, or that a refused one left behind
 
     async def _load(self) -> None:
-        places = loading_places(cpu_quota())
+        # CUDA gives a capture up when another thread allocates meanwhile.
+        places = 1 if self.config.cuda_graphs else loading_places(cpu_quota())
         await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=places)
         why = self.why_not_ready()
         if why:
