@@ -124,6 +124,10 @@ def open_channels(
     The first is for requests to models and passes servers by that drain; the second reaches every server, to ask how
     it is.
     """
+    if not isinstance(credentials, grpc.ChannelCredentials | None):
+        raise InvalidRequest(
+            f"credentials: must be grpc.ChannelCredentials, not {type(credentials).__name__}", reason="INVALID_FIELD"
+        )
 
     def channel(config: dict[str, Any]) -> Channel:
         options = [("grpc.service_config", json.dumps(config)), *CHANNEL_OPTIONS]

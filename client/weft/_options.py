@@ -60,7 +60,9 @@ class Request(Server):
     head: Annotated[
         int | None, typer.Option("--head", min=0, help="Of this head of the layer; by default the average.")
     ] = None
-    scores: Annotated[bool, typer.Option("--scores", help="Print probabilities too.")] = False
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Print probabilities too; with --explain also what each token is.")
+    ] = False
     as_json: AsJson = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")] = False
 

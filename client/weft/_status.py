@@ -38,6 +38,7 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.ABORTED: Cancelled,
 }  # every other status is an InternalError
 
+_STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
 
@@ -52,7 +53,8 @@ def error_of(call: Any, target: str) -> Error:
         text, reason = "the server takes no new requests: it is draining, or too old for this client", "DRAINING"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    text = text.rpartition("last error: ")[2].removeprefix("UNKNOWN: ")
+    if not reason:  # gRPC's own words, with a status of its own in front
+        text = _STATUS.sub("", text.rpartition("last error: ")[2])
     if "," not in target:  # of several servers it is worth knowing which
         text = _ADDRESS.sub("", text)
     if text.startswith("health check call failed"):

@@ -94,8 +94,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             hint = ". Is a server there? `weft serve` starts one; --target names another."
         return _fail(error.message + hint, 1)
     except _ClickError as error:
-        hint = " Try --help." if isinstance(error, _UsageError) else ""
-        return _fail(error.format_message() + hint, error.exit_code)
+        hint = ". Try --help." if isinstance(error, _UsageError) else ""
+        return _fail(error.format_message().rstrip(".") + hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:  # noqa: BLE001 - even a bug is one line to who runs a command

@@ -300,3 +300,17 @@ def test_a_mark_of_order_on_stdin_is_no_text(weft_command, monkeypatch):
     """What editors of Windows put before a text does not reach the model."""
     feed(monkeypatch, b"\xef\xbb\xbfa b\n")
     assert (0, "b a\n") == weft_command("translate", "-")[:2]
+
+
+def test_scores_name_tokens_that_are_explained(weft_command, tmp_path):
+    """Ids alone say little: an explanation says what each stands for."""
+    plain = weft_command("translate", "a b", "--scores")[2]
+    explained = weft_command("translate", "a b", "--scores", "--explain", tmp_path / "out.png")[2]
+    assert "'b'" not in plain
+    assert "'b'" in explained
+
+
+def test_a_wrong_usage_ends_in_a_full_stop(weft_command):
+    """Before the advice to ask for help."""
+    err = weft_command("generate", "a", "--temperature", "11")[2]
+    assert err.endswith("10. Try --help.\n")

@@ -1,6 +1,8 @@
 """What a client takes as its target, and what it says of the rest, before anything of gRPC sees it."""
 
 import asyncio
+import socket
+import threading
 
 import pytest
 
@@ -89,3 +91,27 @@ def test_the_command_says_it_in_a_line(weft_command):
     """Exit code 2, and what to type."""
     code, out, err = weft_command("models", "--target", "localhost")
     assert (2, "", "weft: target: needs a port: localhost:7070\n") == (code, out, err)
+
+
+def test_credentials_are_grpcs():
+    """What is no grpc.ChannelCredentials is refused when the client is made."""
+    with pytest.raises(weft.InvalidRequest, match=r"^credentials: must be grpc.ChannelCredentials, not str"):
+        weft.Client(credentials="token")
+
+
+def test_a_port_that_speaks_another_protocol_is_named_once():
+    """As the server's own port for HTTP does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            for _ in range(5):
+                taken, _ = listener.accept()
+                with taken:
+                    taken.recv(100)
+                    taken.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = listener.getsockname()[1]
+        with weft.Client(f"127.0.0.1:{port}") as client, pytest.raises(weft.Unavailable) as caught:
+            client.list_models(timeout=5)
+    assert 1 == caught.value.message.count(str(port))

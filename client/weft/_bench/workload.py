@@ -37,7 +37,9 @@ class Workload:
         if self.model:
             versions = [m for m in models if m.name == self.model and self.version in (None, m.version)]
             if not versions:
-                raise InvalidRequest(f"--model: the server has no {self.model} {self.version or ''}".rstrip())
+                named = f"{self.model} {self.version or ''}".rstrip()
+                known = ", ".join(sorted({m.name for m in models})) or "none"
+                raise InvalidRequest(f"--model: the server has no {named}; it has {known}")
             found = [m for m in versions if (m.name, m.version) in ready]
             if not found:
                 raise InvalidRequest(f"--model: {self.model} is {versions[-1].state}")
