@@ -82,7 +82,7 @@ LIMITS = {
         "text": Limit(65_536),
         "image_path": Limit(255),
         "token_ids": Limit(_VOCAB - 1, entries=4096),
-        "probabilities": Limit(1.01, entries=131_072),
+        "probabilities": Limit(1.01, entries=262_144),
     },
     "Parity": {
         "max_abs_error": Limit(1_000_000),

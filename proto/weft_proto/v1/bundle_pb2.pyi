@@ -725,7 +725,7 @@ class Golden(_message.Message):
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32), 1e-2
-        (fp16, int8) or 3e-2 (bf16). At most 131,072, each from 0 to 1.01.
+        (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01.
         """
 
     def __init__(
