@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 WRAPPED = [
+    ROOT / "CHANGELOG.md",
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
 ]
