@@ -57,7 +57,7 @@ def error_of(call: Any, target: str) -> Error:
         text = _STATUS.sub("", text.rpartition("last error: ")[2])
     if "," not in target:  # of several servers it is worth knowing which
         text = _ADDRESS.sub("", text)
-    if text.startswith("health check call failed"):
+    if "health check call failed" in text:
         text += " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
     return kind(
         # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.

@@ -214,7 +214,7 @@ def test_a_full_queue_is_counted_and_not_the_end(bench, server):
     server.servicer.script.extend([0.0, FULL, FULL, FULL, Failure(StatusCode.INTERNAL, "BUG", "oops", after=2)])
     code, (report,), error = bench("--requests", 10)
 
-    assert "weft: 1 of 10 requests failed, the first: oops\n" == error
+    assert error.endswith("weft: 1 of 10 requests failed, the first: oops\n")
     assert (1, 10, 6, 4) == (code, report["requests"], report["completed"], report["failed"])
     assert [("RESOURCE_EXHAUSTED", "QUEUE_FULL", 3, "full"), ("INTERNAL", "BUG", 1, "oops")] == [
         tuple(each.values()) for each in report["failures"]
@@ -234,7 +234,8 @@ def test_refusals_are_what_an_overload_shows(bench, server):
     """A load that is refused in part is no failure; nor is one that is cancelled."""
     server.servicer.script.extend([0.0, FULL, FULL])
     code, (report,), error = bench("--requests", 6, "--cancel-fraction", 0.3)
-    assert (0, 2, "") == (code, report["failed"], error)
+    assert (0, 2) == (code, report["failed"])
+    assert "requests failed" not in error
 
 
 @pytest.mark.parametrize(("status", "code"), [(StatusCode.INVALID_ARGUMENT, 2), (StatusCode.UNAVAILABLE, 1)])
@@ -271,7 +272,7 @@ def test_people_get_a_table(weft_command):
         "p99",
     ):
         assert words in out
-    assert "in flight   requests/s" in out
+    assert ["TTFT", "TTFT", "TPOT", "TPOT", "E2E", "E2E"] in [line.split() for line in out.splitlines()]
 
 
 def test_a_sweep_is_drawn(bench, tmp_path):

@@ -8,7 +8,9 @@ from statistics import quantiles
 from xml.etree import ElementTree as ET
 
 import pytest
+from rich.console import Console
 
+from weft._bench import tables
 from weft._bench.arrivals import Closed, Open
 from weft._bench.load import Plan, Run
 from weft._bench.percentiles import Summary
@@ -211,6 +213,20 @@ def test_a_report_is_json():
     assert dict.fromkeys(("ttft", "itl", "gap", "tpot", "e2e")) == {
         name: figures["p50"] for name, figures in streamed.items()
     }
+
+
+@pytest.mark.parametrize("columns", [50, 80, 120])
+def test_no_number_is_cut(monkeypatch, capsys, columns):
+    """A narrow terminal gets fewer columns, and what it gets is whole."""
+    monkeypatch.setattr(tables, "_console", lambda: Console(width=columns))
+    times = [0.1, 0.2, 1.2345]
+    report = report_of(ran(completed(0.0, times, ended=1.2345, tokens=2, work=0.1), arrivals=Closed(128)), Slo())
+    tables.print_report(report, "a")
+    tables.print_sweep([report, report], "a")
+    out = capsys.readouterr().out
+    assert "\u2026" not in out
+    assert "1234.50" in out
+    assert "128" in out
 
 
 @pytest.mark.parametrize("streams", [True, False])

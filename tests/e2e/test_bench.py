@@ -85,7 +85,7 @@ def test_more_in_flight_than_the_queue_holds(demo_repository):
 
 
 def test_a_server_that_drains_is_no_end(demo_repository):
-    """SIGTERM in mid-run: what was admitted completes, what comes after is counted as unavailable."""
+    """SIGTERM in mid-run: what was admitted completes, what comes after is unavailable, counted, and a failure."""
     with ServerProcess(demo_repository) as server:
         server.wait_for("ready")
         options = ["--model", "pydocs", "--output-tokens", "32", "-c", "4", "--duration", "4", "--warmup", "0"]
@@ -96,7 +96,7 @@ def test_a_server_that_drains_is_no_end(demo_repository):
             out, _ = process.communicate(timeout=60)
 
     report = json.loads(out)
-    assert 0 == process.returncode
+    assert 1 == process.returncode
     assert report["completed"] > 0
     assert {"UNAVAILABLE"} == {each["status"] for each in report["failures"]}
     assert 4.0 == pytest.approx(report["seconds"])

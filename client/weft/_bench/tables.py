@@ -24,6 +24,9 @@ NAMES = {
     "lag": "generator: woken late",
 }
 COLUMNS = ("p50", "p90", "p95", "p99", "mean", "max")
+# What is left out where a terminal is too narrow for all: a number that is cut tells nothing.
+NARROW, NARROW_COLUMNS = 80, ("p50", "p99", "max")
+NARROW_SWEEP = 112
 
 
 def print_report(report: Report, title: str) -> None:
@@ -34,13 +37,14 @@ def print_report(report: Report, title: str) -> None:
     for name, value in _facts(report):
         facts.add_row(show.words(name, style="dim"), show.words(value))
     console.print(facts)
-    table = Table("milliseconds", box=SIMPLE_HEAD)
-    for column in COLUMNS:
-        table.add_column(column, justify="right")
+    table = Table("milli-\nseconds", box=SIMPLE_HEAD)
+    columns = COLUMNS if console.width >= NARROW else NARROW_COLUMNS
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
     for part in (report.latency, report.server, report.generator):
         for name, summary in part.items():
             if summary.max > 0.0:  # nothing decodes in a classifier; what was not measured is NaN
-                table.add_row(NAMES[name], *(_ms(getattr(summary, column)) for column in COLUMNS))
+                table.add_row(NAMES[name], *(_ms(getattr(summary, column)) for column in columns))
     console.print(table)
 
 
@@ -69,18 +73,24 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 def print_sweep(reports: Sequence[Report], title: str) -> None:
     """Print the loads of a sweep on stdout, one a row."""
     streams = any("ttft" in report.latency for report in reports)
-    table = Table(title=show.words(title), box=SIMPLE_HEAD)
-    table.add_column("in flight" if reports[0].kind == "closed" else "sent/s", justify="right")
+    table = Table(title=show.words(title), box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("in\nflight" if reports[0].kind == "closed" else "sent/s", justify="right", no_wrap=True)
     shown = ["ttft", "tpot", "e2e"] if streams else ["e2e"]
-    heads = ["requests/s", "tokens/s", *(f"{name.upper()} {p}\nms" for name in shown for p in ("p50", "p99")), "failed"]
+    console = _console()
+    parts = ("p50", "p99") if console.width >= NARROW_SWEEP else ("p99",)
+    times = [f"{name.upper()}\n{part}\nms" for name in shown for part in parts]
+    heads = ["requests\n/s", "tokens\n/s", *times, "failed"]
+    if console.width < NARROW:
+        del heads[0]
     for head in heads:
-        table.add_column(head, justify="right")
+        table.add_column(head, justify="right", no_wrap=True)
     for report in reports:
         summaries = [report.latency.get(name, Summary.of(())) for name in shown]
-        times = [_ms(value) for summary in summaries for value in (summary.p50, summary.p99)]
+        times = [_ms(getattr(summary, part)) for summary in summaries for part in parts]
         rates = (report.per_s.requests, report.per_s.output_tokens or report.per_s.input_tokens)
+        rates = rates[console.width < NARROW :]
         table.add_row(f"{report.amount:g}", *map(_rate, rates), *times, str(report.failed))
-    _console().print(table)
+    console.print(table)
 
 
 def _console() -> Console:
