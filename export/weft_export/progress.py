@@ -4,7 +4,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -42,6 +42,7 @@ def _lines(command: str, line_seconds: float) -> OnProgress:
             return
         last = now
         place = f" ({done} of {total})" if total else ""
-        print(f"weft {command}: {note}{place}, {now - started:.0f} s", file=sys.stderr, flush=True)  # noqa: T201 - to watch
+        with suppress(OSError):  # a log that is full ends no export
+            print(f"weft {command}: {note}{place}, {now - started:.0f} s", file=sys.stderr, flush=True)  # noqa: T201 - to watch
 
     return say
