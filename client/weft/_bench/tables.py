@@ -72,11 +72,12 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 def print_sweep(reports: Sequence[Report], title: str) -> None:
     """Print the loads of a sweep on stdout, one a row."""
+    console = _console()
+    gaps = (0, 1) if console.width >= NARROW else (0, 1, 0, 0)
+    table = Table(title=show.words(title), box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=gaps)
     streams = any("ttft" in report.latency for report in reports)
-    table = Table(title=show.words(title), box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("in\nflight" if reports[0].kind == "closed" else "sent/s", justify="right", no_wrap=True)
     shown = ["ttft", "tpot", "e2e"] if streams else ["e2e"]
-    console = _console()
     parts = ("p50", "p99") if console.width >= NARROW_SWEEP else ("p99",)
     times = [f"{name.upper()}\n{part}\nms" for name in shown for part in parts]
     heads = ["requests\n/s", "tokens\n/s", *times, "failed"]
