@@ -42,3 +42,18 @@ def test_links_lead_somewhere(page):
     local = [target for target in targets if "://" not in target]
 
     assert not [target for target in local if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=relative)
+def test_links_into_a_page_name_its_headings(page):
+    """Every link to a part of a page of ours, or of the same page, names one of its headings."""
+    links = re.findall(r"\]\(([^)#\s:]*)#([^)]+)\)", page.read_text())
+
+    assert not [f"{name}#{part}" for name, part in links if part not in headings(page.parent / name if name else page)]
+
+
+def headings(page):
+    """The names by which GitHub links to a page's headings."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
