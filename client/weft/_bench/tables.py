@@ -88,8 +88,9 @@ def print_sweep(reports: Sequence[Report], title: str) -> None:
     for report in reports:
         summaries = [report.latency.get(name, Summary.of(())) for name in shown]
         times = [_ms(getattr(summary, part)) for summary in summaries for part in parts]
-        rates = (report.per_s.requests, report.per_s.output_tokens or report.per_s.input_tokens)
-        rates = rates[console.width < NARROW :]
+        rates = [report.per_s.requests, report.per_s.output_tokens or report.per_s.input_tokens]
+        if console.width < NARROW:
+            del rates[0]
         table.add_row(f"{report.amount:g}", *map(_rate, rates), *times, str(report.failed))
     console.print(table)
 
