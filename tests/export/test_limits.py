@@ -56,6 +56,8 @@ def test_the_manual_states_every_bound():
     section = " ".join(section.split())
     assert f"at most {MAX_TABLE_NUMBERS} numbers" in section
     assert f"at most {MAX_FILE_BYTES} bytes" in section
+    for name, (low, high) in RANGES.items():
+        assert re.search(rf"`{name}` (is )?in \[{low:g}, {re.escape(f'{high:g}')}\)", section), name
 
 
 # A gigabyte beyond what torch has mapped by itself is enough for every tiny model, and for nothing that is huge.
