@@ -208,6 +208,7 @@ def _completion(request, words, name):
         text=" ".join(words),
         token_ids=range(len(words)),
         token_log_probs=scores,
+        tokens=words if request.return_scores else (),
         finish_reason=common.FINISH_REASON_STOP,
         decoding=decoding,
         usage=common.Usage(input_tokens=len(words), output_tokens=len(words)),

@@ -88,6 +88,7 @@ def _completion(kind: type[Answer], response: Any) -> Answer:
     return kind(
         text=message.text,
         token_ids=tuple(message.token_ids),
+        tokens=tuple(message.tokens),
         token_log_probs=tuple(message.token_log_probs),
         finish_reason=_name(FinishReason, common_pb2.FinishReason, "FINISH_REASON_", message.finish_reason),
         decoding=_decoding(message.decoding),

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from itertools import zip_longest
 from typing import Any, TypeVar
 
 from rich.box import SIMPLE_HEAD
@@ -165,11 +164,9 @@ def _about(answer: Completion | Classification | Tagging) -> None:
 
 
 def _token_scores(answer: Completion) -> None:
-    # Only an explanation says what each id stands for.
-    texts = answer.alignment.target_tokens if answer.alignment else ()
-    table = Table("token id", "probability", *(["token"] if texts else []), box=SIMPLE_HEAD)
-    for token, log_prob, text in zip_longest(answer.token_ids, answer.token_log_probs, texts):
-        table.add_row(str(token), f"{math.exp(log_prob):.4f}", *([words(repr(text))] if texts else []))
+    table = Table("token", "id", "probability", box=SIMPLE_HEAD)
+    for text, id_, log_prob in zip(answer.tokens, answer.token_ids, answer.token_log_probs, strict=True):
+        table.add_row(words(repr(text)), str(id_), f"{math.exp(log_prob):.4f}")
     Console(stderr=True).print(table)
 
 

@@ -154,11 +154,13 @@ class Alignment:
 class Completion:
     """Produced text and how it came about.
 
-    `token_log_probs` is empty unless `return_scores` was asked for, and `alignment` None unless `explain` was.
+    `tokens`, what each id stands for, and `token_log_probs` are empty unless `return_scores` was asked for, and
+    `alignment` is None unless `explain` was.
     """
 
     text: str
     token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
     token_log_probs: tuple[float, ...]
     finish_reason: FinishReason
     decoding: Decoding

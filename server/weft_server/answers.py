@@ -40,10 +40,13 @@ _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Completion:
     """The finished answer as a message."""
     assert done.sequence.decoding is not None
+    assert model.target_tokenizer is not None
+    scored = done.sequence.wants_scores
     return common_pb2.Completion(
         text=done.text,
         token_ids=done.token_ids,
-        token_log_probs=done.log_probs if done.sequence.wants_scores else (),
+        token_log_probs=done.log_probs if scored else (),
+        tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
         decoding=decoding_proto(done.sequence.decoding),
         usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),

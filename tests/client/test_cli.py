@@ -83,7 +83,7 @@ def test_scores_show_what_was_likely(weft_command, picture):
     assert (0, "0.7500\tNAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA", "--scores")
     code, out, error = weft_command("generate", "a b", "--scores")
     assert (0, "b a\n") == (code, out)
-    assert 2 == error.count("0.6065")
+    assert ["'b' 0 0.6065", "'a' 1 0.6065"] == [" ".join(line.split()) for line in error.rstrip().splitlines()][-2:]
 
 
 def test_tokens_are_lines_of_their_own(weft_command):
@@ -300,14 +300,6 @@ def test_a_mark_of_order_on_stdin_is_no_text(weft_command, monkeypatch):
     """What editors of Windows put before a text does not reach the model."""
     feed(monkeypatch, b"\xef\xbb\xbfa b\n")
     assert (0, "b a\n") == weft_command("translate", "-")[:2]
-
-
-def test_scores_name_tokens_that_are_explained(weft_command, tmp_path):
-    """Ids alone say little: an explanation says what each stands for."""
-    plain = weft_command("translate", "a b", "--scores")[2]
-    explained = weft_command("translate", "a b", "--scores", "--explain", tmp_path / "out.png")[2]
-    assert "'b'" not in plain
-    assert "'b'" in explained
 
 
 def test_a_wrong_usage_ends_in_a_full_stop(weft_command):

@@ -150,6 +150,7 @@ def test_a_translation_comes_out_typed(client):
         weft.Translation(
             text="here are we",
             token_ids=(0, 1, 2),
+            tokens=("here", "are", "we"),
             token_log_probs=(-0.5, -0.5, -0.5),
             finish_reason=weft.FinishReason.STOP,
             decoding=DECODING,

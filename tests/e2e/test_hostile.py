@@ -126,6 +126,15 @@ def test_a_violation_is_named_as_the_message_has_it(server):
             assert (field, said) == (violation.field, violation.description)
 
 
+def test_a_temperature_of_0_is_refused_on_the_wire(server):
+    """There greedy has a field of its own; only the SDK and the command take 0 to mean it."""
+    request = generation_pb2.GenerateRequest(text="def", decoding={"sampling": {"temperature": 0}})
+    with grpc.insecure_channel(server.target) as channel:
+        call = generation_pb2_grpc.GenerationServiceStub(channel).Generate.future(request, timeout=10)
+        assert call.code() is grpc.StatusCode.INVALID_ARGUMENT
+        assert "for 0 ask for greedy" in call.details()
+
+
 def test_the_sdk_names_a_field_the_same_in_both(client):
     """To who calls a verb of the SDK, a stream's field is the unary call's."""
     stream = client.stream_generate("def", decoding=weft.Decoding(max_new_tokens=100_000))

@@ -27,6 +27,8 @@ def test_translate(client):
     assert answer.finish_reason is weft.FinishReason.STOP
     assert len(answer.token_log_probs) == len(answer.token_ids) == answer.usage.output_tokens
     assert all(score <= 0 for score in answer.token_log_probs)
+    assert answer.tokens == answer.alignment.target_tokens
+    assert client.translate(SENTENCE).tokens == ()
     assert answer.usage.input_tokens == len(answer.alignment.source_tokens)
     assert len(answer.alignment.target_tokens) == len(answer.token_ids)
     assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in answer.alignment.weights)

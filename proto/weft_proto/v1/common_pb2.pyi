@@ -404,6 +404,7 @@ class Completion(_message.Message):
     TIMINGS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the produced text without special tokens."""
     finish_reason: Global___FinishReason.ValueType
@@ -436,6 +437,12 @@ class Completion(_message.Message):
     def model(self) -> Global___ResolvedModel:
         """model is the model that answered."""
 
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tokens are the produced tokens as text pieces to show, parallel to token_ids, special ones by their names; joined they
+        are not always the text. Empty unless the request's return_scores is set.
+        """
+
     def __init__(
         self,
         *,
@@ -448,10 +455,11 @@ class Completion(_message.Message):
         timings: Global___Timings | None = ...,
         model: Global___ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
+        tokens: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "request_id", b"request_id", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "request_id", b"request_id", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
