@@ -20,8 +20,8 @@ FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(N
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
 EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
-# Somebody who watches sees one line of progress; a log gets pip's words only where it fails.
-PIP := $(BIN)/python deploy/local/pip_install.py
+# pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -42,11 +42,12 @@ venv: install
 # Without build isolation the build backend is pinned too.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Weft needs Python 3.11 or newer; %s is %s. Try: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
-	@echo "Installing into $(VENV), which takes some minutes."
+	@echo "Installing into $(VENV), which takes some minutes:"
 	@echo "1.8 GB with PyTorch's CPU build, 5.8 GB with CUDA's."
+	@echo "$(VENV)/pip.log says how far it is."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) -c constraints.txt torch hatchling editables
-	@$(PIP) -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
+	@$(PIP) install -c constraints.txt torch hatchling editables
+	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
