@@ -1,7 +1,8 @@
-"""docs/bring-your-own.md, done as it is written: somebody's own GPT, from its state_dict to an answer over the wire."""
+"""docs/bring-your-own.md, done as it is written: a ViT of ours, somebody's own GPT, and their answers."""
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +14,15 @@ from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
 
-import weft
 from process import ServerProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "bring-your-own.md").read_text()
-SCRIPTS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-COMMANDS = re.findall(r"^\$ weft (.*)$", PAGE, re.MULTILINE)
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/bring-your-own.md").read_text()
+TRAIN, RENAME, NAMES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+# Each command, without its comment, and the line that the page shows under it.
+COMMANDS = re.findall(r"^\$ (.*?)(?: +#.*)?\n((?!\$|```).*\n)?", PAGE, re.MULTILINE)
 VOCAB, LONGEST, WIDTH, HEADS = 300, 64, 32, 4
 
 
@@ -91,37 +93,55 @@ def continued(model, tokenizer, prompt, count):
     return [token for token in ids[given:] if token != 0]
 
 
-def run(directory, *command):
-    """Run a command as a reader of the page does."""
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, check=False)
-    assert 0 == done.returncode, done.stderr
-    return done.stdout
-
-
-def test_a_model_of_ones_own_is_served(tmp_path):
-    """The page's script and commands, as they stand there, serve what the model's own loop writes."""
+def random_gpt():
+    """A model of weights large enough that its tokens differ."""
     torch.manual_seed(3)
     model = MyGpt().eval()
     for parameter in model.parameters():
         if parameter.dim() > 1:
             nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+def run(directory, command, target=""):
+    """Run a command as a reader of the page does; return what it prints."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "WEFT_TARGET": target}
+    done = subprocess.run(
+        shlex.split(command), cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def test_models_of_ones_own_are_served(tmp_path):
+    """The page's scripts and commands, as they stand there: the ViT reads the digit, the GPT writes as its own loop."""
+    (tmp_path / "export").symlink_to(ROOT / "export")
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "rename.py").write_text(RENAME)
+    model = random_gpt()
     torch.save(model.state_dict(), tmp_path / "mine.pt")
     (tmp_path / "tokenizer.json").write_bytes(byte_tokenizer())
-    tokenizer = Tokenizer.from_buffer(byte_tokenizer())
-    export, serve, generate = (command.split(" ", 1) for command in COMMANDS)
-    prompt = generate[1].strip('"')
+    *makes, (serve, _), (classify, digit), (generate, _) = COMMANDS
 
-    run(tmp_path, sys.executable, "-c", SCRIPTS[0])
-    listed = run(tmp_path, sys.executable, "-c", SCRIPTS[1])
-    assert "layers.1.attention.qkv.weight [96, 32]" in listed.splitlines()
-    assert ["export", "serve", "generate"] == [export[0], serve[0], generate[0]]
-    run(tmp_path, "weft", "export", *export[1].split())
-    with ServerProcess(tmp_path / serve[1].split()[-1]) as server:
+    assert ["python", "python", "weft", "weft"] == [command.split()[0] for command, _ in makes]
+    for command, _ in makes:
+        run(tmp_path, command)
+    assert "weft serve models" == serve
+    with ServerProcess(tmp_path / "models") as server:
         server.wait_for("ready", timeout=120)
-        with weft.Client(server.target, timeout=60) as client:
-            actual = client.generate(prompt)
+        read = run(tmp_path, classify, server.target)
+        written = run(tmp_path, generate, server.target)
 
-    expected = continued(model, tokenizer, prompt, 20)
+    assert "7\n" == digit == read
+    tokenizer = Tokenizer.from_buffer(byte_tokenizer())
+    expected = continued(model, tokenizer, shlex.split(generate)[-1], 20)
     assert len(expected) > 0
-    assert tokenizer.decode(expected) == actual.text
+    assert f"{tokenizer.decode(expected)}\n" == written
+
+
+def test_the_page_prints_a_family_s_tensors(tmp_path):
+    """The script that lists names and shapes prints a line for each."""
+    (tmp_path / "names.py").write_text(NAMES)
+
+    assert "layers.1.attention.qkv.weight [96, 32]" in run(tmp_path, "python names.py").splitlines()

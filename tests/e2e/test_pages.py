@@ -89,18 +89,3 @@ def test_the_reading_path_can_be_followed_in_order(all_models, checkout):
     drawn = {path.name for path in checkout.glob("*.png")}
     assert drawn == {command.split("--explain ")[1].split()[0] for command in expected}
     assert drawn <= {path.name for path in (ROOT / "docs/images").iterdir()}
-
-
-@pytest.mark.slow
-def test_a_model_of_yours_is_trained_exported_and_served(checkout):
-    """The script of docs/models.md trains a model; it exports by the command under it, is served, and reads a digit."""
-    page = (ROOT / "docs/models.md").read_text()
-    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    commands = re.findall(r"^    \$ \.venv/bin/weft (.*)\n(?:    (\w+)\n)?", page, re.MULTILINE)
-    (export, _), (serve, _), (ask, answer) = commands
-    subprocess.run([sys.executable, "-c", script], cwd=checkout, check=True)
-    subprocess.run([WEFT, *shlex.split(export)], cwd=checkout, check=True)
-    with ServerProcess(checkout / shlex.split(serve)[-1], host="127.0.0.1") as server:
-        server.wait_for("ready")
-        program = [WEFT, *shlex.split(ask), "--target", server.target]
-        assert f"{answer}\n" == subprocess.run(program, cwd=checkout, check=True, capture_output=True, text=True).stdout
