@@ -2,7 +2,6 @@
 # ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
 
 import asyncio
-import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -150,13 +149,18 @@ class AsyncClient:
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
+        why = f"{self._settings.target}: no answer"
         give_up = time.monotonic() + (self._settings.seconds(timeout) or math.inf)
         while (left := give_up - time.monotonic()) > 0:
-            with contextlib.suppress(Unavailable, DeadlineExceeded):
+            try:
                 if await self.health(timeout=left) is Health.SERVING:
                     return
+                why = f"{self._settings.target}: it answers that it does not serve"
+            except (Unavailable, DeadlineExceeded) as error:
+                if isinstance(error, Unavailable):  # the last look runs out of time, and says less than those before
+                    why = error.message
             await asyncio.sleep(min(0.1, max(0.0, give_up - time.monotonic())))
-        raise DeadlineExceeded(f"{self._settings.target}: not ready in time")
+        raise DeadlineExceeded(f"not ready in time: {why}")
 
     async def close(self) -> None:
         """Cancel what is running and hang up."""

@@ -16,6 +16,7 @@ _FLAGS = {
     "decoding.sampling.seed": "--seed",
     "explain.layer": "--layer",
     "explain.head": "--head",
+    "image.data": "the picture",
     "model.name": "--model",
     "model.version": "--model-version",
     "source_language": "--source-language",
@@ -24,7 +25,7 @@ _FLAGS = {
 }
 # One with a dot stands for nothing else; of the others only the one that the message begins with.
 _FIELD = re.compile(
-    r"(?:(?<![\w.'\"])(?:request\.)?(?:explain|model|decoding)\.[\w.]*\w|^(?:request\.)?\w+)(?:\[\d+\])?"
+    r"(?:(?<![\w.'\"])(?:request\.)?(?:explain|model|decoding|image)\.[\w.]*\w|^(?:request\.)?\w+)(?:\[\d+\])?"
 )
 
 

@@ -71,7 +71,11 @@ for _entry in entry_points(group="weft.commands"):
 
 
 @app.callback()
-def root(ctx: typer.Context, *, version: Annotated[bool, typer.Option("--version", help="Say which.")] = False) -> None:
+def root(
+    ctx: typer.Context,
+    *,
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
     """Translate, caption, classify, tag and generate on a Weft server."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked

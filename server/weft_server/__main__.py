@@ -76,7 +76,7 @@ def _given(ctx: typer.Context, folder: str | None, flags: dict[str, Any]) -> dic
 
 def _signature() -> inspect.Signature:
     """The folder, and one flag for each field of ServerConfig; the field's text is its help."""
-    folder = typer.Argument(metavar="REPOSITORY", help=f"PATH as of {flag_name('repository')}.")
+    folder = typer.Argument(metavar="REPOSITORY", help=f"The same as {flag_name('repository')} PATH.")
     parameters = [_parameter("ctx", typer.Context), _parameter("folder", Annotated[str | None, folder], None)]
     for name, field in ServerConfig.model_fields.items():
         # Values come as text, which ServerConfig reads: so a wrong one gets the same line from a flag and a variable.

@@ -194,7 +194,9 @@ class App:
         try:
             return HttpServer(host, port, self.metrics.registry, self.why_not_live, self.why_not_ready)
         except OSError as error:
-            raise ConfigError(f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}") from error
+            raise ConfigError(
+                f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}; --http-port takes another"
+            ) from error
 
     def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
         server = grpc.aio.server(
@@ -223,4 +225,4 @@ class App:
         try:
             return server, server.add_insecure_port(target)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {target}: is another server there?") from error
+            raise ConfigError(f"cannot listen on {target}: is another server there? --port takes another") from error

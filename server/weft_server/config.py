@@ -111,8 +111,8 @@ def env_name(field: str) -> str:
 def _explain(item: dict[str, Any]) -> str:
     field = str(item["loc"][0])
     names = f"{flag_name(field)} ({env_name(field)})"
-    if item["type"] == "missing":
-        return f"{names} is required"
+    if item["type"] == "missing":  # one setting has no default
+        return f"no model repository is given: `weft serve REPOSITORY`, {flag_name(field)} or {env_name(field)}"
     hint = ""
     if str(item["input"]).startswith("tcp://"):
         # Kubernetes sets <SERVICE>_PORT for every Service in the namespace, so a Service called weft collides with us.

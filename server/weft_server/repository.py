@@ -8,6 +8,7 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 # By these files a bundle and a checkpoint are known.
 MANIFEST = "bundle.json"
 CHECKPOINT = "config.json"
+LAYOUT = f"a model repository holds MODEL/VERSION/{MANIFEST}"
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 
 
@@ -38,6 +39,10 @@ def scan_repository(repository: Path) -> Scan:
     """
     try:
         models = _entries(repository)
+    except FileNotFoundError:
+        raise RepositoryError(f"{repository} does not exist: {_how_to_make(repository)}") from None
+    except NotADirectoryError:
+        raise RepositoryError(f"{repository} is a file, not a folder: {LAYOUT}") from None
     except OSError as error:
         raise RepositoryError(f"{error.filename or repository}: {error.strerror}") from error
     scan = Scan([], [])
@@ -61,7 +66,6 @@ def _what_it_is(directory: Path, oddities: list[str]) -> str:
         )
     if any(directory.glob(f"*/{MANIFEST}")):
         return f"{directory} is one model, not a model repository; serve the folder that it is in, {place.parent}"
-    makes = f"`weft export CHECKPOINT {directory / 'MODEL' / '1'}` makes one"
     if (directory / CHECKPOINT).exists():
         makes = f"`weft export {directory} models/MODEL/1` makes a bundle of it"
         return f"{directory} is a checkpoint, not a model repository; {makes}"
@@ -72,9 +76,13 @@ def _what_it_is(directory: Path, oddities: list[str]) -> str:
             " one, and `weft serve models` serves it"
         )
     if not oddities:
-        return f"{directory} is empty: a model repository holds MODEL/VERSION/{MANIFEST}; {makes}"
+        return f"{directory} is empty: {_how_to_make(directory)}"
     more = f", and {len(oddities) - 1} more like it" if len(oddities) > 1 else ""
-    return f"{directory} holds no model: {oddities[0]}{more}; {makes}"
+    return f"{directory} holds no model: {oddities[0]}{more}; {_how_to_make(directory)}"
+
+
+def _how_to_make(directory: Path) -> str:
+    return f"{LAYOUT}; `weft export CHECKPOINT {directory / 'MODEL' / '1'}` makes one"
 
 
 def _scan_model(model: Path, scan: Scan) -> None:

@@ -263,6 +263,7 @@ FLAGS = {
     "decoding.stop[1] must be 1..64 bytes of UTF-8": "--stop must be 1..64 bytes of UTF-8",
     "explain.head needs explain.layer": "--head needs --layer",
     "model.name is required: one of a, b": "--model is required: one of a, b",
+    "image.data is not a PNG, JPEG or WebP picture": "the picture is not a PNG, JPEG or WebP picture",
     "top_k must be 1..5, not 9": "--top must be 1..5, not 9",
     "target_language must be one of de, not 'model.name'": "--target-language must be one of de, not 'model.name'",
     "text must not be empty": "text must not be empty",

@@ -186,8 +186,8 @@ def test_a_flood_gets_answers_or_a_reason(small_repository):
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "--repository (WEFT_REPOSITORY) is required"),
-        (["--repository", ""], "--repository (WEFT_REPOSITORY) is required"),
+        ([], "no model repository is given"),
+        (["--repository", ""], "no model repository is given"),
         (["--repository", "/nowhere"], "/nowhere"),
         (["--repository", ".", "--slots", "0"], "--slots"),
         (["--repository", ".", "--port", "many"], "--port"),
@@ -212,5 +212,5 @@ def test_a_taken_port_is_one_clear_line(small_repository):
         run = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False)
 
     assert run.returncode == 1
-    assert "is another server there?" in run.stderr
+    assert "is another server there? --port takes another" in run.stderr
     assert "Traceback" not in run.stderr

@@ -43,7 +43,7 @@ def test_config_is_frozen():
 @pytest.mark.parametrize(
     ("flags", "text"),
     [
-        ({}, r"--repository \(WEFT_REPOSITORY\) is required"),
+        ({}, r"no model repository is given: `weft serve REPOSITORY`, --repository or WEFT_REPOSITORY"),
         ({"slots": 0}, r"--slots \(WEFT_SLOTS\): input should be greater than or equal to 1, not 0"),
         ({"port": 70000}, "--port"),
         ({"drain_timeout_s": float("inf")}, "--drain-timeout-s"),

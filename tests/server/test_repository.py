@@ -46,11 +46,12 @@ def test_dot_names_are_left_alone(tmp_path):
 
 
 def test_a_repository_that_is_not_there_is_an_error(tmp_path):
-    """A missing repository, or a file in its place, is an error that names it."""
+    """A missing repository, or a file in its place, is an error that names it and says what to do."""
     (tmp_path / "file").touch()
-    for name in ("missing", "file"):
-        with pytest.raises(RepositoryError, match=name):
-            scan_repository(tmp_path / name)
+    with pytest.raises(RepositoryError, match=r"missing does not exist: .* `weft export CHECKPOINT .*missing/MODEL/1`"):
+        scan_repository(tmp_path / "missing")
+    with pytest.raises(RepositoryError, match="file is a file, not a folder"):
+        scan_repository(tmp_path / "file")
 
 
 def bundle(path):
@@ -85,7 +86,7 @@ def checkpoint(path):
         (
             lambda r: [(r / f"a{n}").mkdir(parents=True) for n in range(75)],
             "r",
-            "{r} holds no .* and 74 more like it; `",
+            "{r} holds no .* and 74 more like it; a model repository",
         ),
     ],
 )
