@@ -124,13 +124,11 @@ def _greedy(
     assert text is not None
     assert max_new_tokens is not None
     if text.HasField("start_id"):
-        tokens, source_in = [text.start_id], source
+        tokens, source_in, room = [text.start_id], source, text.max_total_tokens
     else:
         tokens, source_in = source[0][0].tolist(), ()
-    num_given = len(tokens)
-    max_new_tokens = min(
-        _MAX_TOKENS, max_new_tokens, text.max_total_tokens - (0 if text.HasField("start_id") else num_given)
-    )
+        room = text.max_total_tokens - len(tokens)
+    num_given, max_new_tokens = len(tokens), min(_MAX_TOKENS, max_new_tokens, room)
     # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
     while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
         logits = next_logits(checkpoint.model, source_in, tokens)[-1]
@@ -140,9 +138,8 @@ def _greedy(
         margin = clear_margin(logits, precision, error)
         if not distance > margin:
             between = " and ".join(_shown(checkpoint, index) for index in best.indices.tolist())
-            return tokens[
-                num_given:
-            ], f"{between} are {distance:.2g} apart in their logits, more than {margin:.2g} is needed"
+            close_call = f"{between} are {distance:.2g} apart in their logits, more than {margin:.2g} is needed"
+            return tokens[num_given:], close_call
         tokens.append(int(best.indices[0]))
     return tokens[num_given:], ""
 

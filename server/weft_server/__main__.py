@@ -102,8 +102,9 @@ def _type(field: FieldInfo) -> str:
     return {"int": "INTEGER", "float": "FLOAT", "Path": "PATH"}.get(getattr(field.annotation, "__name__", ""), "TEXT")
 
 
-serve.__signature__ = _signature()  # type: ignore[attr-defined]
-serve.__annotations__ = {name: parameter.annotation for name, parameter in _signature().parameters.items()}
+_SIGNATURE = _signature()
+serve.__signature__ = _SIGNATURE  # type: ignore[attr-defined]
+serve.__annotations__ = {name: parameter.annotation for name, parameter in _SIGNATURE.parameters.items()}
 app.command(cls=HelpOverText)(serve)
 
 if __name__ == "__main__":

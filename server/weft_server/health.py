@@ -33,7 +33,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         self._services = (READY, *services)
         self._statuses = {LIVE: _SERVING, ACCEPTING: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
         self._draining = False
-        self._ends = False
         self._changed = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -61,7 +60,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
 
     async def refuse(self) -> None:
         """Say for good that new requests are refused. The process stays live: it still finishes what it admitted."""
-        self._ends = True
         self._set({ACCEPTING: _NOT_SERVING})
 
     def _set(self, statuses: dict[str, Any]) -> None:
@@ -90,7 +88,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
             if status != last:
                 await context.write(health_pb2.HealthCheckResponse(status=status))
                 last = status
-            elif self._ends:
+            elif self._statuses[ACCEPTING] == _NOT_SERVING:
                 await asyncio.sleep(REWATCH_S)
                 return
             else:
