@@ -14,12 +14,6 @@ WRAPPED = [
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
 ]
-LINKING = [
-    ROOT / name
-    for name in subprocess.run(
-        ["git", "ls-files", "*.md"], cwd=ROOT, check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
 
@@ -41,23 +35,6 @@ def test_a_page_can_be_read_in_an_editor(page):
     lines = enumerate(page.read_text().splitlines(), 1)
 
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
-
-
-def anchors(page):
-    """What GitHub calls the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_link_leads_somewhere(page):
-    """A file that a page links to is there, and has the heading that the link names."""
-    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL))
-    inside = [link.partition("#") for link in links if not link.startswith("http")]
-    targets = [(page.parent / path if path else page, heading) for path, _, heading in inside]
-
-    assert [] == [str(target) for target, _ in targets if not target.exists()]
-    assert [] == [f"{target}#{heading}" for target, heading in targets if heading and heading not in anchors(target)]
 
 
 @pytest.mark.parametrize("target", typed("make"))
