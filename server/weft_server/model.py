@@ -18,7 +18,7 @@ from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
 from weft_server.device import device_of, verify_precision
 from weft_server.engine import Engine, Lane
-from weft_server.errors import BundleError, RequestError
+from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
 from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.inputs import InputReader
@@ -96,10 +96,6 @@ class Model:
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._workers, run)
-        except RequestError as error:
-            # The frames that it came through hold the request and what was made of it.
-            error.__cause__ = error.__context__ = None
-            raise error.with_traceback(None)  # noqa: B904 - a cause would bring them back
         finally:
             wanted.give_up()
 
