@@ -14,11 +14,23 @@ from weft_server.guard import Guard
 from weft_server.metrics import Metrics
 
 
+class _Arrivals(grpc.aio.ServerInterceptor):
+    """Says when a call has reached the server."""
+
+    def __init__(self):
+        self.came = asyncio.Event()
+
+    async def intercept_service(self, continuation, handler_call_details):
+        handler = await continuation(handler_call_details)
+        self.came.set()
+        return handler
+
+
 @asynccontextmanager
-async def _served(metrics, **handlers):
+async def _served(metrics, *, arrivals=None, **handlers):
     """A guarded server of weft.v1.Test, and the guard."""
     guard = Guard(metrics)
-    server = grpc.aio.server(interceptors=[guard])
+    server = grpc.aio.server(interceptors=[arrivals or _Arrivals(), guard])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -102,19 +114,24 @@ def test_a_call_that_ends_before_its_handler_begins_is_counted():
     """A caller who opens a call, sends no message and goes is an RPC that ended as well."""
 
     async def run():
-        metrics = Metrics()
-        async with _served(metrics, Wait=grpc.unary_unary_rpc_method_handler(_for_ever, bytes)) as (guard, target):
-            async with grpc.aio.insecure_channel(target) as channel:
-                for _ in range(20):
-                    # As a stream of requests, of which none comes, on the wire.
-                    call = channel.stream_unary("/weft.v1.Test/Wait")()
-                    await asyncio.sleep(0.02)
-                    call.cancel()
-            for _ in range(500):
-                if sum(_counted(metrics, "weft_requests_total", "code").values()) == 20:
-                    break
-                await asyncio.sleep(0.01)
+        metrics, arrivals = Metrics(), _Arrivals()
+        wait = grpc.unary_unary_rpc_method_handler(_for_ever, bytes)
+        served = _served(metrics, arrivals=arrivals, Wait=wait)
+        async with served as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            for _ in range(20):
+                arrivals.came.clear()
+                # On the wire a stream of requests, of which none comes, is a request that does not come.
+                call = channel.stream_unary("/weft.v1.Test/Wait")()
+                await asyncio.wait_for(arrivals.came.wait(), 10)
+                call.cancel()
+            await _until(lambda: {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code"))
         assert 0 == guard.num_active
-        assert {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code")
 
     asyncio.run(run())
+
+
+async def _until(condition):
+    """Wait for something that nobody tells."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - a metric has no event
+            await asyncio.sleep(0.01)
