@@ -22,8 +22,8 @@ TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 64
 # How long `stop` may have to wait.
 POLL_S = 0.1
-# In an Accept header, a version that does not consist of numbers.
-_NO_VERSION = re.compile(r";\s*version=(?!\d+(\.\d+)*\s*([;,]|$))[^;,]*")
+# In an Accept header, a version that does not consist of a few numbers, each of a few digits.
+_NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;,]*")
 
 
 class HttpServer:

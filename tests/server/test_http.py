@@ -76,6 +76,7 @@ def test_metrics_are_in_the_format_that_is_asked_for():
         ('application/openmetrics-text; version="1.0.0"', "application/openmetrics-text"),
         ("text/plain; version=1.x.0", "text/plain"),
         ('text/plain; version="0.0.4"', "text/plain"),
+        (f"text/plain; version={'9' * 5000}", "text/plain"),
         ("application/openmetrics-text; version=1.0.0; escaping=, text/plain;q=x", "application/openmetrics-text"),
         ("; ;,,;version", "text/plain"),
         ("*/*", "text/plain"),
