@@ -1,6 +1,7 @@
 """Whom a client calls: host and port, or a target of gRPC's naming schemes, checked before gRPC guesses the rest."""
 
 import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from typing import Any
 
 from weft.exceptions import InvalidRequest
@@ -30,9 +31,10 @@ def checked_target(target: Any) -> str:
     match known["scheme"]:
         case "dns":
             _check_address(name, target)
-        case "ipv4" | "ipv6":
+        case "ipv4" | "ipv6" as kind:
             for address in name.split(","):
                 _check_address(address, address)
+                _check_number(kind, address.rpartition(":")[0])
     return target
 
 
@@ -49,6 +51,18 @@ def _check_address(address: str, shown: str) -> None:
         raise _refuse("must name a server, host:port")
     if not (_PORT.fullmatch(port) and 1 <= int(port) <= MAX_PORT):
         raise _refuse(f"its port must be 1..{MAX_PORT}, not {port or 'empty'}")
+
+
+def _check_number(kind: str, host: str) -> None:
+    """Refuse a name where gRPC takes numbers only."""
+    try:
+        if kind == "ipv4":
+            IPv4Address(host)
+        else:
+            IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except AddressValueError:
+        form = "IPv4 address" if kind == "ipv4" else "IPv6 address in brackets"
+        raise _refuse(f"{host!r} is no {form}; dns: takes names") from None
 
 
 def _refuse(why: str) -> InvalidRequest:
