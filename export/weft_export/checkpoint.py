@@ -118,6 +118,8 @@ class Checkpoint:
         names = [self.text.source_tokenizer, self.text.target_tokenizer] if self.text is not None else []
         if (self.golden.WhichOneof("input") == "text") != (self.image is None):
             raise CheckpointError("golden needs an image for a model that takes images, else a text")
+        if self.image is not None and not self.golden.image_path:
+            raise CheckpointError("golden.image is empty")
         return [name for name in (*names, self.golden.image_path) if name]
 
 

@@ -26,6 +26,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG_FILE
     try:
         config = json.loads(read_file(path))
+        place = _not_text(config, "config.json")
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
     except RecursionError as error:
@@ -33,7 +34,6 @@ def read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} is not a JSON object")
     _check_family(directory, config)
-    place = _not_text(config, "config.json")
     if place:
         raise CheckpointError(f"{path}: {place} has half of a surrogate pair, which is no character")
     return config

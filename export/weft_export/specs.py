@@ -71,9 +71,10 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     for task_has_it, size in ((task in _READS_TEXT, "source_vocab_size"), (task in WRITES_TEXT, "target_vocab_size")):
         _require(not task_has_it or text.pad_id < getattr(text, size), f"text.pad_id is outside text.{size}")
     _require(task != common_pb2.TASK_GENERATE or not text.max_source_tokens, "text.max_source_tokens is for a source")
-    prefixes = list(text.prefixes)
-    _require(not prefixes or task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate only")
-    _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
+    _require(not text.prefixes or task == common_pb2.TASK_TRANSLATE, "text.prefixes are for translate only")
+    for field in ("prefixes", "source_languages", "target_languages"):
+        words = list(getattr(text, field))
+        _require(len(set(words)) == len(words) and all(words), f"text.{field} must be distinct and not empty")
     writes = task in WRITES_TEXT
     _require(bool(text.target_tokenizer) == writes, "text.target_tokenizer must be set for text output only")
     if not writes:

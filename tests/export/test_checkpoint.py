@@ -86,6 +86,8 @@ def edit_weights(directory, change):
         (lambda c: c["text"].update(pad_id=1000), "text.pad_id is outside text.source_vocab_size"),
         (lambda c: c["text"].update(source_tokenizer="../up.json"), "not the name of a file"),
         (lambda c: c["text"].update(source_tokenizer="none.json"), "cannot read"),
+        (lambda c: c["text"].update(source_languages=["en", "en"]), "text.source_languages must be distinct"),
+        (lambda c: c["text"].update(target_languages=[""]), "text.target_languages must be distinct"),
         (lambda c: c["decoding"].update(max_new_tokens=0), "between 1 and text.max_new_tokens, which is 24, not 0"),
         (lambda c: c["decoding"].update(max_new_tokens="many"), "decoding.max_new_tokens must be of type int"),
         (lambda c: c["decoding"].update(max_new_tokens=True), "decoding.max_new_tokens must be of type int, not bool"),
@@ -115,6 +117,15 @@ def test_broken_config_is_named(change, complaint, tmp_path):
     edit_config(save_tiny("tiny-translate", tmp_path), change)
 
     with pytest.raises(CheckpointError, match=complaint):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("image", ["", None])
+def test_a_golden_image_without_a_name_is_refused(image, tmp_path):
+    """An empty string or null names no file."""
+    edit_config(save_tiny("tiny-image", tmp_path), lambda c: c.update(golden={"image": image}))
+
+    with pytest.raises(CheckpointError, match=r"golden\.image is empty"):
         load_checkpoint(tmp_path)
 
 
@@ -156,9 +167,10 @@ def test_broken_weights_are_named(change, complaint, tmp_path):
         load_checkpoint(tmp_path)
 
 
-def test_a_config_nested_deeply_is_refused(tmp_path):
-    """Brackets upon brackets are the file's fault, not ours."""
-    (save_tiny("tiny-image", tmp_path) / "config.json").write_text("[" * 200_000)
+@pytest.mark.parametrize("content", ["[" * 200_000, '{"family": "vit", "model": ' + "[" * 900 + "]" * 900 + "}"])
+def test_a_config_nested_deeply_is_refused(content, tmp_path):
+    """Brackets upon brackets are the file's fault, not ours: those that end, and those that do not."""
+    (save_tiny("tiny-image", tmp_path) / "config.json").write_text(content)
 
     with pytest.raises(CheckpointError, match=r"config\.json is nested too deeply"):
         load_checkpoint(tmp_path)
