@@ -190,8 +190,8 @@ def _facts(model: Model) -> Iterator[str]:
         "new": model.limits.max_new_tokens,
         "total": model.limits.max_total_tokens,
     }
-    if words := [f"{name} {count}" for name, count in limits.items() if count]:
-        yield f"tokens: {', '.join(words)}"
+    if stated := [f"{name} {count}" for name, count in limits.items() if count]:
+        yield f"tokens: {', '.join(stated)}"
     if heads := model.attention_heads:
         layer = model.default_attention_layer
         default = "rollout" if layer is None else f"layer {layer}"
