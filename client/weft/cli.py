@@ -25,6 +25,9 @@ _PLUGINS = {
     "train": ("Train a demo checkpoint by its recipe.", "export"),
 }
 
+# They take one text, which a shell splits at its spaces.
+_TEXT_VERBS = ("translate", "tag", "generate")
+
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
@@ -98,8 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             hint = ". Is a server there? `weft serve` starts one; --target names another."
         return _fail(error.message + hint, 1)
     except _ClickError as error:
-        hint = ". Try --help." if isinstance(error, _UsageError) else ""
-        return _fail(error.format_message().rstrip(".") + hint, error.exit_code)
+        return _fail(_wrong_usage(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return 130
     except Exception as error:  # noqa: BLE001 - even a bug is one line to who runs a command
@@ -114,6 +116,13 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal that has no such character still shows the rest
+
+
+def _wrong_usage(error: Any) -> str:
+    message: str = error.format_message().rstrip(".")
+    if "extra argument" in message and error.ctx.info_name in _TEXT_VERBS:
+        return "put a text of several words in quotes"
+    return f"{message}. Try --help." if isinstance(error, _UsageError) else message
 
 
 def _explain(error: Exception) -> str:

@@ -85,7 +85,13 @@ def main(arguments: Sequence[str]) -> int:
         print("Starting a server for build/models ...\n", flush=True)
         with served(ROOT / "build" / "models", BUILD / "server.log") as target:
             command = list(arguments) or [*tour, "--target", target]
-            status = subprocess.run(command, env=os.environ | {"WEFT_TARGET": target}, check=False).returncode
+            # Ctrl-C does not reach the tour, which would show where it was; we end it.
+            status = subprocess.run(
+                command,
+                env=os.environ | {"WEFT_TARGET": target},
+                check=False,
+                start_new_session=not arguments,
+            ).returncode
     except ServerFailedError as error:
         print(error, file=sys.stderr)
         return 1

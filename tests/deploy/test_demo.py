@@ -41,6 +41,19 @@ def first_target(process):
     raise AssertionError("The demo ended before its command ran.")
 
 
+def wait_for_tour(pid):
+    """Return once the demo's tour has loaded gRPC's library, and is at its other imports."""
+    give_up = time.monotonic() + ENDS_WITHIN_S
+    while time.monotonic() < give_up:
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            with suppress(FileNotFoundError):
+                tour = "weft._demo" in Path(f"/proc/{child}/cmdline").read_text()
+                if tour and "cygrpc" in Path(f"/proc/{child}/maps").read_text():
+                    return
+        time.sleep(0.01)
+    raise AssertionError("no tour began")
+
+
 def test_a_command_finds_a_ready_server_which_then_is_gone():
     """The command runs against a listening server, its status is the demo's, and the port is closed afterwards."""
     connect = (
@@ -78,6 +91,16 @@ def test_an_interrupted_demo_leaves_nothing_running(number):
 
     assert 128 + number == status
     assert not listens(target)
+
+
+def test_an_interrupted_tour_shows_no_traceback():
+    """Ctrl-C while the tour still imports what it needs ends it without a word."""
+    with demo(stderr=subprocess.PIPE, start_new_session=True) as process:
+        wait_for_tour(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        said = process.stderr.read()
+
+    assert (128 + signal.SIGINT, "") == (process.returncode, said)
 
 
 def test_a_server_that_fails_is_explained(tmp_path):
