@@ -13,8 +13,9 @@ from weft_export.progress import shown
 from weft_export.stopping import Stopped, stopped_by_signals
 from weft_proto.v1 import bundle_pb2
 
-export_app = typer.Typer(add_completion=False)
-train_app = typer.Typer(add_completion=False)
+# Without rich, which gives flags a type that they do not take, and columns that are too narrow for words.
+export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class Precision(StrEnum):

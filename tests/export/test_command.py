@@ -22,11 +22,11 @@ WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(m
 
 
 def help_of(command, columns):
-    """Return a command's help as a terminal of that width shows it, without frames and breaks."""
+    """Return a command's help as a terminal of that width shows it, without breaks."""
     environment = {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
     ran = subprocess.run([*WEFT, command, "--help"], env=environment, capture_output=True, text=True, check=True)
     assert columns >= max(map(len, ran.stdout.splitlines()))
-    return " ".join(re.sub("[│╭╮╰╯─]", " ", ran.stdout).split())
+    return " ".join(ran.stdout.split())
 
 
 @pytest.mark.parametrize("columns", [80, 50])
@@ -34,12 +34,12 @@ def help_of(command, columns):
     ("command", "parts"),
     [
         ("export", ["checkpoint <path>", "bundle <path>", "[default: fp32]", "[default: (the checkpoint's, if any)]"]),
-        ("export", ["--held-out <path>", "--force <bool>", "models/en-es/1.", "measured on. [default"]),
+        ("export", ["--held-out <path>", "--force Replace the", "models/en-es/1.", "measured on. [default"]),
         ("train", ["recipe <str>", "out <path>", "[default: (in build/checkpoints)]"]),
     ],
 )
 def test_help_is_whole(command, parts, columns):
-    """Rendered help has each type and each default; nothing is taken for markup, and nothing is cut."""
+    """Rendered help has each type and default, and none for a flag; nothing is taken for markup, and nothing is cut."""
     rendered = help_of(command, columns)
     assert [] == [part for part in parts if part not in rendered]
     assert "…" not in rendered
