@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _OURS = "/weft.v1."
 _HEALTH = "/grpc.health.v1."
+_REFLECTION = "/grpc.reflection."
 # A caller's clock ends a call before ours: the way here takes time, and gRPC rounds what is left up by a hundredth.
 EARLY_S = 0.05
 EARLY_SHARE = 0.01
@@ -60,7 +61,7 @@ class Guard(grpc.aio.ServerInterceptor):
             await asyncio.sleep(seconds / 4)
 
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
-        """Wrap the handlers of weft.v1 and of health; reflection passes untouched."""
+        """Wrap the handlers of weft.v1, of health and of reflection."""
         method = handler_call_details.method
         if method not in self._handlers:
             handler = await continuation(handler_call_details)
@@ -75,7 +76,9 @@ class Guard(grpc.aio.ServerInterceptor):
     def _wrap(self, method: str, handler: Any) -> Any:
         if method.startswith(_OURS):
             return _with(handler, (self._stream if handler.response_streaming else self._unary)(_behaviour(handler)))
-        return _with(handler, _answering(_behaviour(handler))) if method.startswith(_HEALTH) else handler
+        if method.startswith(_HEALTH):
+            return _with(handler, _answering(_behaviour(handler)))
+        return _reflecting(handler) if method.startswith(_REFLECTION) else handler
 
     def _expect(self, call: Call) -> None:
         """Count a call of ours also if it ends before its handler begins, as one does whose caller goes at once."""
@@ -230,6 +233,27 @@ def _answering(behaviour: Any) -> Any:
             _let_go(error)
 
     return answer
+
+
+def _reflecting(handler: Any) -> Any:
+    """Do the same for reflection, whose requests come as a stream."""
+
+    async def checked(requests: Any) -> Any:
+        async for request in requests:
+            _check_message(request)
+            yield request
+
+    async def answer(requests: Any, context: Any) -> Any:
+        try:
+            async for response in handler.stream_stream(checked(requests), context):
+                yield response
+        except RequestError as error:
+            await _abort(context, to_status(error))
+            _let_go(error)
+
+    return grpc.stream_stream_rpc_method_handler(
+        answer, _total(handler.request_deserializer), handler.response_serializer
+    )
 
 
 def _check_message(request: Any) -> None:
