@@ -8,9 +8,13 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 from prometheus_client.parser import text_string_to_metric_families
+
+from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 
 
 class ServerProcess:
@@ -108,3 +112,19 @@ class ServerProcess:
         """SIGTERM; the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout)
+
+
+@contextmanager
+def stuck_reader(server):
+    """A caller who reads one message of a large answer, so that the server's drain lasts as long as it may."""
+    options = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+    decoding = common_pb2.Decoding(max_new_tokens=126, min_new_tokens=126)
+    request = generation_pb2.GenerateRequest(
+        token_ids=common_pb2.TokenIds(ids=[5] * 130), decoding=decoding, explain=common_pb2.Explain()
+    )
+    with grpc.insecure_channel(server.target, options=options) as channel:
+        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+        call = stub.StreamGenerate(generation_pb2.StreamGenerateRequest(request=request))
+        next(call)
+        yield
+        call.cancel()

@@ -7,13 +7,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
-import grpc
 import pytest
 
 import weft
-from process import ServerProcess
+from process import ServerProcess, stuck_reader
 from weft import _channel
-from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 
 pytestmark = pytest.mark.e2e
 CALLERS = 32
@@ -37,22 +35,6 @@ def two_servers(repository, **settings):
         for server in servers:
             server.wait_for("ready")
         yield *servers, f"ipv4:{','.join(server.target for server in servers)}"
-
-
-@contextmanager
-def stuck_reader(server):
-    """A caller who reads one message of a large answer, so that the server's drain lasts as long as it may."""
-    options = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
-    decoding = common_pb2.Decoding(max_new_tokens=126, min_new_tokens=126)
-    request = generation_pb2.GenerateRequest(
-        token_ids=common_pb2.TokenIds(ids=[5] * 130), decoding=decoding, explain=common_pb2.Explain()
-    )
-    with grpc.insecure_channel(server.target, options=options) as channel:
-        stub = generation_pb2_grpc.GenerationServiceStub(channel)
-        call = stub.StreamGenerate(generation_pb2.StreamGenerateRequest(request=request))
-        next(call)
-        yield
-        call.cancel()
 
 
 def by_threads(target, ask, until):
