@@ -143,7 +143,7 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
     weights = alignment.weights[0]
     norm = Normalize(0.0, max(weights))
     ax = figure.add_subplot()
-    columns, x, y = WIDTH / CHARACTER, 0.0, 0
+    columns, longest, x, y = WIDTH / CHARACTER, 0.0, 0.0, 0
     for token, weight in zip(map(_label, alignment.source_tokens), weights, strict=True):
         width = len(token) + 1
         if x + width > columns:
@@ -152,8 +152,11 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
         look = {"color": "white" if norm(weight) > 0.6 else "black", "family": "monospace"}
         ax.text(x + width / 2, y + 0.45, token, ha="center", va="center", parse_math=False, **look)
         x += width
-    figure.set_size_inches(WIDTH + 0.1, LINE * (y + 1) + 1.3)
-    ax.set(xlim=(0, columns), ylim=(y + 1, 0))
+        longest = max(longest, x)
+    columns = max(longest, 4.0 / CHARACTER)  # a short text leaves room for what is said of it
+    beside = (columns - longest) / 2
+    figure.set_size_inches(columns * CHARACTER + 0.1, LINE * (y + 1) + 1.3)
+    ax.set(xlim=(-beside, longest + beside), ylim=(y + 1, 0))
     ax.set_axis_off()
     _draw_scale(figure, ScalarMappable(norm, "Blues"), ax)
 

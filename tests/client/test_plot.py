@@ -141,6 +141,17 @@ def test_a_text_is_wrapped_and_its_tokens_stand_apart(tmp_path):
     assert max(box.x1 for box in boxes) <= ax.get_window_extent().x1
 
 
+@pytest.mark.parametrize("count", [1, 5, 14])
+def test_a_text_of_one_line_stands_under_its_title(count):
+    """A line that ends early leaves no more room on its right than on its left."""
+    figure = plot_alignment(text_alignment(["word"] * count, ["label"]))
+    (ax,) = axes_of(figure)
+    boxes = boxes_of(figure, ax.texts)
+    frame = ax.get_window_extent()
+
+    assert boxes[0].x0 - frame.x0 == pytest.approx(frame.x1 - boxes[-1].x1, abs=2)
+
+
 def test_labels_are_the_tokens():
     """Tokens stand as they are, dollar signs included; white space becomes visible, what is long is cut."""
     figure = plot_alignment(text_alignment(WORDS, ("estamos", " pan", " ", "a" * 17)))
