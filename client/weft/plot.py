@@ -158,7 +158,7 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
     figure.set_size_inches(columns * CHARACTER + 0.1, LINE * (y + 1) + 1.3)
     ax.set(xlim=(-beside, longest + beside), ylim=(y + 1, 0))
     ax.set_axis_off()
-    _draw_scale(figure, ScalarMappable(norm, "Blues"), ax)
+    _draw_scale(figure, ScalarMappable(norm, "Blues"), ax, parts=3)  # a low picture has a short strip
 
 
 def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None:
@@ -196,13 +196,13 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     _draw_scale(figure, shown, panels)
 
 
-def _draw_scale(figure: Any, heat: Any, axes: Any) -> None:
-    """Draw which colour is which weight, in a strip about three inches wide."""
+def _draw_scale(figure: Any, heat: Any, axes: Any, parts: int = 5) -> None:
+    """Draw which colour is which weight, in a strip about three inches wide, of so many parts at most."""
     width, height = figure.get_figure(root=True).get_size_inches()
     shrink, thick, pad = min(1.0, 3.0 / width), 0.2 / height, 0.1 / height
     scale = figure.colorbar(heat, ax=axes, location="bottom", shrink=shrink, aspect=25, fraction=thick, pad=pad)
     scale.set_label("weight")
-    scale.ax.locator_params(nbins=5)
+    scale.ax.locator_params(nbins=parts)
 
 
 def _label(token: str) -> str:

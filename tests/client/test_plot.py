@@ -152,6 +152,24 @@ def test_a_text_of_one_line_stands_under_its_title(count):
     assert boxes[0].x0 - frame.x0 == pytest.approx(frame.x1 - boxes[-1].x1, abs=2)
 
 
+@pytest.mark.parametrize("lines", [1, 2, 4])
+@pytest.mark.parametrize("most", [0.0101, 0.013, 0.024, 0.034, 0.045, 0.062, 0.085, 0.1, 0.115, 0.13, 0.3, 0.6, 1.0])
+def test_numbers_under_a_text_stand_apart(tmp_path, most, lines):
+    """Whatever the greatest weight is, the scale's numbers do not touch each other."""
+    count = 16 * lines
+    alignment = text_alignment(["word"] * count, ["label"])
+    figure = plot_alignment(
+        replace(alignment, weights=((most,) + (0.0,) * (count - 1),)), tmp_path / "out.png", title="label (96.4%)"
+    )
+    (scale,) = set(figure.axes) - set(axes_of(figure))
+    low, high = scale.get_xlim()
+    shown = [label for label in scale.get_xticklabels() if low <= label.get_position()[0] <= high]
+    boxes = boxes_of(figure, shown)
+
+    assert len(boxes) >= 2
+    assert all(left.x1 < right.x0 for left, right in pairwise(boxes))
+
+
 def test_labels_are_the_tokens():
     """Tokens stand as they are, dollar signs included; white space becomes visible, what is long is cut."""
     figure = plot_alignment(text_alignment(WORDS, ("estamos", " pan", " ", "a" * 17)))
