@@ -64,21 +64,19 @@ def test_labels_lead_back_to_the_spans(tokenizer):
     notices = [*drawn(), *drawn(new_templates=True, new_names=True, invented=0.5)]
     notices.append(Notice("Дмитрий met Ōe in 北京.", (("PERSON", 0, 7), ("PERSON", 12, 14), ("PLACE", 18, 20))))
     for notice in notices:
-        encoding = tokenizer.encode(notice.text)
-        labels = labels_of(notice, encoding)
+        labels = labels_of(notice, tokenizer.encode(notice.text))
 
         assert (IGNORED, IGNORED) == (labels[0], labels[-1])
         # Special tokens are in no span, whatever their label.
-        assert list(notice.spans) == spans_of([LABELS[max(label, 0)] for label in labels], notice.text, encoding)
+        assert list(notice.spans) == spans_of([LABELS[max(label, 0)] for label in labels], notice.text, tokenizer)
 
 
 def test_an_inside_without_a_beginning_begins(tokenizer):
     """I-X after O or after another kind begins a span, B-X after X begins a new one, and O makes none."""
     text = "in in in in in"
-    encoding = tokenizer.encode(text)
     labels = ["O", "I-PLACE", "I-PERSON", "B-PERSON", "I-PERSON", "O", "O"]
 
-    assert [("PLACE", 0, 2), ("PERSON", 3, 5), ("PERSON", 6, 11)] == spans_of(labels, text, encoding)
+    assert [("PLACE", 0, 2), ("PERSON", 3, 5), ("PERSON", 6, 11)] == spans_of(labels, text, tokenizer)
 
 
 def test_f1_wants_kind_and_both_ends():
