@@ -21,7 +21,7 @@ FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(N
 EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --progress-bar off --log $(VENV)/pip.log
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1

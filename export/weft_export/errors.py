@@ -4,6 +4,10 @@
 class ExportError(Exception):
     """An export cannot be done; nothing was written."""
 
+    def __init__(self, sentence: str) -> None:
+        # It may quote a library, which says it in several lines.
+        super().__init__(" ".join(sentence.split()))
+
 
 class CheckpointError(ExportError):
     """A checkpoint is missing something, contradicts itself, or is not of a family we know."""

@@ -103,6 +103,7 @@ def edit_weights(directory, change):
         (lambda c: c.update({"\ud83d": 1}), "config.json has half of a surrogate pair"),
         (lambda c: c["text"].update(source_tokenizer="a\0b"), "is not the name of a file"),
         (lambda c: c["text"].update(source_tokenizer="tokenizer no 1"), "cannot be in a bundle"),
+        (lambda c: c["text"].update(nope=1), 'no field named "nope"'),
         (lambda c: c.update(metric="bleu"), "the metric 'bleu' is not one of exact_match, token_accuracy"),
         (lambda c: c.update(metric=1), "metric must be of type str"),
         (lambda c: c.update(labels=["a"]), "only a classifier"),
@@ -116,8 +117,9 @@ def test_broken_config_is_named(change, complaint, tmp_path):
     """A config.json that contradicts itself raises CheckpointError saying where."""
     edit_config(save_tiny("tiny-translate", tmp_path), change)
 
-    with pytest.raises(CheckpointError, match=complaint):
+    with pytest.raises(CheckpointError, match=complaint) as refused:
         load_checkpoint(tmp_path)
+    assert 1 == len(str(refused.value).splitlines())
 
 
 @pytest.mark.parametrize("image", ["", None])
