@@ -21,7 +21,7 @@ FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(N
 EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --progress-bar off --log $(VENV)/pip.log
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
 
 # Since 1.29 ONNX Runtime reports to its maker by default. The server and the parity run say no; this is for tests that load it.
 export ORT_DISABLE_TELEMETRY := 1
@@ -46,8 +46,8 @@ $(READY): pyproject.toml constraints.txt
 	@echo "1.8 GB with PyTorch's CPU build, 5.8 GB with CUDA's."
 	@echo "$(VENV)/pip.log says how far it is."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt torch hatchling editables
-	@$(PIP) install -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
+	@$(INSTALL) -c constraints.txt torch hatchling editables
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
