@@ -12,7 +12,6 @@ import numpy as np
 
 from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.errors import InvalidRequest, Overloaded
-from weft_server.scheduler import RETRY_AFTER_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -71,7 +70,7 @@ class Explainer:
         """Hold one of the places of requests that ask for an explanation; raises Overloaded when all are taken."""
         if self._num_asking >= self._max_asking:
             sentence = f"{self._max_asking} requests that ask for an explanation are here already"
-            raise Overloaded("QUEUE_FULL", sentence, RETRY_AFTER_S)
+            raise Overloaded("QUEUE_FULL", sentence)
         self._num_asking += 1
         try:
             yield

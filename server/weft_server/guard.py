@@ -13,7 +13,8 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from weft_server.call import CALL, Call
-from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, RequestError, Status, to_status
+from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, RequestError
+from weft_server.status import Status, to_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable

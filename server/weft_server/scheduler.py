@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     from weft_server.sequence import Sequence
 
 
-# A full room empties at the pace of the engine; a second is long enough not to knock again at once.
-RETRY_AFTER_S = 1.0
-
-
 class Scheduler:
     """A bounded waiting room and the number of sequences each lane holds.
 
@@ -44,7 +40,7 @@ class Scheduler:
     def reserve(self) -> None:
         """Take a place in the waiting room; raises Overloaded when there is none."""
         if self.num_queued >= self._max_requests:
-            raise Overloaded("QUEUE_FULL", f"{self._max_requests} requests are waiting already", RETRY_AFTER_S)
+            raise Overloaded("QUEUE_FULL", f"{self._max_requests} requests are waiting already")
         self.num_reserved += 1
 
     def release(self) -> None:
@@ -54,7 +50,7 @@ class Scheduler:
     def enqueue(self, sequence: Sequence) -> None:
         """Turn a reserved place into a waiting sequence; over the token bound raises Overloaded, the place kept."""
         if self.waiting and self.queued_tokens + sequence.num_input_tokens > self._max_tokens:
-            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already", RETRY_AFTER_S)
+            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
         self.num_reserved -= 1
         self.queued_tokens += sequence.num_input_tokens
         self.waiting.append(sequence)

@@ -6,6 +6,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_server import errors
+from weft_server import status as statuses
 
 CASES = [
     (errors.InvalidRequest("text", "empty", "EMPTY_INPUT"), "INVALID_ARGUMENT", "EMPTY_INPUT"),
@@ -19,7 +20,7 @@ CASES = [
 ]
 
 
-def _details_of(status: errors.Status) -> dict[str, object]:
+def _details_of(status: statuses.Status) -> dict[str, object]:
     packed = status_pb2.Status.FromString(dict(status.trailing_metadata)["grpc-status-details-bin"])
     assert (status.code.value[0], status.message) == (packed.code, packed.message)
     kinds = (error_details_pb2.ErrorInfo, error_details_pb2.BadRequest, error_details_pb2.RetryInfo)
@@ -34,7 +35,7 @@ def _details_of(status: errors.Status) -> dict[str, object]:
 @pytest.mark.parametrize(("error", "code", "reason"), CASES)
 def test_each_error_has_one_code_and_reason(error, code, reason):
     """A domain error maps to its status code, and its reason travels in ErrorInfo of domain "weft"."""
-    status = errors.to_status(error)
+    status = statuses.to_status(error)
     info = _details_of(status)["ErrorInfo"]
     assert (code, reason, "weft") == (status.code.name, info.reason, info.domain)
     assert status.error_id is None
@@ -42,40 +43,40 @@ def test_each_error_has_one_code_and_reason(error, code, reason):
 
 def test_every_error_class_is_in_the_table():
     """No subclass of RequestError lacks a status code."""
-    assert set(errors.RequestError.__subclasses__()) == set(errors._CODES)
+    assert set(errors.RequestError.__subclasses__()) == set(statuses._CODES)
 
 
 def test_field_violation_names_the_field():
     """An invalid request tells which field is wrong in a BadRequest."""
-    status = errors.to_status(errors.InvalidRequest("image.data", "is no picture", "BAD_IMAGE"))
+    status = statuses.to_status(errors.InvalidRequest("image.data", "is no picture", "BAD_IMAGE"))
     (violation,) = _details_of(status)["BadRequest"].field_violations
     assert ("image.data", "image.data is no picture") == (violation.field, violation.description)
 
 
 def test_retry_hint_is_given_twice_and_agrees():
     """A retry hint is in RetryInfo for people and in the pushback header for gRPC itself."""
-    status = errors.to_status(errors.Overloaded("TOKEN_BUDGET", "65536 tokens wait", 0.25))
+    status = statuses.to_status(errors.Overloaded("TOKEN_BUDGET", "65536 tokens wait", 0.25))
     assert _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds() == 250
     assert dict(status.trailing_metadata)["grpc-retry-pushback-ms"] == "250"
 
 
 def test_who_drains_hints_but_does_not_hold_back():
     """A draining server names a pause for the same server, and lets gRPC move on to another at its own pace."""
-    status = errors.to_status(errors.Draining())
+    status = statuses.to_status(errors.Draining())
     assert _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds() == 1000
     assert "grpc-retry-pushback-ms" not in dict(status.trailing_metadata)
 
 
 def test_no_hint_no_pushback():
     """Errors that retrying does not mend carry neither RetryInfo nor pushback."""
-    status = errors.to_status(errors.ModelNotReady("its bundle was refused"))
+    status = statuses.to_status(errors.ModelNotReady("its bundle was refused"))
     assert "RetryInfo" not in _details_of(status)
     assert "grpc-retry-pushback-ms" not in dict(status.trailing_metadata)
 
 
 def test_a_bug_tells_only_an_id():
     """An unknown exception is INTERNAL, and of its text nothing reaches the client but an id to look for in the log."""
-    status = errors.to_status(KeyError("secret path /etc/passwd"))
+    status = statuses.to_status(KeyError("secret path /etc/passwd"))
     assert status.code is grpc.StatusCode.INTERNAL
     assert status.error_id
     assert status.error_id in status.message
@@ -85,7 +86,7 @@ def test_a_bug_tells_only_an_id():
 
 async def _call_that_fails_with(error: Exception) -> grpc.aio.AioRpcError:
     async def fail(_request, context):
-        code, message, metadata, _ = errors.to_status(error)
+        code, message, metadata, _ = statuses.to_status(error)
         await context.abort(code, message, metadata)
 
     server = grpc.aio.server()
@@ -108,5 +109,5 @@ def test_longest_message_survives_the_wire():
 
     error = asyncio.run(_call_that_fails_with(errors.InvalidRequest("text", "\U0001f600" * 5000)))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == ("text " + "\U0001f600" * 5000)[: errors.MAX_MESSAGE_CHARS]
+    assert error.details() == ("text " + "\U0001f600" * 5000)[: statuses.MAX_MESSAGE_CHARS]
     assert "grpc-status-details-bin" in dict(error.trailing_metadata())

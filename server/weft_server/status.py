@@ -1,0 +1,83 @@
+"""The one table that turns errors into gRPC statuses; nothing else chooses a status code."""
+
+import secrets
+from typing import NamedTuple
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2, message
+from google.rpc import error_details_pb2, status_pb2
+
+from weft_server.errors import (
+    CannotExplain,
+    DeadlineExpired,
+    Draining,
+    InvalidRequest,
+    ModelNotFound,
+    ModelNotReady,
+    Overloaded,
+    RequestError,
+    ServiceNotFound,
+)
+
+DOMAIN = "weft"
+# A status travels in headers, which clients cap at 8 KiB. The message is in there twice, up to 12 bytes a character.
+MAX_MESSAGE_CHARS = 256
+
+_CODES: dict[type[RequestError], grpc.StatusCode] = {
+    InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
+    ModelNotFound: grpc.StatusCode.NOT_FOUND,
+    ServiceNotFound: grpc.StatusCode.NOT_FOUND,
+    Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    ModelNotReady: grpc.StatusCode.UNAVAILABLE,
+    Draining: grpc.StatusCode.UNAVAILABLE,
+    DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
+    CannotExplain: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
+class Status(NamedTuple):
+    """What `context.abort` takes, and for a bug the opaque id under which the caller logs the traceback."""
+
+    code: grpc.StatusCode
+    message: str
+    trailing_metadata: tuple[tuple[str, str | bytes], ...]
+    error_id: str | None = None
+
+
+def to_status(error: BaseException) -> Status:
+    """Return the gRPC status of any exception; one that is no RequestError is a bug and tells the client only an id."""
+    if not isinstance(error, RequestError):
+        error_id = secrets.token_hex(8)
+        info = error_details_pb2.ErrorInfo(reason="BUG", domain=DOMAIN, metadata={"error_id": error_id})
+        return _status(grpc.StatusCode.INTERNAL, f"internal error {error_id}", [info])._replace(error_id=error_id)
+    text = error.message[:MAX_MESSAGE_CHARS]
+    details: list[message.Message] = [error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN)]
+    if error.field:
+        violation = error_details_pb2.BadRequest.FieldViolation(field=error.field, description=text)
+        details.append(error_details_pb2.BadRequest(field_violations=[violation]))
+    if error.retry_after_s is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(_milliseconds(error.retry_after_s))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    # Another server may answer for one that drains, without the wait: the client's own backoff paces that.
+    pushback_s = None if isinstance(error, Draining) else error.retry_after_s
+    return _status(_CODES[type(error)], text, details, pushback_s)
+
+
+def _status(
+    code: grpc.StatusCode, text: str, details: list[message.Message], pushback_s: float | None = None
+) -> Status:
+    status = status_pb2.Status(code=code.value[0], message=text)
+    for detail in details:
+        packed = any_pb2.Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
+    if pushback_s is not None:
+        # gRPC clients read this one themselves and wait exactly so long before they retry.
+        metadata.append(("grpc-retry-pushback-ms", str(_milliseconds(pushback_s))))
+    return Status(code, text, tuple(metadata))
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
