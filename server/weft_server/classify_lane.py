@@ -11,7 +11,7 @@ from weft_server.runner import encoder_feeds
 from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
 
 if TYPE_CHECKING:
-    from weft_server.decode_lane import Take
+    from weft_server.lane import Take
     from weft_server.metrics import ModelMetrics
     from weft_server.sequence import Outcome, Sequence
     from weft_server.session import Session
@@ -49,7 +49,7 @@ class ClassifyLane:
 
     def step(self, take: Take) -> list[Delivery]:
         """Run one batch; what there is to hand over."""
-        self._batch = take(self._max_batch, self._batch_tokens)
+        self._batch = take(most=self._max_batch, budget=self._batch_tokens, alike=True)
         now = time.monotonic()
         late = [sequence for sequence in self._batch if sequence.deadline < now]
         deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -13,48 +13,25 @@ from weft_server.sequence import Cancelled, Delivery, FinishReason
 
 if TYPE_CHECKING:
     import asyncio
-    from collections import deque
     from collections.abc import Callable
 
-    from weft_server.decode_lane import Take
+    from weft_server.lane import Lane, Take
     from weft_server.metrics import ModelMetrics
     from weft_server.scheduler import Scheduler
-    from weft_server.sequence import Outcome, Sequence, Usage
+    from weft_server.sequence import Outcome, Sequence
 
 _log = structlog.get_logger(__name__)
 # An idle lane wakes this often to show that it lives.
 HEARTBEAT_S = 1.0
-# Turns of the event loop without a request that an idle lane waits, so that one step takes all that come together: so
-# many for each request that is here, because more come then; 0.1 ms for a lone one. Never more than so many seconds.
+# An idle lane does not begin at the first request that comes. It waits for those that come together with it, so that
+# one step takes them all. The wait is counted in turns of the event loop since the last request came:
+# 1. GATHER_TURNS for each request that is here: where many are, more come. For a lone one these take 0.1 ms.
+# 2. At most MAX_GATHER_TURNS.
+# 3. However many come, the wait ends GATHER_S seconds after the first.
 GATHER_TURNS = 8
 MAX_GATHER_TURNS = 64
 GATHER_S = 0.006
 FAILED_STEP_PAUSE_S = 1.0
-
-
-class Lane(Protocol):
-    """What the engine asks of a lane; see DecodeLane and ClassifyLane."""
-
-    gone: deque[tuple[Sequence, Outcome]]
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether a step has something to do even if nothing waits."""
-
-    def has_room(self) -> bool:
-        """Whether a waiting sequence could be taken now."""
-
-    def is_open(self) -> bool:
-        """Whether it takes who waits within some steps."""
-
-    def usage(self) -> Usage:
-        """What is held."""
-
-    def step(self, take: Take) -> list[Delivery]:
-        """Take what waits, run, and say what there is to hand over."""
-
-    def fail(self, error: Exception) -> list[Delivery]:
-        """End everything with `error` after a failed step."""
 
 
 class Engine:
@@ -64,11 +41,13 @@ class Engine:
         self,
         scheduler: Scheduler,
         lanes: list[Lane],
-        take: Callable[..., list[Sequence]],
         metrics: ModelMetrics,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self._scheduler, self._lanes, self._take, self._metrics = scheduler, lanes, take, metrics
+        self._scheduler = scheduler
+        self._lanes = lanes
+        self._metrics = metrics
+        self._loop = loop
         # Guards scheduler, _live, _refusal and _stopping; held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
@@ -76,8 +55,9 @@ class Engine:
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
         self._beats = [time.monotonic()] * len(lanes)
-        self._loop = loop
-        self._gathering, self._turns = False, 0
+        # Whether a call of `_gather` is on its way, and how many turns it still waits.
+        self._gathering = False
+        self._turns = 0
         self._threads = [
             threading.Thread(target=self._run, args=(index,), name=f"lane-{index}", daemon=True)
             for index in range(len(lanes))
@@ -190,16 +170,7 @@ class Engine:
     def _run(self, index: int) -> None:
         """The life of a lane's thread: wait for work, step, hand over."""
         lane = self._lanes[index]
-
-        def take(num: int, budget: int, *least: int) -> list[Sequence]:
-            with self._lock:
-                taken = self._take(self._scheduler, index, num, budget, *least)
-            now = time.monotonic()
-            for sequence in taken:
-                sequence.times.admitted = now
-                self._metrics.queue_time.observe(now - sequence.times.accepted)
-            return taken
-
+        take = self._take_for(index)
         while self._wait_for_work(index, lane):
             try:
                 deliveries = lane.step(take)
@@ -211,6 +182,20 @@ class Engine:
             self._beats[index] = time.monotonic()
             self._note_open(index, is_open=lane.is_open())
             self._hand_over(deliveries)
+
+    def _take_for(self, index: int) -> Take:
+        """The waiting room as a lane asks it."""
+
+        def take(*, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+            with self._lock:
+                taken = self._scheduler.take(index, most=most, budget=budget, least=least, alike=alike)
+            now = time.monotonic()
+            for sequence in taken:
+                sequence.times.admitted = now
+                self._metrics.queue_time.observe(now - sequence.times.accepted)
+            return taken
+
+        return take
 
     def _note_open(self, index: int, *, is_open: bool) -> None:
         """Tell the others whether to wait for this lane to take who waits. Only it changes its own entry."""

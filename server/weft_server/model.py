@@ -17,7 +17,7 @@ from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
 from weft_server.device import device_of, verify_precision
-from weft_server.engine import Engine, Lane
+from weft_server.engine import Engine
 from weft_server.errors import BundleError
 from weft_server.explainer import Explainer
 from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from weft_server.bundle import Bundle
     from weft_server.config import ServerConfig
+    from weft_server.lane import Lane
     from weft_server.metrics import ModelMetrics
 
 Result = TypeVar("Result")
@@ -75,10 +76,9 @@ class Model:
         scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
         if manifest.task in PRODUCES_TEXT:
             lanes = self._decode_lanes(num_lanes, config)
-            self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, metrics, loop)
         else:
             lanes = self._classify_lanes(num_lanes, config)
-            self.engine = Engine(scheduler, lanes, Scheduler.take_batch, metrics, loop)
+        self.engine = Engine(scheduler, lanes, metrics, loop)
         # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=self._worker_name)
 

@@ -67,46 +67,51 @@ class Scheduler:
         """Whether `lane` should take from the waiting room now: someone waits, and no open lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
-    def take_for_slots(self, lane: int, num_free: int, budget: int, least: int = 1) -> list[Sequence]:
-        """Up to `num_free` sequences, first come first served, of `budget` input tokens together (the first always).
+    def take(self, lane: int, *, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+        """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
 
-        A lane takes its even share of what it, open lanes and the waiting room hold, or `least` in a row, to stay
-        together. If it could take fewer than `least`, it takes none, unless a stream or a long input is among them:
-        those gain nothing by company.
+        The first one may cost more than the budget: whoever is too long for it would wait forever. There are two cases:
+
+        1. `alike`: a batch. The oldest, and those of its padded length in the order of their arrival.
+        2. Otherwise: first come, first served. The lane takes its even share of what it, the open lanes and the waiting
+           room hold, or `least` in a row, so that they stay together. If it could take fewer than `least`, it takes
+           none, unless a stream or a long input is among them: those gain nothing by company.
         """
-        taken: list[Sequence] = []
-        if not self.may_take(lane) or self._should_wait(num_free, least):
-            return taken
-        loads = self._loads_beside(lane)
-        even = math.ceil((sum(loads) + len(self.waiting)) / len(loads))
-        limit = max(even, min(loads) + least)
-        while self.waiting and len(taken) < num_free and self.loads[lane] < limit:
-            budget -= self.waiting[0].bucket
-            if taken and budget < 0:
-                break
-            taken.append(self._admit(lane, self.waiting.popleft()))
-        return taken
-
-    def take_batch(self, lane: int, max_batch: int, budget: int) -> list[Sequence]:
-        """Sequences of the oldest one's padded length, up to `budget` padded tokens together (the oldest always)."""
-        if not self.waiting:
-            return []
-        bucket = self.waiting[0].bucket
-        limit = max(1, min(max_batch, budget // bucket))
-        taken = self._pick(lambda sequence: sequence.bucket == bucket, limit)
-        return [self._admit(lane, sequence) for sequence in taken]
+        return self._take_alike(lane, most, budget) if alike else self._take_share(lane, most, budget, least)
 
     def finished(self, lane: int) -> None:
         """Count one sequence out of a lane."""
         self.loads[lane] -= 1
         assert self.loads[lane] >= 0, f"lane {lane} finished more than it took. This is a bug."
 
+    def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
+        if not self.waiting:
+            return []
+        bucket = self.waiting[0].bucket
+        limit = max(1, min(most, budget // bucket))
+        taken = self._pick(lambda sequence: sequence.bucket == bucket, limit)
+        return [self._admit(lane, sequence) for sequence in taken]
+
+    def _take_share(self, lane: int, most: int, budget: int, least: int) -> list[Sequence]:
+        if not self.may_take(lane) or self._should_wait(most, least):
+            return []
+        loads = self._loads_beside(lane)
+        even = math.ceil((sum(loads) + len(self.waiting)) / len(loads))
+        limit = max(even, min(loads) + least)
+        taken: list[Sequence] = []
+        while self.waiting and len(taken) < most and self.loads[lane] < limit:
+            budget -= self.waiting[0].bucket
+            if taken and budget < 0:
+                break
+            taken.append(self._admit(lane, self.waiting.popleft()))
+        return taken
+
     def _loads_beside(self, lane: int) -> list[int]:
         """What `lane` holds, and each lane that could take instead of it."""
         return [load for other, load in enumerate(self.loads) if other == lane or other not in self.closed]
 
-    def _should_wait(self, num_free: int, least: int) -> bool:
-        if min(num_free, len(self.waiting)) >= least:
+    def _should_wait(self, most: int, least: int) -> bool:
+        if min(most, len(self.waiting)) >= least:
             return False
         first = islice(self.waiting, least)
         return not any(sequence.wants_tokens or sequence.num_input_tokens > SHORT for sequence in first)

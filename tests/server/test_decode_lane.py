@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ class Watched:
         """Let the lane step; the padded tokens of prompts that it read."""
         self.num_steps += 1
         self.runs.clear()
-        take = lambda num, *_: [self.waiting.pop(0) for _ in range(min(num, len(self.waiting)))]  # noqa: E731
+        take = lambda most, **_: [self.waiting.pop(0) for _ in range(min(most, len(self.waiting)))]  # noqa: E731
         for delivery in self.lane.step(take):
             # Who wants no scores has whatever the run had.
             log_probs = delivery.log_probs if delivery.sequence.wants_scores else [None] * len(delivery.log_probs)
@@ -283,7 +284,7 @@ class Admitting:
     def step(self):
         """Let the lane step; how many sources each encoder run of the step had."""
         self.runs.clear()
-        self.lane.step(lambda *wanted: self.scheduler.take_for_slots(0, *wanted))
+        self.lane.step(partial(self.scheduler.take, 0))
         return list(self.runs)
 
 

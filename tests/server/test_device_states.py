@@ -138,8 +138,8 @@ def test_far_answers_are_the_definitions(tmp_path, attends, captures):
         waiting = [Sequence(str(n), np.array(s), len(s), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
         found = {}
 
-        def take(num, *_):
-            return [waiting.pop() for _ in range(min(num, len(waiting), rng.randrange(4)))]
+        def take(most, **_):
+            return [waiting.pop() for _ in range(min(most, len(waiting), rng.randrange(4)))]
 
         while len(found) < len(sources):
             for delivery in lane.step(take):

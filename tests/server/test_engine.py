@@ -40,7 +40,7 @@ class Running:
             for slots, runner in zip(self.slots, self.runners, strict=True)
         ]
         scheduler = Scheduler(num_lanes, max_queued, 10_000)
-        self.engine = Engine(scheduler, lanes, Scheduler.take_for_slots, self.metrics, asyncio.get_running_loop())
+        self.engine = Engine(scheduler, lanes, self.metrics, asyncio.get_running_loop())
 
     async def __aenter__(self):
         self.engine.start()
@@ -378,7 +378,7 @@ def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
         waiting = [Sequence(str(n), np.array(prompt), len(prompt), Decoding(8)) for n, prompt in enumerate(prompts)]
         found = {}
         while len(found) < len(prompts):
-            for delivery in lane.step(lambda *_: [waiting.pop()] if waiting else []):
+            for delivery in lane.step(lambda **_: [waiting.pop()] if waiting else []):
                 found[int(delivery.sequence.request_id)] = delivery.token_ids
         return found
 

@@ -59,10 +59,10 @@ def test_slots_are_given_in_order_of_arrival_within_the_budget():
     scheduler = Scheduler(1, 9, 1000)
     waiting = enqueue(scheduler, 40, 8, 8, 8)
 
-    assert scheduler.take_for_slots(0, 4, 16) == waiting[:1]
-    assert scheduler.take_for_slots(0, 4, 16) == waiting[1:3]
-    assert scheduler.take_for_slots(0, 0, 16) == []
-    assert scheduler.take_for_slots(0, 1, 16) == waiting[3:]
+    assert scheduler.take(0, most=4, budget=16) == waiting[:1]
+    assert scheduler.take(0, most=4, budget=16) == waiting[1:3]
+    assert scheduler.take(0, most=0, budget=16) == []
+    assert scheduler.take(0, most=1, budget=16) == waiting[3:]
 
 
 def test_a_lane_takes_its_even_share_of_what_waits():
@@ -70,14 +70,14 @@ def test_a_lane_takes_its_even_share_of_what_waits():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, *[8] * 10)
 
-    assert len(scheduler.take_for_slots(0, 8, 1000)) == 5
-    assert len(scheduler.take_for_slots(0, 8, 1000)) == 0
-    assert len(scheduler.take_for_slots(1, 8, 1000)) == 5
+    assert len(scheduler.take(0, most=8, budget=1000)) == 5
+    assert len(scheduler.take(0, most=8, budget=1000)) == 0
+    assert len(scheduler.take(1, most=8, budget=1000)) == 5
     enqueue(scheduler, 8)
-    assert len(scheduler.take_for_slots(1, 8, 1000)) == 1
+    assert len(scheduler.take(1, most=8, budget=1000)) == 1
     enqueue(scheduler, 8)
-    assert len(scheduler.take_for_slots(1, 8, 1000)) == 0
-    assert len(scheduler.take_for_slots(0, 8, 1000)) == 1
+    assert len(scheduler.take(1, most=8, budget=1000)) == 0
+    assert len(scheduler.take(0, most=8, budget=1000)) == 1
 
 
 def test_nobody_waits_for_a_lane_that_takes_nothing():
@@ -86,14 +86,14 @@ def test_nobody_waits_for_a_lane_that_takes_nothing():
     scheduler.loads = [3, 2]
     waiting = enqueue(scheduler, 8, 8)
     assert not scheduler.may_take(0)
-    assert [] == scheduler.take_for_slots(0, 9, 100)
+    assert [] == scheduler.take(0, most=9, budget=100)
 
     scheduler.closed.add(1)
     assert scheduler.may_take(0)
-    assert waiting[:1] == scheduler.take_for_slots(0, 1, 100)
+    assert waiting[:1] == scheduler.take(0, most=1, budget=100)
     scheduler.closed.discard(1)
     assert not scheduler.may_take(0)
-    assert waiting[1:] == scheduler.take_for_slots(1, 9, 100)
+    assert waiting[1:] == scheduler.take(1, most=9, budget=100)
 
 
 def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
@@ -101,9 +101,9 @@ def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, 8, 8, 8)
 
-    assert scheduler.take_for_slots(0, 8, 1000, 4) == []
-    assert scheduler.take_for_slots(0, 2, 1000, 3) == []
-    assert len(scheduler.take_for_slots(0, 8, 1000, 3)) == 3
+    assert scheduler.take(0, most=8, budget=1000, least=4) == []
+    assert scheduler.take(0, most=2, budget=1000, least=3) == []
+    assert len(scheduler.take(0, most=8, budget=1000, least=3)) == 3
 
 
 @pytest.mark.parametrize(("length", "streams", "num_taken"), [(64, False, 0), (65, False, 2), (8, True, 2)])
@@ -113,7 +113,7 @@ def test_streams_and_long_inputs_do_not_wait_for_company(length, streams, num_ta
     _, last = enqueue(scheduler, 8, length)
     last.wants_tokens = streams
 
-    assert len(scheduler.take_for_slots(0, 8, 1000, 3)) == num_taken
+    assert len(scheduler.take(0, most=8, budget=1000, least=3)) == num_taken
 
 
 def test_a_batch_shares_the_padded_length_of_the_oldest():
@@ -121,8 +121,8 @@ def test_a_batch_shares_the_padded_length_of_the_oldest():
     scheduler = Scheduler(1, 99, 1000)
     a, b, c, d = enqueue(scheduler, 9, 20, 16, 11)
 
-    assert scheduler.take_batch(0, 64, 1000) == [a, c, d]
-    assert scheduler.take_batch(0, 64, 1000) == [b]
+    assert scheduler.take(0, most=64, budget=1000, alike=True) == [a, c, d]
+    assert scheduler.take(0, most=64, budget=1000, alike=True) == [b]
 
 
 def test_a_batch_keeps_to_its_bounds():
@@ -130,9 +130,9 @@ def test_a_batch_keeps_to_its_bounds():
     scheduler = Scheduler(1, 99, 1000)
     enqueue(scheduler, *[10] * 5)
 
-    assert len(scheduler.take_batch(0, 64, 48)) == 3
-    assert len(scheduler.take_batch(0, 1, 48)) == 1
-    assert len(scheduler.take_batch(0, 64, 1)) == 1
+    assert len(scheduler.take(0, most=64, budget=48, alike=True)) == 3
+    assert len(scheduler.take(0, most=1, budget=48, alike=True)) == 1
+    assert len(scheduler.take(0, most=64, budget=1, alike=True)) == 1
 
 
 @dataclass
@@ -146,8 +146,9 @@ class Books:
 actions = st.lists(
     st.one_of(
         st.tuples(st.just("enqueue"), st.integers(1, 60)),
-        st.tuples(st.just("take"), st.integers(0, 2), st.integers(0, 5), st.integers(1, 200), st.integers(1, 4)),
-        st.tuples(st.just("batch"), st.integers(0, 2), st.integers(1, 5), st.integers(1, 200)),
+        st.tuples(
+            st.just("take"), st.integers(0, 2), st.integers(0, 5), st.integers(1, 200), st.integers(1, 4), st.booleans()
+        ),
         st.tuples(st.just("remove"), st.integers(0, 9)),
         st.tuples(st.just("finish"), st.integers(0, 9)),
     ),
@@ -171,9 +172,9 @@ def test_nobody_is_lost_or_taken_twice(steps):
                 books.waiting.append(sequence)
             except Overloaded:
                 scheduler.release()
-        elif kind in ("take", "batch"):
-            take = scheduler.take_for_slots if kind == "take" else scheduler.take_batch
-            for sequence in take(*arguments):
+        elif kind == "take":
+            lane, most, budget, least, alike = arguments
+            for sequence in scheduler.take(lane, most=most, budget=budget, least=least, alike=alike):
                 books.waiting.remove(sequence)
                 books.held.append(sequence)
         elif kind == "remove" and books.waiting:

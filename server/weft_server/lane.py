@@ -1,0 +1,43 @@
+"""What the engine asks of a lane, and how a lane asks for the sequences that wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from weft_server.sequence import Delivery, Outcome, Sequence, Usage
+
+
+class Take(Protocol):
+    """The waiting room as one lane sees it. What is taken belongs to the lane."""
+
+    def __call__(self, *, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+        """At most `most` waiting sequences, of `budget` input tokens together; see Scheduler.take."""
+
+
+class Lane(Protocol):
+    """One thread's work; see DecodeLane and ClassifyLane."""
+
+    # Sequences to drop before the next step, with their outcome. Any thread appends.
+    gone: deque[tuple[Sequence, Outcome]]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits."""
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could be taken now."""
+
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps."""
+
+    def usage(self) -> Usage:
+        """What is held."""
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Take what waits, run, and say what there is to hand over."""
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End everything with `error` after a failed step."""
