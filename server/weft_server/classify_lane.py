@@ -11,6 +11,8 @@ from weft_server.runner import encoder_feeds
 from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from weft_server.lane import Take
     from weft_server.metrics import ModelMetrics
     from weft_server.sequence import Outcome, Sequence
@@ -21,12 +23,22 @@ class ClassifyLane:
     """One thread's batches: an idle lane takes what came together (see the engine), a busy one what came meanwhile."""
 
     def __init__(
-        self, session: Session, *, pad_id: int, max_batch: int, batch_tokens: int, metrics: ModelMetrics
+        self,
+        session: Session,
+        *,
+        per_token: bool,
+        pad_id: int,
+        max_batch: int,
+        batch_tokens: int,
+        metrics: ModelMetrics,
     ) -> None:
+        """`per_token` says that the graph gives probabilities for each token, padding included, as a tagger's does."""
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self._session = session
+        self._per_token = per_token
         self._pad_id = pad_id
-        self._max_batch, self._batch_tokens = max_batch, batch_tokens
+        self._max_batch = max_batch
+        self._batch_tokens = batch_tokens
         self._metrics = metrics
         self._batch: list[Sequence] = []
 
@@ -48,17 +60,25 @@ class ClassifyLane:
         return Usage(0, 0, 0, 0)
 
     def step(self, take: Take) -> list[Delivery]:
-        """Run one batch; what there is to hand over."""
+        """Run one batch; what there is to hand over.
+
+        Each sequence that was taken ends in one of three ways:
+
+        1. Its deadline has passed before the run: it takes no part.
+        2. It is cancelled while the batch runs: the run cannot drop it, and its answer is not counted.
+        3. It has its answer.
+        """
         self._batch = take(most=self._max_batch, budget=self._batch_tokens, alike=True)
         now = time.monotonic()
         late = [sequence for sequence in self._batch if sequence.deadline < now]
-        deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]
         batch = [sequence for sequence in self._batch if sequence.deadline >= now]
-        if batch:
-            self._run(batch)
+        answers = self._run(batch) if batch else []
         gone = self._take_gone()
-        deliveries += [Delivery(sequence, [], [], gone.get(sequence, FinishReason.STOP)) for sequence in batch]
         self._batch = []
+        deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]
+        for sequence, probabilities in zip(batch, answers, strict=True):
+            outcome = gone.get(sequence, FinishReason.STOP)
+            deliveries.append(Delivery(sequence, [], [], outcome, probabilities))
         return deliveries
 
     def fail(self, error: Exception) -> list[Delivery]:
@@ -67,14 +87,19 @@ class ClassifyLane:
         return [Delivery(sequence, [], [], StepFailed(error)) for sequence in batch]
 
     def _take_gone(self) -> dict[Sequence, Outcome]:
-        """Whoever left while the batch ran, which is over before anyone can be dropped from it, and some of before."""
+        """Who was cancelled since the last call, and each one's outcome.
+
+        Some of them may be of the batch before: cancelled between the end of its run and their delivery. They have
+        ended already.
+        """
         gone: dict[Sequence, Outcome] = {}
         while self.gone:
             sequence, outcome = self.gone.popleft()
             gone[sequence] = outcome
         return gone
 
-    def _run(self, batch: list[Sequence]) -> None:
+    def _run(self, batch: list[Sequence]) -> list[np.ndarray]:
+        """Each sequence's own probabilities."""
         started = time.monotonic()
         feeds = encoder_feeds([sequence.inputs for sequence in batch], batch[0].bucket, self._pad_id)
         probabilities = self._session.run(feeds)["probabilities"]
@@ -84,11 +109,11 @@ class ClassifyLane:
         padded = len(batch) * batch[0].bucket
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
-        for row, sequence in enumerate(batch):
-            own = probabilities[row]
-            if own.ndim == 2:  # a tagger's, with a row for each token, padding included
-                own = own[: sequence.num_input_tokens]
-            # A copy, so that no answer keeps those of the whole batch alive.
-            # Nobody reads it before the delivery below has crossed to the event loop.
-            sequence.reply.probabilities = own.copy()
+        for sequence in batch:
             sequence.times.first_token = now
+        # Copies, so that no answer keeps those of the whole batch alive.
+        return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
+
+    def _own(self, row: np.ndarray, sequence: Sequence) -> np.ndarray:
+        """The part of a run's row that is not padding."""
+        return row[: sequence.num_input_tokens] if self._per_token else row

@@ -247,4 +247,5 @@ class Engine:
 
 def _deliver(deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
-        delivery.sequence.reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome)
+        reply = delivery.sequence.reply
+        reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome, delivery.probabilities)

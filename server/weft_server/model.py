@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
@@ -166,6 +166,7 @@ class Model:
         return [
             ClassifyLane(
                 session,
+                per_token=self.manifest.task == common_pb2.TASK_TAG,
                 pad_id=self.manifest.text.pad_id,
                 max_batch=config.max_batch,
                 batch_tokens=config.batch_tokens,

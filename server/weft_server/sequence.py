@@ -77,12 +77,19 @@ class Reply:
         self._news = False
         self._reader: asyncio.Future[None] | None = None
 
-    def put(self, token_ids: list[int], log_probs: list[float], outcome: Outcome | None) -> None:
+    def put(
+        self,
+        token_ids: list[int],
+        log_probs: list[float],
+        outcome: Outcome | None,
+        probabilities: np.ndarray | None = None,
+    ) -> None:
         """Append what a step brought; after an outcome nothing more is taken."""
         if self.outcome is not None:
             return
         self.token_ids += token_ids
         self.log_probs += log_probs
+        self.probabilities = probabilities
         self.outcome = outcome
         self._news = True
         if self._reader is not None and not self._reader.done():
@@ -167,6 +174,8 @@ class Delivery:
     token_ids: list[int]
     log_probs: list[float]
     outcome: Outcome | None
+    # The whole answer of a classifier, float32 [labels], or of a tagger, [tokens, labels].
+    probabilities: np.ndarray | None = None
 
 
 class Usage(NamedTuple):

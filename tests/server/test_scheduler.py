@@ -1,6 +1,5 @@
 """Laws of the scheduler: bounds hold, nobody is lost, lanes share fairly, batches share a padded length."""
 
-import asyncio
 from dataclasses import dataclass
 
 import numpy as np
@@ -196,18 +195,3 @@ def test_padding_depends_on_the_sequence_alone():
     assert [8, 8, 16, 64, 66, 66, 68] == [make(length).bucket for length in (1, 8, 9, 64, 65, 66, 67)]
     # Pictures are all of one size: nothing is added to them.
     assert 49 == Sequence("picture", np.zeros((3, 224, 224), np.float32), 49, None).bucket
-
-
-def test_a_reply_takes_nothing_after_its_end():
-    """An outcome is final: later tokens and outcomes are dropped."""
-
-    async def run():
-        sequence = make(1)
-        sequence.reply.put([1], [0.0], None)
-        sequence.reply.put([2], [0.0], ValueError("first"))
-        sequence.reply.put([3], [0.0], ValueError("second"))
-        with pytest.raises(ValueError, match="first"):
-            await sequence.reply.done()
-        assert sequence.reply.token_ids == [1, 2]
-
-    asyncio.run(run())
