@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from weft_server.metrics import EngineStats
-from weft_server.sequence import Cancelled, Delivery, FinishReason
+from weft_server.sequence import Cancelled, Delivery, EngineStats, FinishReason
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections import defaultdict
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,22 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.call import Call
-    from weft_server.sequence import Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """An engine now: requests, tokens, slots, cache entries, and the monotonic seconds of its last sign of life."""
-
-    queued: int
-    queued_tokens: int
-    oldest_queued_s: float
-    running: int
-    slots_used: int
-    slots_total: int
-    kv_used: int
-    kv_total: int
-    last_step_time: float
+    from weft_server.sequence import EngineStats, Sequence
 
 
 class ModelMetrics:

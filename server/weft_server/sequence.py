@@ -185,3 +185,18 @@ class Usage(NamedTuple):
     slots_total: int
     kv_used: int
     kv_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """An engine now: requests, tokens, slots, cache entries, and the monotonic seconds of its last sign of life."""
+
+    queued: int
+    queued_tokens: int
+    oldest_queued_s: float
+    running: int
+    slots_used: int
+    slots_total: int
+    kv_used: int
+    kv_total: int
+    last_step_time: float

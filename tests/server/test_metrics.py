@@ -14,9 +14,9 @@ from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from weft_server.meters import Counter, Histogram
-from weft_server.metrics import EngineStats, Metrics
+from weft_server.metrics import Metrics
 from weft_server.metrics_table import MODEL_LABELS, PREFIX, TABLE
-from weft_server.sequence import Sequence
+from weft_server.sequence import EngineStats, Sequence
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0)
