@@ -17,8 +17,8 @@ DEMO     := digits en-es pydocs scenes tags topics
 NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
-# A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition.
-EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py)) proto/weft_proto/v1/bundle.proto
+# A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition and rules.
+EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off

@@ -12,7 +12,8 @@ from weft_export.errors import CheckpointError
 from weft_export.graphs import Graph, states_of, zeros_of
 from weft_export.held_out import Example
 from weft_export.tokenizer import encode, read_tokenizer
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
 
 Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
 """Runs the graph of a role on named inputs, in the order of its ports, and returns its outputs by name."""
@@ -77,7 +78,7 @@ def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 
 def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
     """Return each source's probabilities [labels], or of a tagger [seq, labels]."""
-    is_tagger = checkpoint.task == common_pb2.TASK_TAG
+    is_tagger = TASKS[checkpoint.task].labels_tokens
     role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
     out = run(role, _stacked(sources))["probabilities"]
     return [row[: len(source)] if is_tagger else row for row, source in zip(out, sources, strict=True)]

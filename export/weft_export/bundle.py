@@ -8,15 +8,12 @@ import onnx
 import torch
 from google.protobuf import json_format
 
-from weft_export.bounds import MAX_MANIFEST_BYTES
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.graphs import Graph, states_of
 from weft_export.onnx_graph import OPSET, read_ports
+from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.v1 import bundle_pb2
-
-MANIFEST_FILE = "bundle.json"
-FORMAT_VERSION = 1
 
 
 def manifest_of(

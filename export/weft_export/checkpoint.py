@@ -10,7 +10,7 @@ config.json:
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
-    metric           how answers to held-out requests are scored: one of its task in specs.METRICS, or the first
+    metric           how answers to held-out requests are scored: one of its task's in specs.DEMANDS, or the first
     attention_layer  which attention layer explains unless a request names one, from 0; for a model that attends and has
                      no summary of all its layers
 
@@ -27,16 +27,18 @@ import torch
 from google.protobuf import json_format
 from torch import nn
 
-from weft_export.bounds import MAX_DESCRIPTION, MAX_GOLDEN_TEXT, MAX_LAYERS, check_length, check_list, check_states
+from weft_export.bounds import check_list, check_states, check_value
 from weft_export.classifier import Classifier
-from weft_export.config_file import CONFIG_FILE, fields_of, read_config
+from weft_export.config_file import fields_of, read_config
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
 from weft_export.families.sizes import num_layers_of, read_sizes
 from weft_export.files import check_directory, check_name, read_file
-from weft_export.specs import METRICS, WRITES_TEXT, check_image, check_labels, check_metric, check_text
+from weft_export.specs import DEMANDS, check_image, check_labels, check_metric, check_text
 from weft_export.weights import WEIGHTS_FILE, check_header, read_header, read_weights, write_weights
 from weft_export.writer import Writer
+from weft_proto.bundle_rules import CONFIG_FILE, LIMITS, MAX_LAYERS
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 MAX_TABLE_NUMBERS = 2**25
@@ -72,8 +74,8 @@ class Checkpoint:
             check_image(self.task, config, self.image)
             check_labels(self.task, config, self.labels)
             check_metric(self.task, self.metric)
-            check_length("description", self.description, MAX_DESCRIPTION)
-            check_length("golden.text", self.golden.text, MAX_GOLDEN_TEXT)
+            check_value("description", self.description, LIMITS["BundleManifest"]["description"])
+            check_value("golden.text", self.golden.text, LIMITS["Golden"]["text"])
             check_list("the layers that attend", self.model.attention_heads, MAX_LAYERS)
             check_states(getattr(self.model, "states", ()))
         except ValueError as error:
@@ -93,7 +95,7 @@ class Checkpoint:
     @property
     def scored_by(self) -> str:
         """How answers to held-out requests are scored."""
-        return self.metric or METRICS[self.task][0]
+        return self.metric or DEMANDS[self.task].metrics[0]
 
     def _check_attention_layer(self) -> None:
         num_layers = len(self.model.attention_heads)
@@ -104,7 +106,7 @@ class Checkpoint:
             raise CheckpointError(f"attention_layer must be in [0, {num_layers}), not {self.attention_layer}")
 
     def _check_decoding(self) -> None:
-        if self.task in WRITES_TEXT:
+        if TASKS[self.task].writes_text:
             assert self.text is not None
             if self.max_new_tokens is None or not 1 <= self.max_new_tokens <= self.text.max_new_tokens:
                 most = f"text.max_new_tokens, which is {self.text.max_new_tokens}"

@@ -9,9 +9,9 @@ from google.protobuf import json_format
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
 from weft_export.files import read_file
+from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
-CONFIG_FILE = "config.json"
 _KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
 # What a Hugging Face directory's config.json has, and ours has not.
 _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")

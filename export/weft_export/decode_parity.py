@@ -8,12 +8,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from weft_export.deferred import READS_ALL
 from weft_export.errors import ParityError
 from weft_export.gauge import Gauge, SpreadGauge
 from weft_export.golden import next_logits
-from weft_export.graphs import CANDIDATE_PORTS, Graph, zeros_of
+from weft_export.graphs import Graph, zeros_of
 from weft_export.random_requests import RandomRequest
+from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 MAX_STEPS = 32

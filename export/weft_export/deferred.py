@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 import onnx
 from onnx import helper
 
-READS_ALL = "reads_all"
-"""The port of the condition, int32 [1]: 0 asks for the candidates alone."""
+from weft_proto.bundle_rules import READS_ALL
 
 
 def defer(graph: onnx.GraphProto, names: Sequence[str]) -> None:

@@ -9,9 +9,9 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.gauge import AttentionGauge, Gauge
 from weft_export.graphs import Graph
 from weft_export.random_requests import RandomRequest
-from weft_export.specs import WRITES_TEXT
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
+from weft_proto.tasks import TASKS
 
-SUM_TOLERANCE = 1e-5
 # 0.004 to 0.07 in trained and small random models at int8 and bf16, 0.13 and 0.19 in lively random ones of two and of
 # twelve layers; 1 where rows are uniform.
 ATTENTION_TOLERANCE = 0.5
@@ -24,11 +24,11 @@ def check_explain(
 
     Raises:
         ParityError: one differs by more than the gauge allows, a row by more than ATTENTION_TOLERANCE, or it does not
-            sum to 1 within SUM_TOLERANCE.
+            sum to 1 within EXPLAIN_SUM_TOLERANCE.
     """
     heads = checkpoint.model.attention_heads
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
-    sums, shapes = Gauge(SUM_TOLERANCE), AttentionGauge(ATTENTION_TOLERANCE)
+    sums, shapes = Gauge(EXPLAIN_SUM_TOLERANCE), AttentionGauge(ATTENTION_TOLERANCE)
     for index, request in enumerate(requests):
         given = _inputs(checkpoint, request, shortest=index == 0)
         averages = [(default, -1), *((layer, -1) for layer in range(len(heads)))]
@@ -45,7 +45,7 @@ def check_explain(
 
 
 def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -> tuple[Tensor, ...]:
-    if checkpoint.task not in WRITES_TEXT:
+    if not TASKS[checkpoint.task].writes_text:
         return request.source
     source, first = request.source, 0
     if not source:

@@ -1,21 +1,17 @@
 """The files of a checkpoint: each a regular one of a bounded size, under a name that a bundle may have."""
 
-import re
 import stat
 from pathlib import Path
 
 from weft_export.errors import CheckpointError
-
-MAX_FILE_BYTES = 2**26
-"""Of config.json, a tokenizer or a picture; a server reads no more of them either."""
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+from weft_proto.bundle_rules import FILE_NAME, MANIFEST_FILE, MAX_READ_BYTES
 
 
 def check_name(name: str) -> None:
     """Raise CheckpointError unless a bundle may hold a file of this name beside its graphs and manifest."""
     if Path(name).name != name or "\0" in name:
         raise CheckpointError(f"{name!r} is not the name of a file in the checkpoint")
-    if not _NAME.fullmatch(name) or name.endswith((".onnx", ".onnx.data")) or name == "bundle.json":
+    if not FILE_NAME.fullmatch(name) or name.endswith((".onnx", ".onnx.data")) or name == MANIFEST_FILE:
         raise CheckpointError(f"the file name {name!r} cannot be in a bundle: letters, digits, '.', '_' and '-'")
 
 
@@ -42,10 +38,10 @@ def check_regular(path: Path) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a regular file of at most MAX_FILE_BYTES; CheckpointError says what is wrong with another."""
+    """Read a regular file of at most MAX_READ_BYTES; CheckpointError says what is wrong with another."""
     size = check_regular(path)
-    if size > MAX_FILE_BYTES:
-        raise CheckpointError(f"{path} has {size} bytes; {MAX_FILE_BYTES} are allowed")
+    if size > MAX_READ_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes; {MAX_READ_BYTES} are allowed")
     try:
         return path.read_bytes()
     except OSError as error:

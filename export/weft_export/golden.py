@@ -4,14 +4,14 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.answering import Row, Run, probabilities, write
-from weft_export.bounds import MAX_PROBABILITIES
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.gauge import BY_SPREAD
 from weft_export.picture import read_picture
-from weft_export.specs import LABELS
 from weft_export.tokenizer import encode_source, read_tokenizer
 from weft_export.writer import Writer
+from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 # A golden token must win by this much in its logit, so that another processor's rounding picks it too: the number, or
@@ -26,13 +26,6 @@ MARGIN = {
 _MAX_TOKENS = 256
 # How many parts of a golden text are asked when the whole of it has no clear answer.
 _MAX_PARTS = 32
-# What a server allows a golden probability; weft_server.golden has the same.
-PROBABILITY_TOLERANCE = {
-    bundle_pb2.PRECISION_FP32: 1e-3,
-    bundle_pb2.PRECISION_FP16: 1e-2,
-    bundle_pb2.PRECISION_BF16: 3e-2,
-    bundle_pb2.PRECISION_INT8: 1e-2,
-}
 
 
 def golden_of(
@@ -47,7 +40,7 @@ def golden_of(
         CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
         ExportError: no request has a clear first token.
     """
-    if checkpoint.task in LABELS:
+    if not TASKS[checkpoint.task].writes_text:
         golden = _copy(checkpoint.golden)
         with torch.inference_mode():
             probabilities = checkpoint.model(*_source(checkpoint, golden)).softmax(dim=-1)[0].flatten()
@@ -86,14 +79,14 @@ def check_golden(
     """Answer the golden request with the exported graphs and compare, as a server does before it is ready.
 
     Raises:
-        ExportError: the tokens differ, or a probability by more than PROBABILITY_TOLERANCE.
+        ExportError: the tokens differ, or a probability by more than GOLDEN_TOLERANCE.
     """
     source = _source(checkpoint, golden)
-    if checkpoint.task in LABELS:
+    if not TASKS[checkpoint.task].writes_text:
         with torch.inference_mode():
             (actual,) = probabilities(run, checkpoint, [source[0][0]])
         error = float((actual.float().flatten() - torch.tensor(golden.probabilities)).abs().max())
-        tolerance = PROBABILITY_TOLERANCE[precision]
+        tolerance = GOLDEN_TOLERANCE[precision]
         if not error <= tolerance:  # said this way round, NaN fails
             raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
         return

@@ -10,19 +10,12 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.classifier import Classifier
 from weft_export.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView
 from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
 
-CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
 DEFERRED_PORTS = CANDIDATE_PORTS[2:]
-PROMPT = "prompt."
-"""Before the name of a state's port, in a MIXED graph, when it is the prompt's."""
 EXPLAIN_PORTS = ("weights", "source_mass")
-_FLOAT_TYPES = {
-    bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
-    bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
-    bundle_pb2.PRECISION_BF16: bundle_pb2.DATA_TYPE_BFLOAT16,
-    bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
-}
 _TORCH_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
@@ -79,10 +72,10 @@ def graphs_of(
     mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
     """
     # Attention under a bias that might need a gradient is traced in a form that does not convert.
-    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_TORCH_TYPES[_FLOAT_TYPES[precision]])
+    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_TORCH_TYPES[FLOAT_TYPE[precision]])
     graphs = []
     if not isinstance(model, Writer):
-        is_tagger = checkpoint.task == common_pb2.TASK_TAG
+        is_tagger = TASKS[checkpoint.task].labels_tokens
         role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
         name = "tagger.onnx" if is_tagger else "classifier.onnx"
         graphs.append(Graph(role, name, ClassifierView(model), _source(checkpoint, _BATCH), ("probabilities",)))
@@ -108,7 +101,7 @@ def graphs_of(
 
 def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.StateTensor:
     past, present, encoder_output = _PORTS[state.kind]
-    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else _FLOAT_TYPES[precision]
+    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else FLOAT_TYPE[precision]
     return bundle_pb2.StateTensor(
         kind=state.kind,
         past=f"{past}.{state.name}",

@@ -21,7 +21,7 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.picture import read_picture
 from weft_export.tokenizer import encode_source, read_tokenizer
-from weft_proto.v1 import common_pb2
+from weft_proto.tasks import TASKS
 
 HELD_OUT_FILE = "held_out.jsonl"
 
@@ -99,7 +99,7 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:
-    if checkpoint.task == common_pb2.TASK_TAG:
+    if TASKS[checkpoint.task].labels_tokens:
         if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 3 for span in value):
             raise TypeError("the reference is no list of spans [kind, start, end]")
         spans = {_span(span) for span in value}

@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft_export.checkpoint import Checkpoint
-from weft_export.deferred import READS_ALL
 from weft_export.errors import ParityError
-from weft_export.graphs import CANDIDATE_PORTS, DEFERRED_PORTS, PROMPT
+from weft_export.graphs import DEFERRED_PORTS
+from weft_proto.bundle_rules import CANDIDATE_PORTS, PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 SIZES = ((1, 8), (3, 5), (8, 16))

@@ -12,18 +12,12 @@ import torch
 
 from weft_export.deferred import defer
 from weft_export.graphs import Graph
+from weft_proto.bundle_rules import ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
 OPSET = 21
 
-_DATA_TYPES: dict[int, bundle_pb2.DataType.ValueType] = {
-    onnx.TensorProto.FLOAT: bundle_pb2.DATA_TYPE_FLOAT32,
-    onnx.TensorProto.FLOAT16: bundle_pb2.DATA_TYPE_FLOAT16,
-    onnx.TensorProto.BFLOAT16: bundle_pb2.DATA_TYPE_BFLOAT16,
-    onnx.TensorProto.INT8: bundle_pb2.DATA_TYPE_INT8,
-    onnx.TensorProto.INT32: bundle_pb2.DATA_TYPE_INT32,
-    onnx.TensorProto.INT64: bundle_pb2.DATA_TYPE_INT64,
-}
+_DATA_TYPES = {onnx.TensorProto.DataType.Value(name): data_type for data_type, name in ONNX_NAME.items()}
 
 
 def write_graph(graph: Graph, directory: Path) -> None:

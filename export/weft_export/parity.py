@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from weft_export.answering import Run
 from weft_export.checkpoint import Checkpoint
 from weft_export.decode_parity import Array, DecodeParity, Encoded, head
-from weft_export.deferred import READS_ALL
 from weft_export.errors import ExportError
 from weft_export.explain_parity import check_explain
 from weft_export.gauge import BY_SPREAD, Gauge, SpreadGauge
@@ -24,6 +23,7 @@ from weft_export.graphs import Graph, graphs_of, states_of
 from weft_export.mixed_parity import check_mixed
 from weft_export.random_requests import RandomRequest, random_requests
 from weft_export.widening import runnable
+from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 # The fp16 figure is for logits of trained models, whose size is some tens; what lies in [0, 1] has a bound of its own.

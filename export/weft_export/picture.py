@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from weft_export.bounds import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 from weft_export.errors import CheckpointError
 from weft_export.pixels import read_pixel_values
+from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 from weft_proto.v1 import bundle_pb2
 
 

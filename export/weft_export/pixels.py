@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps
 
+from weft_proto.bundle_rules import PICTURE_FORMATS
 from weft_proto.v1 import bundle_pb2
 
 _RESAMPLE = {
@@ -14,13 +15,11 @@ _RESAMPLE = {
     bundle_pb2.RESAMPLE_BICUBIC: Image.Resampling.BICUBIC,
     bundle_pb2.RESAMPLE_BOX: Image.Resampling.BOX,
 }
-# What a server takes.
-_FORMATS = ("PNG", "JPEG", "WEBP")
 
 
 def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
     """Return the pixel_values of a picture's file; what is none makes Pillow raise nearly anything."""
-    with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+    with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
         if image.format == "PNG":
             _begin(image, depth=data[24])
         return to_pixel_values(image, spec)

@@ -11,14 +11,13 @@ from weft_export.errors import CheckpointError, QualityError
 from weft_export.held_out import Example
 from weft_export.spans import Span, spans_of
 from weft_export.tokenizer import read_tokenizer
+from weft_proto.bundle_rules import is_good_enough
 from weft_proto.v1 import bundle_pb2
 
 MIN_SHARE = 0.99
 """Of its score at fp32, a bundle must keep this share."""
 MIN_EXAMPLES = 100
 """Of fewer, one example is more than the share that may be lost."""
-# Exactly the share is enough, whatever 99/104 and 0.99 * (100/104) are rounded to.
-_ROUNDING = 1e-9
 _BATCH = 50
 
 
@@ -36,7 +35,7 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
     if fp32_score <= chance:
         figure = f"{metric} is {fp32_score:.4f}, and chance is {chance:.4f}"
         raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure} (always the same answer)")
-    if score < MIN_SHARE * fp32_score - _ROUNDING:
+    if not is_good_enough(score, fp32_score, MIN_SHARE):
         raise QualityError(
             f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
             f" {MIN_SHARE:.0%} of that is needed"

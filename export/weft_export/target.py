@@ -1,11 +1,10 @@
 """Where a bundle goes: a place of the right form that holds nothing that would be missed, and the move into it."""
 
 import os
-import re
 from pathlib import Path
 
-from weft_export.bundle import MANIFEST_FILE
 from weft_export.errors import ExportError
+from weft_proto.bundle_rules import MANIFEST_FILE, MODEL_NAME, VERSION
 
 
 def check_target(bundle_dir: Path, *, force: bool) -> Path:
@@ -15,8 +14,8 @@ def check_target(bundle_dir: Path, *, force: bool) -> Path:
         ExportError: the path does not end in <name>/<version>, something on the way to it is no directory, or it exists
             and is not to be replaced: without force nothing is, with force a bundle or an empty directory.
     """
-    path = "/".join(bundle_dir.absolute().parts[-2:])
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,127}/[1-9][0-9]{0,8}", path):
+    place = bundle_dir.absolute()
+    if not MODEL_NAME.fullmatch(place.parent.name) or not VERSION.fullmatch(place.name):
         message = "a bundle's path ends in <name>/<version>, such as en-es/1: a lower-case name and at most 9 digits"
         raise ExportError(f"{bundle_dir}: {message}")
     home = next(path for path in bundle_dir.absolute().parents if os.path.lexists(path))

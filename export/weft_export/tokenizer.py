@@ -4,9 +4,9 @@ import json
 
 from tokenizers import Encoding, Tokenizer
 
-from weft_export.bounds import MAX_CHARS_PER_TOKEN
 from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 
 
 def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:

@@ -1,1 +1,4 @@
-"""Generated gRPC and protobuf code of Weft's contracts. Edit the .proto files, then run `make proto`."""
+"""Weft's contracts: the generated gRPC and protobuf code, and the rules that it cannot say.
+
+Edit the .proto files, then run `make proto`.
+"""

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
+
 ENV_PREFIX = "WEFT_"
 MEBIBYTE = 1024 * 1024
 
@@ -63,9 +65,9 @@ class ServerConfig(BaseSettings):
         le=1_000_000_000,
         description="Tokens of each model that may wait; one more is refused with TOKEN_BUDGET.",
     )
-    max_image_bytes: Count = Field(8 * MEBIBYTE, le=256 * MEBIBYTE, description="Bytes of one encoded image.")
+    max_image_bytes: Count = Field(MAX_IMAGE_BYTES, le=256 * MEBIBYTE, description="Bytes of one encoded image.")
     max_image_pixels: Count = Field(
-        16_777_216, le=1_000_000_000, description="Width times height of one image, checked before it is decoded."
+        MAX_IMAGE_PIXELS, le=1_000_000_000, description="Width times height of one image, checked before it is decoded."
     )
     max_request_bytes: Count = Field(16 * MEBIBYTE, le=1024 * MEBIBYTE, description="Bytes of one gRPC message.")
     max_connection_age_s: Seconds = Field(

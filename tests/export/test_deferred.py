@@ -6,9 +6,9 @@ import onnxruntime
 import pytest
 from tiny import CHECKPOINTS
 
-from weft_export.deferred import READS_ALL
 from weft_export.graphs import graphs_of
 from weft_export.onnx_graph import write_graph
+from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 ROWS = 3

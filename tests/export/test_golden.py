@@ -10,10 +10,10 @@ from tokenizers import Tokenizer, models
 from weft_export import golden as golden_module
 from weft_export.answering import torch_run
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.golden import PROBABILITY_TOLERANCE, check_golden, clear_margin, golden_of, next_logits
+from weft_export.golden import check_golden, clear_margin, golden_of, next_logits
 from weft_export.graphs import graphs_of
+from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
-from weft_server import golden as server_golden
 
 FP32, FP16, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_INT8
 
@@ -106,18 +106,11 @@ def test_golden_answer_of_other_graphs_is_refused(name):
     check_golden(checkpoint, golden, run, FP32)
 
     if golden.probabilities:
-        golden.probabilities[0] += 2 * PROBABILITY_TOLERANCE[FP32]
+        golden.probabilities[0] += 2 * GOLDEN_TOLERANCE[FP32]
     else:
         golden.token_ids[0] += 1
     with pytest.raises(ExportError, match="the golden answer of the graphs differs"):
         check_golden(checkpoint, golden, run, FP32)
-
-
-def test_golden_bounds_are_the_servers():
-    """What the exporter lets a golden probability differ by is what a server does."""
-    assert {
-        precision: server_golden._TOLERANCE[precision] for precision in PROBABILITY_TOLERANCE
-    } == PROBABILITY_TOLERANCE
 
 
 def test_golden_text_must_fit():

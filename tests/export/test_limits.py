@@ -16,7 +16,7 @@ from weft_export.checkpoint import MAX_TABLE_NUMBERS, load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
 from weft_export.families.sizes import LIMITS, MAX_STAGES, RANGES
-from weft_export.files import MAX_FILE_BYTES
+from weft_proto.bundle_rules import MAX_READ_BYTES
 
 ONE_OF_EACH = {CHECKPOINTS[name]().family: name for name in reversed(CHECKPOINTS)}
 HUGE = (10**9, 2**63, 1e30)
@@ -55,7 +55,7 @@ def test_the_manual_states_every_bound():
     assert f"| how many `widths`, `convolution_widths`, `depths` | {MAX_STAGES} |" in section
     section = " ".join(section.split())
     assert f"at most {MAX_TABLE_NUMBERS} numbers" in section
-    assert f"at most {MAX_FILE_BYTES} bytes" in section
+    assert f"at most {MAX_READ_BYTES} bytes" in section
     for name, (low, high) in RANGES.items():
         assert re.search(rf"`{name}` (is )?in \[{low:g}, {re.escape(f'{high:g}')}\)", section), name
 

@@ -25,6 +25,7 @@ PLANTS = [
     ("weft_export/checkpoint.py", "import grpc", "weft_export.checkpoint -> grpc"),
     ("weft_export/checkpoint.py", "import onnxruntime", "weft_export.checkpoint -> onnxruntime"),
     ("weft_proto/__init__.py", "import weft_export", "weft_proto -> weft_export"),
+    ("weft_proto/bundle_rules.py", "import numpy", "weft_proto.bundle_rules -> numpy"),
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
     ("weft_server/config.py", "import grpc", "weft_server.config -> grpc"),
     ("weft_server/engine.py", "import onnxruntime", "weft_server.engine -> onnxruntime"),
@@ -112,6 +113,11 @@ def third_party(package):
             elif isinstance(node, ast.ImportFrom) and node.level == 0:
                 imported.add(node.module.split(".")[0])
     return imported - set(FOLDERS) - set(sys.stdlib_module_names)
+
+
+def test_the_contracts_need_protobuf_and_grpc_alone():
+    """Exporter, server and client all import them, and the client has nothing else."""
+    assert {"google", "grpc"} == third_party("weft_proto")
 
 
 @pytest.mark.parametrize(

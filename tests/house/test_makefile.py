@@ -13,6 +13,7 @@ SOURCES = [
     "pyproject.toml",
     "constraints.txt",
     "proto/weft_proto/v1/bundle.proto",
+    "proto/weft_proto/bundle_rules.py",
     "export/weft_export/graphs.py",
     "export/weft_export/families/vit.py",
     "export/weft_export/recipes/digits.py",
@@ -55,9 +56,17 @@ def test_a_changed_checkpoint_is_exported_alone(workshop, name):
     assert ({"digits"}, False) == due(workshop, changed=[f"export/checkpoints/digits/{name}"])
 
 
-@pytest.mark.parametrize("name", ["export/weft_export/graphs.py", "export/weft_export/families/vit.py", SOURCES[2]])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "export/weft_export/graphs.py",
+        "export/weft_export/families/vit.py",
+        "proto/weft_proto/bundle_rules.py",
+        "proto/weft_proto/v1/bundle.proto",
+    ],
+)
 def test_a_changed_exporter_makes_every_bundle_due(workshop, name):
-    """A bundle is made of the exporter's code and the manifest's definition too."""
+    """A bundle is made of the exporter's code, and of the manifest's definition and rules too."""
     assert ({"digits", "topics"}, False) == due(workshop, changed=[name])
 
 

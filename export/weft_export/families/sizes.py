@@ -10,7 +10,11 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any
 
-VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS, LABELS, SIDE = 2**20, 2**17, 2**16, 2**10, 2**10, 2**16, 2**12
+from weft_proto.bundle_rules import MAX_HEADS, MAX_IMAGE_SIDE, MAX_LABELS, MAX_LAYERS
+
+VOCABULARY = 2**20
+LENGTH = 2**17
+WIDTH = 2**16
 MAX_STAGES = 12
 """Of a list: each stage halves the image, whose sides are at most 2 ** 12."""
 
@@ -31,10 +35,10 @@ LIMITS = {
     ),
     **dict.fromkeys(("d_model", "d_ff", "d_embedding", "d_hidden", "d_attention", "d_maxout", "head_dim"), WIDTH),
     **dict.fromkeys(("widths", "convolution_widths"), WIDTH),
-    **dict.fromkeys(LAYER_FIELDS, LAYERS),
-    **dict.fromkeys(("num_heads", "num_kv_heads"), HEADS),
-    "num_labels": LABELS,
-    **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), SIDE),
+    **dict.fromkeys(LAYER_FIELDS, MAX_LAYERS),
+    **dict.fromkeys(("num_heads", "num_kv_heads"), MAX_HEADS),
+    "num_labels": MAX_LABELS,
+    **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
     "channels": 3,
     **dict.fromkeys(("expansion", "reduction"), 64),
 }

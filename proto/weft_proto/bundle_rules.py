@@ -1,0 +1,173 @@
+"""What a bundle may be, beyond what the messages of bundle.proto can say: exporter and server both keep these rules.
+
+bundle.proto states each of them in words. They stand here once, and nothing here needs more than the generated code.
+"""
+
+import re
+from typing import NamedTuple
+
+from weft_proto.v1 import bundle_pb2
+
+FORMAT_VERSION = 1
+
+# The names of files and directories. A bundle is <repository>/<model>/<version>/bundle.json and the files it lists.
+MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
+VERSION = re.compile(r"[1-9][0-9]{0,8}")
+FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
+MANIFEST_FILE = "bundle.json"
+# By it a checkpoint is known, of which a bundle is made.
+CONFIG_FILE = "config.json"
+
+# Names of ports.
+# The first outputs of a decoder, in their order: what the next token is chosen from.
+CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
+# An input of some decoders, int32 [1]. Where it is 0, a run computes the best candidates alone.
+READS_ALL = "reads_all"
+# In a MIXED graph it stands before the name of a state's port when the state is the prompt's.
+PROMPT = "prompt."
+
+# What the weights and the floating-point states of a bundle are made of.
+FLOAT_TYPE = {
+    bundle_pb2.PRECISION_FP32: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
+    bundle_pb2.PRECISION_BF16: bundle_pb2.DATA_TYPE_BFLOAT16,
+    bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
+}
+# What onnx.TensorProto.DataType calls each element type.
+ONNX_NAME = {
+    bundle_pb2.DATA_TYPE_FLOAT32: "FLOAT",
+    bundle_pb2.DATA_TYPE_FLOAT16: "FLOAT16",
+    bundle_pb2.DATA_TYPE_BFLOAT16: "BFLOAT16",
+    bundle_pb2.DATA_TYPE_INT32: "INT32",
+    bundle_pb2.DATA_TYPE_INT64: "INT64",
+    bundle_pb2.DATA_TYPE_INT8: "INT8",
+}
+
+# By how much the probabilities of a golden answer may differ.
+GOLDEN_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-3,
+    bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 3e-2,
+    bundle_pb2.PRECISION_INT8: 1e-2,
+}
+# By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
+EXPLAIN_SUM_TOLERANCE = 1e-5
+
+# What a request may be. The last two are what a server takes unless its settings say otherwise.
+PICTURE_FORMATS = ("PNG", "JPEG", "WEBP")
+# No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
+MAX_CHARS_PER_TOKEN = 32
+MAX_IMAGE_BYTES = 8_388_608
+MAX_IMAGE_PIXELS = 16_777_216
+
+MAX_MANIFEST_BYTES = 8_388_608
+# Of all lists and objects of a manifest together.
+MAX_MANIFEST_ENTRIES = 400_000
+# Of a file that is read as a whole: a graph without its weights, a tokenizer, the golden image.
+MAX_READ_BYTES = 67_108_864
+MAX_LABELS = 65_536
+# Of layers that attend, and of the heads of one.
+MAX_LAYERS = 1024
+MAX_HEADS = 1024
+# Pixels.
+MAX_IMAGE_SIDE = 4096
+# Of the places of a picture that attention is shown on.
+MAX_GRID = 65_536
+# Of a golden answer: labels, times tokens for a tagger.
+MAX_PROBABILITIES = 262_144
+# Of one slot of one state.
+MAX_STATE_ELEMENTS = 2**32
+
+_VOCAB = 4_194_304
+_TOKENS = 1_048_576
+_NAME = 256
+_PATH = 255
+
+
+class Limit(NamedTuple):
+    """Of a number its range, of a string its length in characters; of a repeated field also how many there may be."""
+
+    most: float | None = None
+    entries: int | None = None
+    least: float = 0
+
+
+# By message and field. Enums are not here, nor is `decoding`, which is held to what a request may ask for.
+LIMITS = {
+    "BundleManifest": {
+        "family": Limit(128),
+        "description": Limit(4096),
+        "files": Limit(entries=256),
+        "graphs": Limit(entries=4),
+        "states": Limit(entries=4096),
+        "labels": Limit(1024, entries=MAX_LABELS),
+    },
+    "Attention": {"heads": Limit(MAX_HEADS, entries=MAX_LAYERS), "default_layer": Limit(MAX_LAYERS - 1)},
+    "BundleFile": {"path": Limit(_PATH), "sha256": Limit(64), "size_bytes": Limit(274_877_906_944)},
+    "Graph": {"path": Limit(_PATH), "inputs": Limit(entries=16_384), "outputs": Limit(entries=16_384)},
+    "Port": {"name": Limit(_NAME), "shape": Limit(64, entries=8)},
+    "StateTensor": {
+        "past": Limit(_NAME),
+        "present": Limit(_NAME),
+        "shape": Limit(2**30, entries=7),
+        "length_axis": Limit(6),
+        "encoder_output": Limit(_NAME),
+    },
+    "TextSpec": {
+        "source_tokenizer": Limit(_PATH),
+        "target_tokenizer": Limit(_PATH),
+        "source_vocab_size": Limit(_VOCAB),
+        "target_vocab_size": Limit(_VOCAB),
+        "start_id": Limit(_VOCAB - 1),
+        "end_ids": Limit(_VOCAB - 1, entries=256),
+        "pad_id": Limit(_VOCAB - 1),
+        "max_source_tokens": Limit(131_072),
+        "max_total_tokens": Limit(_TOKENS),
+        "max_new_tokens": Limit(_TOKENS),
+        "source_languages": Limit(64, entries=1024),
+        "target_languages": Limit(64, entries=1024),
+        "prefixes": Limit(1024, entries=256),
+    },
+    "ImageSpec": {
+        "channels": Limit(3, least=1),
+        "height": Limit(MAX_IMAGE_SIDE, least=1),
+        "width": Limit(MAX_IMAGE_SIDE, least=1),
+        "mean": Limit(1000, entries=3, least=-1000),
+        "std": Limit(1000, entries=3, least=0.001),
+        "grid_rows": Limit(MAX_IMAGE_SIDE),
+        "grid_columns": Limit(MAX_IMAGE_SIDE),
+    },
+    "Golden": {
+        "text": Limit(65_536),
+        "image_path": Limit(_PATH),
+        "token_ids": Limit(_VOCAB - 1, entries=4096),
+        "probabilities": Limit(1.01, entries=MAX_PROBABILITIES),
+    },
+    "Parity": {
+        "max_abs_error": Limit(1_000_000),
+        "tolerance": Limit(1_000_000),
+        "num_steps": Limit(_TOKENS),
+        "num_requests": Limit(_TOKENS),
+    },
+    "Quality": {
+        "metric": Limit(128),
+        "score": Limit(1),
+        "fp32_score": Limit(1),
+        "num_examples": Limit(1_000_000_000),
+        "min_share": Limit(1),
+    },
+    "Provenance": {
+        "weft_version": Limit(128),
+        "torch_version": Limit(128),
+        "onnx_version": Limit(128),
+        "onnxruntime_version": Limit(128),
+        "opset": Limit(1000),
+        "checkpoint_sha256": Limit(64),
+        "num_parameters": Limit(10**15),
+    },
+}
+
+
+def is_good_enough(score: float, fp32_score: float, min_share: float) -> bool:
+    """Whether a rounded model keeps its share of a score. Exactly the share is enough, however the product rounds."""
+    return score >= min_share * fp32_score - 1e-9

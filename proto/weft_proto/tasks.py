@@ -1,0 +1,65 @@
+"""What is true of every model of a task, whatever its family: one row a task, which exporter and server both read."""
+
+from dataclasses import dataclass
+
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+_ENCODER = bundle_pb2.GRAPH_ROLE_ENCODER
+_DECODER = bundle_pb2.GRAPH_ROLE_DECODER
+_MIXED = bundle_pb2.GRAPH_ROLE_MIXED
+_CLASSIFIER = bundle_pb2.GRAPH_ROLE_CLASSIFIER
+_TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
+
+
+@dataclass(frozen=True)
+class Task:
+    """One row: the graphs of a bundle for the task, what a model takes, and what it gives.
+
+    Attributes:
+        name: in error sentences, metrics and logs.
+        needs: the roles of the graphs that a bundle must have.
+        may_have: the roles of others that it can have. Any bundle can have EXPLAIN.
+        takes_image: its input is a picture; else it is a text.
+        takes_prefix: a text may have to begin with one of text.prefixes.
+    """
+
+    name: str
+    needs: frozenset[bundle_pb2.GraphRole.ValueType]
+    may_have: frozenset[bundle_pb2.GraphRole.ValueType] = frozenset()
+    takes_image: bool = False
+    takes_prefix: bool = False
+
+    @property
+    def writes_text(self) -> bool:
+        """Its answer is produced token by token; else it is one label, or one for each token."""
+        return _DECODER in self.needs
+
+    @property
+    def takes_prompt(self) -> bool:
+        """Its answer goes on where the input ends: it has no start token, and shares the cache with the input."""
+        return self.writes_text and _ENCODER not in self.needs
+
+    @property
+    def has_start(self) -> bool:
+        """Its answer begins with a start token."""
+        return self.writes_text and not self.takes_prompt
+
+    @property
+    def labels_tokens(self) -> bool:
+        """Its answer is a label for each token."""
+        return _TAGGER in self.needs
+
+    @property
+    def has_text(self) -> bool:
+        """It takes a text, or gives one."""
+        return self.writes_text or not self.takes_image
+
+
+TASKS = {
+    common_pb2.TASK_TRANSLATE: Task("translate", frozenset({_ENCODER, _DECODER}), takes_prefix=True),
+    common_pb2.TASK_CAPTION: Task("caption", frozenset({_ENCODER, _DECODER}), takes_image=True),
+    common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED})),
+    common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
+    common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
+    common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
+}
