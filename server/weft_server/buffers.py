@@ -15,8 +15,8 @@ from weft_server.session import Value
 
 if TYPE_CHECKING:
     from weft_server.blocks import Block
+    from weft_server.candidates import LogitRows
     from weft_server.device import Device
-    from weft_server.sampler import Rows
 
 
 class Column:
@@ -65,7 +65,7 @@ class Logits:
         """Where a run of `num_rows` rows writes."""
         return (self._far.block if self._far else block_of(self._array)).rows(0, num_rows)
 
-    def read(self, num_rows: int) -> Rows:
+    def read(self, num_rows: int) -> LogitRows:
         """Return the first `num_rows` rows, valid until the next run."""
         return self._far or self._array[:num_rows]
 

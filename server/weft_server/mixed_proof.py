@@ -9,8 +9,8 @@ import numpy as np
 from weft_server.errors import BundleError
 
 if TYPE_CHECKING:
+    from weft_server.candidates import Candidates
     from weft_server.runner import DecodeRunner
-    from weft_server.sampler import Candidates
     from weft_server.slots import Slots
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.buffers import Logits, NoRows, Output
-from weft_server.sampler import Candidates
+from weft_server.candidates import Candidates
 
 if TYPE_CHECKING:
     from weft_server.blocks import Block

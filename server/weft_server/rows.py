@@ -12,9 +12,9 @@ from weft_server.sampler import sample
 from weft_server.sequence import Delivery, FinishReason, StepFailed
 
 if TYPE_CHECKING:
+    from weft_server.candidates import Candidates
     from weft_server.metrics import ModelMetrics
     from weft_server.runner import DecodeRunner
-    from weft_server.sampler import Candidates
     from weft_server.sequence import Outcome, Sequence
     from weft_server.slots import Slots
 

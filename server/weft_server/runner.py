@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.blocks import Block
+    from weft_server.candidates import Candidates
     from weft_server.device import Device
-    from weft_server.sampler import Candidates
     from weft_server.session import Bound, Session
     from weft_server.slots import Slots
     from weft_server.states import States

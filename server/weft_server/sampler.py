@@ -9,12 +9,14 @@ the row's full logits are read.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from weft_server.candidates import Candidates
 
     Floats = NDArray[np.float32]
     Doubles = NDArray[np.float64]
@@ -23,27 +25,6 @@ if TYPE_CHECKING:
 
 # Relative error allowed to float32 logsumexp; a draw that falls inside it is settled by the full row.
 _LOGSUMEXP_ERROR = 1e-4
-
-
-class Rows(Protocol):
-    """An array [rows, vocab], or something that fetches a row of one when asked."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and vocab, at least."""
-
-    def __getitem__(self, row: int, /) -> Floats:
-        """Return one row, [vocab]."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """What a decoder run says of each row's next token, n rows: the K best, the normaliser, and everything."""
-
-    topk_logits: Floats  # [n, k], descending
-    topk_ids: Ints  # [n, k]
-    logsumexp: Floats  # [n], NaN where nobody asked for it
-    logits: Rows  # [n, vocab], read only for rows that need it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +43,7 @@ def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[I
     """Next token ids [n] and their log-probabilities [n] under the model at temperature 1; NaN without a normaliser."""
     every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
+
     if barred.any():
         allowed = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
         picks = allowed.argmax(axis=1)
@@ -69,10 +51,13 @@ def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[I
     else:
         allowed = None
         picks = np.zeros_like(every_row)
+
     sampled = np.flatnonzero(settings.temperature)
     if len(sampled):
         picks[sampled] = _draw(candidates, settings, sampled, allowed)
-    ids, chosen = candidates.topk_ids[every_row, picks], candidates.topk_logits[every_row, picks]
+
+    ids = candidates.topk_ids[every_row, picks]
+    chosen = candidates.topk_logits[every_row, picks]
     for row in np.flatnonzero(picks < 0).tolist():
         logits = candidates.logits[row]
         ids[row] = _full_row(logits, settings, row, end_ids if barred[row] else end_ids[:0])
@@ -86,17 +71,22 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     `allowed` [n, k] is False for candidates that must not come; None allows all.
     """
     logits = candidates.topk_logits[rows].astype(np.float64)
-    num_candidates, vocab = logits.shape[1], candidates.logits.shape[1]
-    temperature, top_p = settings.temperature[rows], settings.top_p[rows]
+    num_candidates = logits.shape[1]
+    vocab = candidates.logits.shape[1]
+    temperature = settings.temperature[rows]
+    top_p = settings.top_p[rows]
     top_k = np.where((settings.top_k[rows] == 0) | (settings.top_k[rows] > vocab), vocab, settings.top_k[rows])
+
     gap = logits - logits[:, :1]
     weights = np.exp(gap / temperature[:, None])
     counts = np.arange(1, num_candidates + 1)
+
     if allowed is not None:
         weights *= allowed[rows]
         counts = np.cumsum(allowed[rows], axis=1)
     weights[counts > top_k[:, None]] = 0
     cumulative = np.cumsum(weights, axis=1)
+
     num_beyond = np.maximum(top_k - counts[..., -1], 0)
     low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, num_beyond)
     # A token that must not come may lie beyond the candidates, and top_k cuts there: then only the upper bound holds.

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from weft_server.sampler import Candidates, Settings, sample, uniform
+from weft_server.candidates import Candidates
+from weft_server.sampler import Settings, sample, uniform
 
 NO_END = np.array([], np.int64)
 
