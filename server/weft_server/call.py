@@ -1,4 +1,4 @@
-"""One RPC as the server sees it: who asked, since when, until when, and which model answers."""
+"""One RPC as the server sees it: who asked, since when, until when, and under which model it is counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft_server.model import Model
+    from weft_server.metrics import ModelMetrics
 
 MAX_REQUEST_ID = 64
 
@@ -26,7 +26,8 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
     request_id: str = ""
-    model: Model | None = None
+    # Of the model that answers; None until it is known.
+    metrics: ModelMetrics | None = None
     # Whether its handler has begun: not yet while its message is on the way.
     begun: bool = False
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
-from weft_server.answers import explain_rows, finishing, reading_of, resolved_proto, timings_proto
+from weft_server.alignment import explain_rows, reading_of
 from weft_server.call import CALL, Call
-from weft_server.completion import classify
+from weft_server.completion import classify, finishing
 from weft_server.errors import InvalidRequest
-from weft_server.spans import spans_of
-from weft_server.tags import TagInput
+from weft_server.messages import resolved_proto, timings_proto
+from weft_server.tags import TagInput, spans_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +41,8 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         kind = request.WhichOneof("input")
         if kind is None:
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
-        call.model = model = self._models.resolve(request.model, _TASKS[kind])
+        model = self._models.resolve(request.model, _TASKS[kind])
+        call.metrics = model.metrics
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
             sequence, reason, probabilities = await classify(call, model, _reader(model, request, kind))
@@ -59,8 +60,10 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         kind = request.WhichOneof("input")
         if kind is None:
             raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
-        call.model = model = self._models.resolve(request.model, common_pb2.TASK_TAG)
-        source = TagInput(model)
+        model = self._models.resolve(request.model, common_pb2.TASK_TAG)
+        call.metrics = model.metrics
+        assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
+        source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
         with reading_of(model, request) as reading:
             read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
             sequence, reason, probabilities = await classify(call, model, read)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft_server.decoding import resolve_decoding
 from weft_server.sequence import Decoding, FinishReason, Sequence
-from weft_server.tokenizer import TextStream
+from weft_server.text_stream import TextStream
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     import numpy as np
 
@@ -22,6 +24,19 @@ if TYPE_CHECKING:
 
     # What a graph takes, or what reads it in a worker thread.
     Read = np.ndarray | Callable[[Wanted], np.ndarray]
+
+
+@contextmanager
+def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
+    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
+    try:
+        yield
+    except BaseException as error:
+        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
+        if isinstance(error, asyncio.CancelledError):
+            model.metrics.cancelled("explain")
+        raise
+    model.metrics.finished(reason.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _count(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
         seconds = time.monotonic() - call.started
-        self._metrics.count_call(call, code.name, reason, seconds)
+        self._metrics.count_call(call.metrics, code.name, reason, seconds)
         self._log.debug(
             "call",
             method=call.method,
@@ -139,7 +139,7 @@ class Guard(grpc.aio.ServerInterceptor):
             reason=reason,
             seconds=round(seconds, 6),
             request_id=call.request_id,
-            model=call.model.name if call.model else "",
+            model=call.metrics.name if call.metrics else "",
         )
 
 

@@ -20,7 +20,6 @@ from weft_server.metrics_table import MODEL_LABELS, PREFIX, TABLE, Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft_server.call import Call
     from weft_server.sequence import EngineStats, Sequence
 
 
@@ -29,6 +28,7 @@ class ModelMetrics:
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         self.labels = labels
+        self.name = labels[0]
         self.counters: dict[tuple[str, str], Counter] = defaultdict(Counter)
         self.histograms = {spec.name: Histogram(spec.buckets) for spec in TABLE if spec.kind == "histogram"}
         self._stats: Callable[[], EngineStats] | None = None
@@ -132,10 +132,9 @@ class Metrics(Collector):
         labels = (name, str(version), task)
         return self._models.setdefault(labels, ModelMetrics(labels))
 
-    def count_call(self, call: Call, code: str, reason: str, seconds: float) -> None:
+    def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
         """Count an RPC's end under its model, or under none if it got none. `reason` is ErrorInfo's, or empty."""
-        metrics = call.model.metrics if call.model else self._no_model
-        metrics.ended(code, reason, seconds)
+        (model or self._no_model).ended(code, reason, seconds)
 
     def count_unknown(self) -> None:
         """Count an RPC of a method that there is not."""

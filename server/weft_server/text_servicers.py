@@ -14,10 +14,11 @@ from weft_proto.v1 import (
     translation_pb2,
     translation_pb2_grpc,
 )
-from weft_server.answers import completion_proto, explain_text, finishing, reading_of
+from weft_server.alignment import explain_text, reading_of
 from weft_server.call import CALL
-from weft_server.completion import Completed, complete
+from weft_server.completion import Completed, complete, finishing
 from weft_server.errors import InvalidRequest, RequestError
+from weft_server.messages import completion_proto
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -46,7 +47,8 @@ class TextService:
         """TextDeltas as they come, if it streams, then the response."""
         call = CALL.get()
         call.name(request.request_id)
-        call.model = model = self._models.resolve(request.model, self.task)
+        model = self._models.resolve(request.model, self.task)
+        call.metrics = model.metrics
         with reading_of(model, request) as reading:
             read = self._reader(model, request)
             completion = complete(call, model, read, request.decoding, streams=streams, scores=request.return_scores)

@@ -8,7 +8,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, proce
 from normalizers import NORMALIZERS
 from weft_export.spans import spans_of
 from weft_proto.v1 import classification_pb2
-from weft_server import spans as server_spans
+from weft_server import tags as server_tags
 from weft_server import tokenizer as server_tokenizer
 
 TEXT = "in Paris we met  Ana"
@@ -55,7 +55,7 @@ def test_spans_are_those_of_a_server(make, tmp_path):
             for label, piece in zip(labels, pieces, strict=True)
             if not piece.added
         ]
-        expected = [(span.label, span.start, span.end) for span in server_spans.spans_of(tokens, TEXT)]
+        expected = [(span.label, span.start, span.end) for span in server_tags.spans_of(tokens, TEXT)]
         assert expected == spans_of(labels, TEXT, make())
         found |= set(expected)
 
@@ -79,5 +79,5 @@ def test_spans_of_composed_characters_are_those_of_a_server(tmp_path_factory, ki
         classification_pb2.TokenLabel(label=label, start=piece.start, end=piece.end)
         for label, piece in zip(labels, pieces, strict=True)
     ]
-    expected = [(span.label, span.start, span.end) for span in server_spans.spans_of(tokens, text)]
+    expected = [(span.label, span.start, span.end) for span in server_tags.spans_of(tokens, text)]
     assert expected == spans_of(labels, text, tokenizer)

@@ -4,7 +4,6 @@ import re
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -86,9 +85,9 @@ def test_counters_carry_the_model_and_their_label():
 def test_calls_are_counted_with_and_without_a_model():
     """Each RPC's end is counted once by code and in the duration; a reason counts as a rejection too."""
     metrics = Metrics()
-    model = SimpleNamespace(metrics=metrics.for_model("digits", 2, "classify_image"))
-    metrics.count_call(SimpleNamespace(model=model), "OK", "", 0.25)
-    metrics.count_call(SimpleNamespace(model=None), "NOT_FOUND", "MODEL_NOT_FOUND", 0.001)
+    model = metrics.for_model("digits", 2, "classify_image")
+    metrics.count_call(model, "OK", "", 0.25)
+    metrics.count_call(None, "NOT_FOUND", "MODEL_NOT_FOUND", 0.001)
     seen = _scrape(metrics)
     assert seen["weft_requests_total", "digits", "2", "classify_image", "OK"] == 1
     assert seen["weft_request_duration_seconds_sum", "digits", "2", "classify_image"] == 0.25

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from weft_server.errors import BundleError
-from weft_server.tokenizer import TextStream, Tokenizer
+from weft_server.text_stream import TextStream
+from weft_server.tokenizer import Tokenizer
 
 CORPUS = ["hello world, we are eating bread", "¿dónde está el niño? ñandú", "日本語 と 😀 emoji 👩‍👩‍👧", "a  b\n\tc"]
 
