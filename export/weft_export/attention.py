@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from weft_export.cache_rounding import CacheRounding
 from weft_export.cached_attention import KeyValue, append_and_attend, attend, attend_memory, split_heads, split_qkv
 from weft_export.positions import rotate
-from weft_export.writer import Run
+from weft_export.run import Run
 
 
 def padding_mask(lengths: Tensor, seq: int) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from weft_export.writer import State
+from weft_export.state import State
 from weft_proto.bundle_rules import LIMITS, MAX_STATE_ELEMENTS, Limit
 
 

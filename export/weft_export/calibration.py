@@ -10,7 +10,9 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.held_out import Example
 from weft_export.random_requests import random_requests
-from weft_export.writer import KV_CACHE, Run, Writer
+from weft_export.run import Run
+from weft_export.state import KV_CACHE
+from weft_export.writer import Writer
 
 MARGIN = 1.5
 """A channel may be so much larger than it ever was here, before it is clipped."""

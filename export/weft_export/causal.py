@@ -8,10 +8,12 @@ from torch import Tensor, nn
 
 from weft_export.attention import SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
-from weft_export.embedding import last_position
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.pooling import last_position
+from weft_export.run import Run
+from weft_export.state import KV_CACHE, State, flat, pairs
 from weft_export.style import Style, StyledLayer
-from weft_export.writer import KV_CACHE, Run, State, Writer, flat, pairs
+from weft_export.writer import Writer
 
 
 class CausalLayer(StyledLayer):

@@ -8,10 +8,11 @@ from torch import Tensor, nn
 
 from weft_export.attention import CrossAttention, SelfAttention, causal_mask
 from weft_export.cached_attention import KeyValue
-from weft_export.embedding import TokenEmbedding, last_position
+from weft_export.embedding import TokenEmbedding
+from weft_export.pooling import last_position
 from weft_export.relative_bias import RelativeBias
+from weft_export.run import Run
 from weft_export.style import DEFAULT_STYLE, Style, StyledLayer
-from weft_export.writer import Run
 
 
 class DecoderLayer(StyledLayer):

@@ -56,9 +56,3 @@ class PositionedEmbedding(TokenEmbedding):
             places = functional.embedding(past_lengths.long()[:, None] + torch.arange(seq), self.positions)
         embedded: Tensor = self.tokens(ids) * self.scale + places
         return embedded
-
-
-def last_position(x: Tensor, lengths: Tensor) -> Tensor:
-    """Pick from x [batch, seq, width] each row's last real position, lengths[b] - 1: [batch, width]."""
-    index = (lengths.long() - 1)[:, None, None].expand(-1, 1, x.shape[-1])
-    return x.gather(1, index).squeeze(1)

@@ -8,8 +8,9 @@ from torch import Tensor, nn
 
 from weft_export.checkpoint import Checkpoint
 from weft_export.classifier import Classifier
+from weft_export.state import KV_CACHE, MEMORY, RECURRENT, State
 from weft_export.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView
-from weft_export.writer import KV_CACHE, MEMORY, RECURRENT, State, Writer
+from weft_export.writer import Writer
 from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2

@@ -12,9 +12,10 @@ from weft_export.checkpoint import Checkpoint
 from weft_export.embedding import TiedEmbedding
 from weft_export.errors import CheckpointError
 from weft_export.held_out import Example
+from weft_export.patches import PatchEmbedding
 from weft_export.quantised_linear import QuantisedEmbedding, QuantisedLinear
-from weft_export.vision import PatchEmbedding
-from weft_export.writer import Writer, pairs
+from weft_export.state import pairs
+from weft_export.writer import Writer
 
 MIN_COLUMNS = 16
 """A product with fewer columns costs less than rounding its rows; a head of few labels is one."""

@@ -8,7 +8,9 @@ from torch.nn import functional
 
 from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation
-from weft_export.writer import MEMORY, Run, Writer
+from weft_export.run import Run
+from weft_export.state import MEMORY
+from weft_export.writer import Writer
 
 # With more candidates, or fewer tokens, TopK over everything is as fast.
 _FEW, _MANY, _GROUP = 16, 4096, 64

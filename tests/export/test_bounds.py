@@ -14,7 +14,7 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families import sizes
 from weft_export.golden import golden_of
-from weft_export.writer import RECURRENT, State
+from weft_export.state import RECURRENT, State
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_limits import verify_limits

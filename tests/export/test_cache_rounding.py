@@ -12,7 +12,7 @@ from weft_export.calibration import MARGIN, cache_ranges
 from weft_export.errors import CheckpointError
 from weft_export.held_out import Example
 from weft_export.quantising import quantised
-from weft_export.writer import Run
+from weft_export.run import Run
 
 HEADS, HEAD_DIM = 2, 8
 CACHED = [name for name in INT8 if getattr(CHECKPOINTS[name]().model, "cached_attentions", ())]

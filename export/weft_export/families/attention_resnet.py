@@ -13,8 +13,8 @@ from weft_export.classifier import Classifier
 from weft_export.convolution import ConvolutionBlock
 from weft_export.explaining import Explanation, over_source, pick_flow
 from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.pooling import mean_over_positions
 from weft_export.residual import AttentionBlock, BasicBlock
-from weft_export.vision import mean_over_positions
 
 
 @dataclass(frozen=True)

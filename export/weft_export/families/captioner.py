@@ -10,7 +10,7 @@ from weft_export.embedding import PositionedEmbedding
 from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
-from weft_export.vision import PatchEmbedding
+from weft_export.patches import PatchEmbedding
 
 
 @dataclass(frozen=True)

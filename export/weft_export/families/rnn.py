@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from weft_export.families.sizes import require_among, require_sizes
 from weft_export.recurrent import CELLS, Hidden, Recurrence, parts_of
-from weft_export.writer import RECURRENT, Run, State, Writer
+from weft_export.run import Run
+from weft_export.state import RECURRENT, State
+from weft_export.writer import Writer
 
 
 @dataclass(frozen=True)

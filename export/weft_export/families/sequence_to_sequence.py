@@ -6,7 +6,9 @@ from torch import Tensor, nn
 
 from weft_export.decoder import Decoder
 from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.writer import KV_CACHE, MEMORY, Run, State, Writer, flat, pairs
+from weft_export.run import Run
+from weft_export.state import KV_CACHE, MEMORY, State, flat, pairs
+from weft_export.writer import Writer
 
 
 class SequenceToSequence(Writer):

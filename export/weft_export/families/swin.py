@@ -10,7 +10,8 @@ from weft_export.classifier import Classifier
 from weft_export.explaining import Explanation, over_source, pick_layer
 from weft_export.families.sizes import require_divisible, require_sizes
 from weft_export.feed_forward import FeedForward
-from weft_export.vision import PatchEmbedding, mean_over_positions
+from weft_export.patches import PatchEmbedding
+from weft_export.pooling import mean_over_positions
 from weft_export.window_attention import WindowAttention
 from weft_export.windows import Grid, pick_windows, spread, window_positions
 

@@ -14,7 +14,7 @@ from weft_export.classifier import Classifier
 from weft_export.encoder import Encoder
 from weft_export.explaining import Explanation, over_source, pick_flow
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.vision import PatchEmbedding
+from weft_export.patches import PatchEmbedding
 
 
 @dataclass(frozen=True)

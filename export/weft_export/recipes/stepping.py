@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from weft_export.writer import Run, Writer
+from weft_export.run import Run
+from weft_export.writer import Writer
 
 
 @torch.no_grad()

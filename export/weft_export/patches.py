@@ -1,6 +1,5 @@
-"""Images as sequences of patches ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021), and as one vector."""
+"""Images as sequences of patches ("An Image is Worth 16x16 Words", Dosovitskiy et al. 2021)."""
 
-import torch
 from torch import Tensor, nn
 
 
@@ -21,10 +20,3 @@ class PatchEmbedding(nn.Module):
         patches = grid.permute(0, 2, 4, 1, 3, 5).reshape(batch, -1, channels * side * side)
         out: Tensor = self.projection(patches.to(self.projection.weight.dtype))
         return out
-
-
-def mean_over_positions(x: Tensor) -> Tensor:
-    """Return the mean [batch, d_model] of x [batch, positions, d_model]."""
-    # A product, not a mean: ONNX Runtime sums one row in another order than a batch of rows.
-    share = torch.full((1, x.shape[1]), 1 / x.shape[1], dtype=x.dtype)
-    return (share @ x)[:, 0]
