@@ -13,6 +13,7 @@ from weft_export.gauge import Gauge, SpreadGauge
 from weft_export.golden import next_logits
 from weft_export.graphs import Graph, zeros_of
 from weft_export.random_requests import RandomRequest
+from weft_export.runtime import value_of
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_proto.v1 import bundle_pb2
 
@@ -37,14 +38,12 @@ class DecodeParity:
         self,
         gauge: Gauge,
         graph: Graph,
-        runtime: Any,
         session: Any,
         states: list[bundle_pb2.StateTensor],
         requests: list[RandomRequest],
     ) -> None:
         self.gauge, self.own = gauge, Gauge(OWN_TOLERANCE)
         self.reference, self.inputs = graph.module, [port.name for port in graph.inputs]
-        self.runtime = runtime
         self.session = session
         self.states = states
         self.requests = requests
@@ -124,7 +123,6 @@ class DecodeParity:
                 self.logits[first + row].append(actual["logits"][row])
 
     def _run_bound(self, inputs: dict[str, Tensor], first: int, stop: int) -> dict[str, Array]:
-        value_of = self.runtime.OrtValue.ortvalue_from_numpy
         binding = self.session.io_binding()
         for name, tensor in inputs.items():
             binding.bind_ortvalue_input(name, value_of(tensor.numpy()))

@@ -17,10 +17,11 @@ from weft_export.golden import check_golden, golden_of
 from weft_export.graphs import graphs_of
 from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity, onnx_run, runtime_version
+from weft_export.parity import check_parity
 from weft_export.quality import check_quality
 from weft_export.quantising import quantised
 from weft_export.recurrent import Recurrence
+from weft_export.runtime import onnx_run, runtime_version
 from weft_export.target import check_target, put
 from weft_export.tokenizer import check_tokenizers
 from weft_export.weights import WEIGHTS_FILE

@@ -4,26 +4,20 @@ The reference is torch in float32 whatever the bundle's precision. Requests are 
 apart into neighbouring slots, so that decode batches grow and are ragged.
 """
 
-import os
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from weft_export.answering import Run
 from weft_export.checkpoint import Checkpoint
 from weft_export.decode_parity import Array, DecodeParity, Encoded, head
-from weft_export.errors import ExportError
 from weft_export.explain_parity import check_explain
 from weft_export.gauge import BY_SPREAD, Gauge, SpreadGauge
 from weft_export.graphs import Graph, graphs_of, states_of
 from weft_export.mixed_parity import check_mixed
 from weft_export.random_requests import RandomRequest, random_requests
-from weft_export.widening import runnable
-from weft_proto.bundle_rules import READS_ALL
+from weft_export.runtime import open_session
 from weft_proto.v1 import bundle_pb2
 
 # The fp16 figure is for logits of trained models, whose size is some tens; what lies in [0, 1] has a bound of its own.
@@ -51,8 +45,6 @@ SHARE_TOLERANCE = {
 # that it is made of have their own bound.
 EXPLAIN_SPREAD_TOLERANCE = 2.5e-1
 
-_NARROW = {"tensor(float16)": np.float16, "tensor(int8)": np.int8}
-
 
 def check_parity(
     checkpoint: Checkpoint,
@@ -69,9 +61,8 @@ def check_parity(
             EXPLAIN_SPREAD_TOLERANCE), or a greedy token differs, or a mixed run gives other bits than two runs.
         ExportError: onnxruntime is not installed.
     """
-    runtime = _runtime()
     graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}
-    sessions = {role: _session(runtime, directory / graph.file_name) for role, graph in graphs.items()}
+    sessions = {role: open_session(directory / graph.file_name) for role, graph in graphs.items()}
     by_spread = precision in BY_SPREAD
     gauge = gauge_of(precision)
     shares = Gauge(SHARE_TOLERANCE[precision])
@@ -85,7 +76,7 @@ def check_parity(
         if role in graphs:
             is_bf16 = precision == bundle_pb2.PRECISION_BF16
             states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32 if is_bf16 else precision)
-            run = DecodeParity(gauge, graphs[role], runtime, sessions[role], states, requests)
+            run = DecodeParity(gauge, graphs[role], sessions[role], states, requests)
             role = bundle_pb2.GRAPH_ROLE_ENCODER
             encoded = _check_encoder(gauge, graphs[role], sessions[role], states, requests) if role in graphs else []
             num_steps = run.check(encoded)
@@ -111,54 +102,6 @@ def gauge_of(precision: bundle_pb2.Precision.ValueType) -> Gauge:
     """Return what logits and states of a precision are held to."""
     kind = SpreadGauge if precision in BY_SPREAD else Gauge
     return kind(TOLERANCE[precision])
-
-
-def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
-    """Run graphs as ONNX Runtime does from their files in a directory; floats become what a graph takes.
-
-    Of a decoder, only candidates and states count: what is deferred is not asked for.
-    """
-    runtime = _runtime()
-    sessions = {graph.role: _session(runtime, directory / graph.file_name) for graph in graphs}
-
-    def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        types = {port.name: port.type for port in sessions[role].get_inputs()}
-        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
-        narrow = {name: array.astype(_NARROW[types[name]]) for name, array in arrays.items() if types[name] in _NARROW}
-        if READS_ALL in types:
-            narrow[READS_ALL] = np.zeros(1, np.int32)  # as a server asks who wants no scores
-        outputs = sessions[role].run(None, arrays | narrow)
-        names = [port.name for port in sessions[role].get_outputs()]
-        return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
-
-    return run
-
-
-def runtime_version() -> str:
-    """Return the version of the onnxruntime that parity runs with."""
-    return str(_runtime().__version__)
-
-
-def _runtime() -> Any:
-    try:
-        # Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
-    except ImportError as error:
-        raise ExportError(
-            "onnxruntime is not installed: pip install 'weft-serving[server,export]' (or [gpu,export]), "
-            "or in a clone: pip install '.[server,export]' (or [gpu,export])"
-        ) from error
-    return onnxruntime
-
-
-def _session(runtime: Any, path: Path) -> Any:
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    with runnable(path) as stand_in:
-        return runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
 
 
 def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
