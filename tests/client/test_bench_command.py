@@ -107,7 +107,7 @@ def test_a_load_in_which_nothing_was_due_says_so(bench):
     code, (report,), error = bench("--rate", 0.05, "--duration", 0.5, "--unary")
 
     assert (2, 0) == (code, report["requests"])
-    assert error == "weft: no request was due in the measured time: let it last longer\n"
+    assert "weft: no request was due in the measured time: let it last longer\n" == error
 
 
 def test_a_sweep_shows_what_came_before_its_server_went(weft_command, tmp_path, monkeypatch):

@@ -97,8 +97,9 @@ def test_no_label_is_clipped(tmp_path, alignment, image):
     )
     width, height = size_of(path)
 
-    assert (round(figure.get_figwidth() * 120), round(figure.get_figheight() * 120)) == pytest.approx(
-        (width, height), abs=1
+    assert pytest.approx((width, height), abs=1) == (
+        round(figure.get_figwidth() * 120),
+        round(figure.get_figheight() * 120),
     )
     boxes = boxes_of(figure, (*texts(figure), figure._suptitle, figure._supxlabel))
     assert min(box.x0 for box in boxes) >= 0
@@ -149,7 +150,7 @@ def test_a_text_of_one_line_stands_under_its_title(count):
     boxes = boxes_of(figure, ax.texts)
     frame = ax.get_window_extent()
 
-    assert boxes[0].x0 - frame.x0 == pytest.approx(frame.x1 - boxes[-1].x1, abs=2)
+    assert pytest.approx(frame.x1 - boxes[-1].x1, abs=2) == boxes[0].x0 - frame.x0
 
 
 @pytest.mark.parametrize("lines", [1, 2, 4])

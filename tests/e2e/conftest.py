@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 def demo_repository():
     """The demo models, as `make models` leaves them."""
     repository = ROOT / "build" / "models"
-    assert len(list(repository.glob("*/1/bundle.json"))) == 6, "run `make models` first"
+    assert 6 == len(list(repository.glob("*/1/bundle.json"))), "run `make models` first"
     return repository
 
 

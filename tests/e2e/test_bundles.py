@@ -186,12 +186,12 @@ def test_the_server_is_not_ready_but_its_sound_model_answers(server):
         assert client.health() is weft.Health.NOT_SERVING
         assert client.health("live") is weft.Health.SERVING
         assert client.classify(text="the cat", model="sound").labels
-    assert server.get("/livez")[0] == 200
+    assert 200 == server.get("/livez")[0]
     status, why = server.get("/readyz")
-    assert status == 503
+    assert 503 == status
     assert "a-heads" in why
-    assert server.metric("weft_model_loads_total", result="refused") == len(BREAKS)
-    assert server.metric("weft_model_ready") == 1
+    assert len(BREAKS) == server.metric("weft_model_loads_total", result="refused")
+    assert 1 == server.metric("weft_model_ready")
 
 
 def test_a_bundle_that_never_ends_blocks_nobody(tiny_repository, tmp_path):
@@ -207,6 +207,6 @@ def test_a_bundle_that_never_ends_blocks_nobody(tiny_repository, tmp_path):
             assert client.classify(text="the cat", model=name).labels
         assert client.get_model("a-endless").state is weft.ModelState.LOADING
         assert client.health() is weft.Health.NOT_SERVING
-        assert server.get("/livez")[0] == 200
-        assert server.get("/readyz") == (503, "model a-endless version 1: loading\n")
-        assert server.terminate() == 0
+        assert 200 == server.get("/livez")[0]
+        assert (503, "model a-endless version 1: loading\n") == server.get("/readyz")
+        assert 0 == server.terminate()

@@ -68,8 +68,8 @@ def test_every_family_is_ready(family_client):
     """A server loads one bundle of each family, and each one reproduces its golden answer."""
     models = family_client.list_models()
 
-    assert {model.name for model in models} == set(CHECKPOINTS)
-    assert {model.error for model in models} == {""}
+    assert set(CHECKPOINTS) == {model.name for model in models}
+    assert {""} == {model.error for model in models}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
@@ -78,10 +78,10 @@ def test_a_family_answers_and_is_counted(family_server, family_client, name):
     before = family_server.metric("weft_requests_total", model=name, code="OK")
     answer = ask(family_client, family_client.get_model(name))
 
-    assert answer.model == weft.ResolvedModel(name, 1)
+    assert weft.ResolvedModel(name, 1) == answer.model
     assert answer.usage.input_tokens > 0
     assert answer.alignment is None
-    assert family_server.metric("weft_requests_total", model=name, code="OK") == before + 1
+    assert before + 1 == family_server.metric("weft_requests_total", model=name, code="OK")
 
 
 @pytest.mark.parametrize("name", CAN_EXPLAIN)
@@ -99,11 +99,11 @@ def test_a_family_explains_each_layer_and_head(family_client, name):
 
         assert width > 0
         assert len(alignment.target_tokens) == len(alignment.weights) == len(alignment.source_mass)
-        assert {len(row) for row in alignment.weights} == {width}
-        assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in alignment.weights)
-        assert what_is_said(answer) == what_is_said(plain)
+        assert {width} == {len(row) for row in alignment.weights}
+        assert all(pytest.approx(1, abs=1e-5) == sum(row) for row in alignment.weights)
+        assert what_is_said(plain) == what_is_said(answer)
         if explain is not True:
-            assert (alignment.layer, alignment.head) == (explain.layer, explain.head)
+            assert (explain.layer, explain.head) == (alignment.layer, alignment.head)
 
 
 @pytest.mark.parametrize("name", [name for name in CHECKPOINTS if name not in CAN_EXPLAIN])
@@ -112,7 +112,7 @@ def test_a_family_without_attention_says_so(family_client, name):
     with pytest.raises(weft.Error) as error:
         ask(family_client, family_client.get_model(name), explain=True)
 
-    assert error.value.reason == "CANNOT_EXPLAIN"
+    assert "CANNOT_EXPLAIN" == error.value.reason
 
 
 @pytest.mark.parametrize("name", CAN_EXPLAIN)
@@ -127,4 +127,4 @@ def test_a_layer_or_head_that_is_not_there_is_refused(family_client, name):
         with pytest.raises(weft.InvalidRequest) as error:
             ask(family_client, model, explain=explain)
 
-        assert [violation.field for violation in error.value.field_violations] == [field]
+        assert [field] == [violation.field for violation in error.value.field_violations]

@@ -109,7 +109,7 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         stream = channel.unary_stream("/weft.v1.TranslationService/StreamTranslate", **identity)
         with pytest.raises(grpc.RpcError) as refused:
             list(stream(b"\x0a\x04" + not_utf8, timeout=10))
-        assert reason_of(refused.value) == "MALFORMED_REQUEST"
+        assert "MALFORMED_REQUEST" == reason_of(refused.value)
 
 
 def test_a_violation_is_named_as_the_message_has_it(server):
@@ -146,7 +146,7 @@ def test_the_sdk_names_a_field_the_same_in_both(client):
 def reason_of(error):
     """ErrorInfo.reason in a status's details."""
     info = details_of(error, error_details_pb2.ErrorInfo)
-    assert info.domain == "weft"
+    assert "weft" == info.domain
     return info.reason
 
 
@@ -181,8 +181,8 @@ def test_callers_who_hang_up_on_the_metrics_port_leave_no_trace(server):
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             caller.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
 
-    assert server.get("/livez")[0] == 200
-    assert [event for event in server.log if "Traceback" in event["event"]] == []
+    assert 200 == server.get("/livez")[0]
+    assert [] == [event for event in server.log if "Traceback" in event["event"]]
 
 
 def test_neighbours_of_bad_requests_get_their_answers(server, client):
@@ -209,11 +209,11 @@ def test_neighbours_of_bad_requests_get_their_answers(server, client):
         stop.set()
         thread.join()
 
-    assert errors == []
-    assert together == [alone] * 30
-    assert server.metric("weft_requests_total", code="INTERNAL") == 0
+    assert [] == errors
+    assert [alone] * 30 == together
+    assert 0 == server.metric("weft_requests_total", code="INTERNAL")
 
 
 def test_no_bug_was_logged(server):
     """After all of the above the server has met no internal error."""
-    assert [event for event in server.log if event["event"] == "bug"] == []
+    assert [] == [event for event in server.log if event["event"] == "bug"]

@@ -46,9 +46,9 @@ def test_sigterm_finishes_what_was_admitted(small_repository):
                     answers += len(call.result().token_ids) == 60
                 except weft.Unavailable:
                     refused += 1
-        assert server.process.wait(30) == 0
+        assert 0 == server.process.wait(30)
 
-    assert answers + refused == waiting
+    assert waiting == answers + refused
     assert answers >= 20
     assert any(event["event"] == "stopped" for event in server.log)
 
@@ -63,7 +63,7 @@ def test_ipv6(small_repository, host):
             with weft.Client(f"{name}:{port}", timeout=30) as client:
                 assert client.translate("the cat").token_ids
             server.http = f"{name}:{http_port}"
-            assert server.get("/readyz") == (200, "ok\n")
+            assert (200, "ok\n") == server.get("/readyz")
 
 
 def test_draining_says_not_ready_and_still_serves_for_the_delay(small_repository):
@@ -75,11 +75,11 @@ def test_draining_says_not_ready_and_still_serves_for_the_delay(small_repository
 
         assert client.health() is weft.Health.NOT_SERVING
         assert client.health("live") is weft.Health.SERVING
-        assert server.get("/readyz")[0] == 503
-        assert server.get("/livez")[0] == 200
-        assert server.metric("weft_draining") == 1
+        assert 503 == server.get("/readyz")[0]
+        assert 200 == server.get("/livez")[0]
+        assert 1 == server.metric("weft_draining")
         assert client.translate("the cat").token_ids
-        assert server.process.wait(30) == 0
+        assert 0 == server.process.wait(30)
 
 
 def test_what_outlives_the_drain_timeout_is_told(small_repository):
@@ -94,7 +94,7 @@ def test_what_outlives_the_drain_timeout_is_told(small_repository):
             for call in calls:
                 outcomes.add(type(call.exception()).__name__)
             assert outcomes <= {"NoneType", "Unavailable"}
-        assert server.process.wait(30) == 0
+        assert 0 == server.process.wait(30)
 
 
 def test_sigterm_while_models_load_ends_the_server(tiny_repository):
@@ -102,7 +102,7 @@ def test_sigterm_while_models_load_ends_the_server(tiny_repository):
     with ServerProcess(tiny_repository) as server:
         server.process.send_signal(signal.SIGTERM)
 
-        assert server.process.wait(30) == 0
+        assert 0 == server.process.wait(30)
         assert [] == [event for event in server.log if event["event"] == "ready"]
         assert any(event["event"] == "stopped" for event in server.log)
 
@@ -113,7 +113,7 @@ def test_a_hangup_drains_too(small_repository):
         server.wait_for("ready")
         server.process.send_signal(signal.SIGHUP)
 
-        assert server.process.wait(30) == 0
+        assert 0 == server.process.wait(30)
         assert any(event["event"] == "draining" for event in server.log)
 
 
@@ -125,7 +125,7 @@ def test_a_second_signal_exits_at_once(small_repository):
         server.wait_for("draining")
         server.process.send_signal(signal.SIGTERM)
 
-        assert server.process.wait(10) == 1
+        assert 1 == server.process.wait(10)
 
 
 def test_a_full_queue_refuses_at_once_with_a_hint(small_repository):
@@ -151,10 +151,10 @@ def test_a_full_queue_refuses_at_once_with_a_hint(small_repository):
         for thread in threads:
             thread.join()
 
-        assert len(outcomes) == 24
+        assert 24 == len(outcomes)
         assert {"answered", "refused: QUEUE_FULL, come back later: True"} == set(outcomes)
-        assert server.metric("weft_requests_queued") == 0
-        assert server.metric("weft_decode_slots_used") == 0
+        assert 0 == server.metric("weft_requests_queued")
+        assert 0 == server.metric("weft_decode_slots_used")
 
 
 def test_a_flood_gets_answers_or_a_reason(small_repository):
@@ -211,6 +211,6 @@ def test_a_taken_port_is_one_clear_line(small_repository):
         command = ["-m", "weft_server", "--repository", str(small_repository), "--port", port, "--http-port", "0"]
         run = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False)
 
-    assert run.returncode == 1
+    assert 1 == run.returncode
     assert "is another server there? --port takes another" in run.stderr
     assert "Traceback" not in run.stderr

@@ -23,17 +23,17 @@ def test_translate(client):
     """The sentence of the README, with its parts: text, tokens, scores, usage, timings, the alignment."""
     answer = client.translate(SENTENCE, return_scores=True, explain=True)
 
-    assert answer.text == "estamos comiendo pan"
+    assert "estamos comiendo pan" == answer.text
     assert answer.finish_reason is weft.FinishReason.STOP
     assert len(answer.token_log_probs) == len(answer.token_ids) == answer.usage.output_tokens
     assert all(score <= 0 for score in answer.token_log_probs)
     assert answer.tokens == answer.alignment.target_tokens
-    assert client.translate(SENTENCE).tokens == ()
+    assert () == client.translate(SENTENCE).tokens
     assert answer.usage.input_tokens == len(answer.alignment.source_tokens)
     assert len(answer.alignment.target_tokens) == len(answer.token_ids)
-    assert all(sum(row) == pytest.approx(1, abs=1e-5) for row in answer.alignment.weights)
+    assert all(pytest.approx(1, abs=1e-5) == sum(row) for row in answer.alignment.weights)
     assert answer.timings.prefill > 0
-    assert answer.model == weft.ResolvedModel("en-es", 1)
+    assert weft.ResolvedModel("en-es", 1) == answer.model
 
 
 def test_caption(client, scene):
@@ -42,7 +42,7 @@ def test_caption(client, scene):
     with client.stream_caption(scene) as stream:
         text = "".join(stream)
 
-    assert answer.text == text == stream.result.text
+    assert text == answer.text == stream.result.text
     assert len(answer.alignment.weights[0]) == answer.alignment.grid_rows * answer.alignment.grid_columns
 
 
@@ -51,8 +51,8 @@ def test_classify_image(client, digit):
     picture, label = digit
     answer = client.classify(image=picture, top_k=10)
 
-    assert answer.labels[0].label == label
-    assert sum(each.score for each in answer.labels) == pytest.approx(1, abs=1e-4)
+    assert label == answer.labels[0].label
+    assert pytest.approx(1, abs=1e-4) == sum(each.score for each in answer.labels)
 
 
 def test_tag(client):
@@ -63,7 +63,7 @@ def test_tag(client):
     assert answer.spans
     assert all(text[span.start : span.end] == span.text for span in answer.spans)
     assert all(0 <= token.start <= token.end <= len(text) for token in answer.tokens)
-    assert answer.model == weft.ResolvedModel("tags", 1)
+    assert weft.ResolvedModel("tags", 1) == answer.model
 
 
 def test_classify_text(client):
@@ -71,7 +71,7 @@ def test_classify_text(client):
     answer = client.classify(text="Open a TCP connection to the server and send the request.")
 
     scores = [each.score for each in answer.labels]
-    assert scores == sorted(scores, reverse=True)
+    assert sorted(scores, reverse=True) == scores
 
 
 def test_generate_streams_to_what_it_answers_at_once(client):
@@ -82,8 +82,8 @@ def test_generate_streams_to_what_it_answers_at_once(client):
         with client.stream_generate(PROMPT, decoding=decoding) as stream:
             deltas = list(stream)
 
-        assert "".join(deltas) == stream.result.text == whole.text
-        assert stream.result.token_ids == whole.token_ids
+        assert whole.text == "".join(deltas) == stream.result.text
+        assert whole.token_ids == stream.result.token_ids
         assert len(deltas) > 3
 
 
@@ -97,8 +97,8 @@ def test_a_stop_string_ends_the_text_before_it(client):
         streamed = "".join(stream)
 
     assert cut.finish_reason is stream.result.finish_reason is weft.FinishReason.STOP_STRING
-    assert cut.text == streamed == whole.text[: whole.text.index(stop)]
-    assert cut.token_ids == stream.result.token_ids == whole.token_ids[: len(cut.token_ids)]
+    assert whole.text[: whole.text.index(stop)] == cut.text == streamed
+    assert whole.token_ids[: len(cut.token_ids)] == cut.token_ids == stream.result.token_ids
 
 
 def test_token_ids_are_taken_where_text_is(client):
@@ -106,7 +106,7 @@ def test_token_ids_are_taken_where_text_is(client):
     whole = client.generate(PROMPT, decoding=weft.Decoding(max_new_tokens=5))
     again = client.generate(list(whole.token_ids), decoding=weft.Decoding(max_new_tokens=5))
 
-    assert again.usage.input_tokens == len(whole.token_ids)
+    assert len(whole.token_ids) == again.usage.input_tokens
 
 
 def test_asyncio_does_it_all_at_once(server, scene, digit):
@@ -123,11 +123,11 @@ def test_asyncio_does_it_all_at_once(server, scene, digit):
             )
             async with stream:
                 text = "".join([delta async for delta in stream])
-            assert translation.text == "estamos comiendo pan"
+            assert "estamos comiendo pan" == translation.text
             assert caption.text
-            assert label.labels[0].label == digit[1]
+            assert digit[1] == label.labels[0].label
             assert topic.labels
-            assert stream.result.text == text
+            assert text == stream.result.text
 
     asyncio.run(run())
 
@@ -159,9 +159,9 @@ def test_models_and_health_tell_what_there_is(client):
     """Six ready models with their limits; health by server, service and model."""
     models = {model.name: model for model in client.list_models()}
 
-    assert set(models) == {"en-es", "scenes", "digits", "topics", "pydocs", "tags"}
+    assert {"en-es", "scenes", "digits", "topics", "pydocs", "tags"} == set(models)
     assert all(model.state is weft.ModelState.READY for model in models.values())
-    assert models["en-es"].source_languages == ("en",)
+    assert ("en",) == models["en-es"].source_languages
     assert models["digits"].limits.max_image_bytes > 0
     assert client.get_model("pydocs").limits.max_total_tokens > 0
     for service in ("", "live", "weft.v1.GenerationService", "model/en-es"):
@@ -172,7 +172,7 @@ def test_models_and_health_tell_what_there_is(client):
 
 def test_probes_and_metrics_answer_over_http(server):
     """/livez, /readyz and /metrics are 200, anything else 404."""
-    assert [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics", "/else")] == [200, 200, 200, 404]
+    assert [200, 200, 200, 404] == [server.get(path)[0] for path in ("/livez", "/readyz", "/metrics", "/else")]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
@@ -207,7 +207,7 @@ def test_proving_itself_is_in_no_figure(demo_repository):
             and "loads" not in name
             and value
         }
-    assert figures == {}
+    assert {} == figures
 
 
 def test_a_drawn_seed_is_a_number_of_every_language(client):
@@ -217,4 +217,4 @@ def test_a_drawn_seed_is_a_number_of_every_language(client):
     assert [int(float(seed)) for seed in seeds] == seeds
     assert max(seeds) < 1 << 53
     again = weft.Sampling(temperature=1.0, seed=int(float(seeds[0])))
-    assert client.generate("def", decoding=weft.Decoding(strategy=again)).token_ids == drawn[0].token_ids
+    assert drawn[0].token_ids == client.generate("def", decoding=weft.Decoding(strategy=again)).token_ids

@@ -52,7 +52,7 @@ def test_weights_are_external(bundle):
         model = onnx.load(bundle / graph.path, load_external_data=False)
         places = {entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"}
 
-        assert places == {f"{graph.path}.data"}
+        assert {f"{graph.path}.data"} == places
         assert (bundle / graph.path).stat().st_size < 50_000
 
 
@@ -70,11 +70,11 @@ def test_decoder_takes_its_states_in_order(tiny_repository, name):
     states = manifest.states
     presents = [state.present for state in states if state.present]
 
-    assert [port.name for port in decoder.inputs][-len(states) :] == [state.past for state in states]
-    assert [port.name for port in decoder.outputs][4:] == presents
+    assert [state.past for state in states] == [port.name for port in decoder.inputs][-len(states) :]
+    assert presents == [port.name for port in decoder.outputs][4:]
     for port, state in zip(decoder.inputs[-len(states) :], states, strict=True):
-        assert list(port.shape) == ["batch", *map(str, state.shape)]
-        assert port.data_type == state.data_type
+        assert ["batch", *map(str, state.shape)] == list(port.shape)
+        assert state.data_type == port.data_type
 
 
 @pytest.mark.parametrize("name", WITH_ENCODER)
@@ -97,9 +97,9 @@ def test_parity_and_golden_are_recorded(bundle):
     assert 0 < manifest.parity.max_abs_error <= manifest.parity.tolerance == pytest.approx(1e-4)
     classifies = manifest.task in LABELS
     if manifest.task == common_pb2.TASK_TAG:
-        assert len(manifest.golden.probabilities) % len(manifest.labels) == 0
+        assert 0 == len(manifest.golden.probabilities) % len(manifest.labels)
     else:
-        assert len(manifest.golden.probabilities) == len(manifest.labels)
+        assert len(manifest.labels) == len(manifest.golden.probabilities)
     assert (len(manifest.golden.token_ids) > 0) is not classifies
     assert (manifest.parity.num_steps > 0) is not classifies
     assert manifest.provenance.num_parameters > 0
@@ -112,6 +112,6 @@ def test_attention_is_described_where_it_can_be_read(bundle):
     checkpoint = CHECKPOINTS[bundle.parent.name]()
 
     assert (bundle_pb2.GRAPH_ROLE_EXPLAIN in roles) is bool(checkpoint.model.attention_heads)
-    assert tuple(manifest.attention.heads) == checkpoint.model.attention_heads
+    assert checkpoint.model.attention_heads == tuple(manifest.attention.heads)
     default = manifest.attention.default_layer if manifest.attention.HasField("default_layer") else None
-    assert default == checkpoint.attention_layer
+    assert checkpoint.attention_layer == default

@@ -46,8 +46,8 @@ def test_what_exceeds_the_range_is_clipped():
     levels, _ = rounding.levels(keys, keys)
 
     assert [127, -128] == [int(levels[0, 0, 0, 3]), int(levels[0, 1, 0, 0])]
-    assert int(levels.count_nonzero()) == 2
-    assert float(rounding(keys, keys)[0][0, 0, 0, 3]) == pytest.approx(float(ranges[0, 3]))
+    assert 2 == int(levels.count_nonzero())
+    assert pytest.approx(float(ranges[0, 3])) == float(rounding(keys, keys)[0][0, 0, 0, 3])
 
 
 def test_a_channel_that_was_always_zero_has_a_scale():
@@ -119,7 +119,7 @@ def test_cached_decoding_equals_full_recomputation(name):
         values = torch.full((3, *state.shape), 99, dtype=torch.int8)
         if state.encoded:
             written = next(encoded)
-            assert written.dtype == torch.int8
+            assert torch.int8 == written.dtype
             values[:, :, : written.shape[2]] = written
         states.append(values)
     tokens = torch.full((3, 1), checkpoint.text.start_id)

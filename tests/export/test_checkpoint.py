@@ -21,9 +21,9 @@ def test_round_trip(name, tmp_path):
     actual = load_checkpoint(save_tiny(name, tmp_path))
 
     assert not actual.model.training
-    assert actual.model.config == expected.model.config
+    assert expected.model.config == actual.model.config
     for field in ("family", "description", "text", "labels", "max_new_tokens", "attention_layer", "files", "golden"):
-        assert getattr(actual, field) == getattr(expected, field)
+        assert getattr(expected, field) == getattr(actual, field)
     for key, tensor in expected.model.state_dict().items():
         assert torch.equal(actual.model.state_dict()[key], tensor)
 
@@ -33,8 +33,8 @@ def test_the_metric_is_kept(tmp_path):
     checkpoint = CHECKPOINTS["tiny-translate"]()
     save_checkpoint(tmp_path, replace(checkpoint, metric="token_accuracy"))
 
-    assert checkpoint.scored_by == "exact_match"
-    assert load_checkpoint(tmp_path).scored_by == "token_accuracy"
+    assert "exact_match" == checkpoint.scored_by
+    assert "token_accuracy" == load_checkpoint(tmp_path).scored_by
 
 
 def test_half_weights_load_as_float32(tmp_path):
@@ -44,7 +44,7 @@ def test_half_weights_load_as_float32(tmp_path):
     save_checkpoint(tmp_path / "full", checkpoint)
 
     model = load_checkpoint(tmp_path / "half").model
-    assert model.head.weight.dtype == torch.float32
+    assert torch.float32 == model.head.weight.dtype
     assert torch.equal(model.head.weight, checkpoint.model.head.weight.half().float())
     half, full = ((tmp_path / kind / "model.safetensors").stat().st_size for kind in ("half", "full"))
     assert half < 0.6 * full

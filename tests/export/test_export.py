@@ -25,15 +25,15 @@ def test_half_precision(name, tmp_path):
     report = export_checkpoint(save_tiny(name, tmp_path / "checkpoint"), tmp_path / name / "1", "fp16")
     manifest = report.manifest
 
-    assert manifest.precision == bundle_pb2.PRECISION_FP16
+    assert bundle_pb2.PRECISION_FP16 == manifest.precision
     assert 1e-4 < manifest.parity.max_abs_error <= manifest.parity.tolerance
     # A probability has its own bound, not that of logits.
-    assert manifest.parity.tolerance == pytest.approx(0.1 if manifest.states else 0.01)
+    assert pytest.approx(0.1 if manifest.states else 0.01) == manifest.parity.tolerance
     assert {state.data_type for state in manifest.states} <= {bundle_pb2.DATA_TYPE_FLOAT16}
     for graph in manifest.graphs:
         types = {port.name: port.data_type for port in (*graph.inputs, *graph.outputs)}
         for port in ("logits", "topk_logits", "logsumexp", "probabilities", "pixel_values"):
-            assert types.get(port, bundle_pb2.DATA_TYPE_FLOAT32) == bundle_pb2.DATA_TYPE_FLOAT32
+            assert bundle_pb2.DATA_TYPE_FLOAT32 == types.get(port, bundle_pb2.DATA_TYPE_FLOAT32)
 
 
 @pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell", "tiny-resnet"])
@@ -81,15 +81,15 @@ def test_existing_bundle_is_kept(tmp_path):
     assert b"" == (bundle / "bundle.json").read_bytes()
     export_checkpoint(checkpoint, bundle, force=True)
 
-    assert {path.name for path in bundle.iterdir()} == {
+    assert {
         "bundle.json",
         "classifier.onnx",
         "classifier.onnx.data",
         "explain.onnx",
         "explain.onnx.data",
         "golden.png",
-    }
-    assert [path.name for path in bundle.parent.iterdir()] == ["1"]
+    } == {path.name for path in bundle.iterdir()}
+    assert ["1"] == [path.name for path in bundle.parent.iterdir()]
 
 
 def test_a_bundle_that_cannot_be_replaced_is_kept(tmp_path, monkeypatch):
@@ -180,18 +180,18 @@ def test_command_line(tmp_path):
     checkpoint, bundle = save_tiny("tiny-text", tmp_path / "checkpoint"), tmp_path / "topics" / "1"
 
     made = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
-    assert made.exit_code == 0
+    assert 0 == made.exit_code
     assert "largest difference from torch" in made.stdout
     json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
 
     again = CliRunner().invoke(export_app, [str(checkpoint), str(bundle)])
-    assert again.exit_code == 1
-    assert again.stderr.splitlines()[-1] == f"weft export: {bundle} exists already; --force replaces it"
+    assert 1 == again.exit_code
+    assert f"weft export: {bundle} exists already; --force replaces it" == again.stderr.splitlines()[-1]
 
 
 def test_unknown_recipe():
     """`weft train` names the recipes that there are."""
     result = CliRunner().invoke(train_app, ["nonsense"])
 
-    assert result.exit_code == 1
+    assert 1 == result.exit_code
     assert "there is no recipe 'nonsense'; there are en-es" in result.stderr

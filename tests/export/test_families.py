@@ -73,9 +73,9 @@ def test_cached_decoding_equals_full_recomputation(name):
         full = model.decode(tokens, *source)[:, -1]
 
         torch.testing.assert_close(logits, full, atol=1e-4, rtol=1e-4)
-        assert logits.argmax(-1).tolist() == full.argmax(-1).tolist()
+        assert full.argmax(-1).tolist() == logits.argmax(-1).tolist()
         tokens = torch.cat((tokens, logits.argmax(-1, keepdim=True)), dim=1)
-    assert tokens.shape[1] == capacity + 1
+    assert capacity + 1 == tokens.shape[1]
 
 
 def assert_generation_equals_recomputation(model, capacity, vocab_size):
@@ -92,7 +92,7 @@ def assert_generation_equals_recomputation(model, capacity, vocab_size):
         for row, row_logits in zip(rows, logits, strict=True):
             full = model.decode(torch.tensor([row]))[0, -1]
             torch.testing.assert_close(row_logits, full, atol=1e-4, rtol=1e-4)
-            assert int(row_logits.argmax()) == int(full.argmax())
+            assert int(full.argmax()) == int(row_logits.argmax())
             row.append(int(full.argmax()))
         past = lengths_of(*[len(row) - 1 for row in rows])
         last = torch.tensor([row[-1:] for row in rows])
@@ -188,7 +188,7 @@ def test_explanations_are_distributions_over_the_source(name):
     for layer, head in [(default, -1), *((i, h) for i, count in enumerate(heads) for h in (-1, *range(count)))]:
         (weights, mass), rows = explained(checkpoint, layer, head)
 
-        assert weights.shape == (rows, columns)
+        assert (rows, columns) == weights.shape
         assert (weights.sum(-1) - 1).abs().max() < 1e-5
         assert bool((weights >= 0).all())
         assert bool(((mass > 0) & (mass <= 1 + 1e-5)).all())
@@ -216,11 +216,11 @@ def test_logits_have_the_shape_of_the_task(name):
     if isinstance(checkpoint.model, Writer):
         source = a_source(checkpoint)[0] if name in WITH_ENCODER else ()
         logits = checkpoint.model.decode(torch.zeros(BATCH, 5, dtype=torch.int64), *source)
-        assert logits.shape == (BATCH, 5, checkpoint.text.target_vocab_size)
+        assert (BATCH, 5, checkpoint.text.target_vocab_size) == logits.shape
     else:
         source, _ = a_source(checkpoint)
         each_token = (11,) if checkpoint.task == common_pb2.TASK_TAG else ()
-        assert checkpoint.model(*source).shape == (BATCH, *each_token, len(checkpoint.labels))
+        assert (BATCH, *each_token, len(checkpoint.labels)) == checkpoint.model(*source).shape
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,9 @@ def test_gpts_residual_projections_begin_smaller():
     model = Gpt(GptConfig(vocab_size=50, max_tokens=8, d_model=768, num_heads=2, d_ff=64, num_layers=8))
     for layer in model.layers:
         for onto_residual in (layer.attention.output, layer.feed_forward.outer):
-            assert onto_residual.weight.std().item() == pytest.approx(0.005, rel=0.1)
+            assert pytest.approx(0.005, rel=0.1) == onto_residual.weight.std().item()
         for inner in (layer.attention.qkv, layer.feed_forward.inner):
-            assert inner.weight.std().item() == pytest.approx(0.02, rel=0.1)
+            assert pytest.approx(0.02, rel=0.1) == inner.weight.std().item()
             assert not inner.bias.any()
 
 
@@ -87,7 +87,7 @@ def test_a_window_ends_where_it_says(window):
         changed = ids.clone()
         changed[0, 19 - distance] = (changed[0, 19 - distance] + 1) % 300
 
-        assert torch.equal(model(changed)[0, 19], model(ids)[0, 19]) == (distance >= window)
+        assert (distance >= window) == torch.equal(model(changed)[0, 19], model(ids)[0, 19])
 
 
 @torch.inference_mode()
@@ -107,7 +107,7 @@ def test_a_row_that_has_lost_sight_of_the_prompt_is_uniform():
 
     assert [*range(WINDOW)] == mass.nonzero().flatten().tolist()
     assert torch.equal(weights[WINDOW:], torch.full((11 - WINDOW, 4), 0.25))
-    assert weights[WINDOW - 1].tolist() == [0, 0, 0, 1]
+    assert [0, 0, 0, 1] == weights[WINDOW - 1].tolist()
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_untouched_model_passes(name, tiny_repository):
     report = check_parity(CHECKPOINTS[name](), tiny_repository / name / "1", FP32)
 
     assert report.max_abs_error < report.tolerance
-    assert report.num_requests == 4
+    assert 4 == report.num_requests
     assert report.num_steps >= (0 if CHECKPOINTS[name]().labels else 20)
 
 
@@ -84,7 +84,7 @@ def test_rounded_model_passes_with_room(name, int8_repository):
     report = check_parity(quantised(CHECKPOINTS[name]()), int8_repository / f"{name}-int8" / "1", INT8)
 
     assert 2 * report.max_abs_error < report.tolerance
-    assert report.tolerance == pytest.approx(TOLERANCE[INT8])
+    assert pytest.approx(TOLERANCE[INT8]) == report.tolerance
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_spread_has_no_scale(scale):
     gauge = SpreadGauge(tolerance=0.15)
     gauge.compare("x", expected * scale, (expected.numpy() + 0.125) * scale)
 
-    assert gauge.worst == pytest.approx(0.125)
+    assert pytest.approx(0.125) == gauge.worst
     with pytest.raises(ParityError, match=r"x differs by 0\.2 of its spread"):
         gauge.compare("x", expected * scale, (expected.numpy() + 0.2) * scale)
     many = expected.repeat(1000)
@@ -170,7 +170,7 @@ def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
 
     with pytest.raises(ParityError, match="probabilities differs by"):
         export_checkpoint(checkpoint, tmp_path / "repository" / "digits" / "1")
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
 
 
 def test_absent_runtime_is_named(tmp_path, monkeypatch):
@@ -195,6 +195,6 @@ def test_gauge_remembers_the_worst():
     gauge.compare("x", torch.zeros(2), np.array([0.25, -0.375], np.float32))
     gauge.compare("x", torch.zeros(2), np.array([0.125, 0], np.float32))
 
-    assert gauge.worst == 0.375
+    assert 0.375 == gauge.worst
     with pytest.raises(ParityError, match="x has shape"):
         gauge.compare("x", torch.zeros(2), np.zeros(3, np.float32))

@@ -22,7 +22,7 @@ def test_values_are_scaled_by_channel():
     pixels = np.arange(72, dtype=np.uint8).reshape(4, 6, 3)
     actual = to_pixel_values(Image.fromarray(pixels), spec())
 
-    assert actual.dtype == np.float32
+    assert np.float32 == actual.dtype
     expected = (pixels / 255 - [0.1, 0.2, 0.3]) / [0.5, 0.25, 2.0]
     np.testing.assert_allclose(actual, expected.transpose(2, 0, 1), atol=1e-6)
 
@@ -45,7 +45,7 @@ def test_grey_is_luminance():
         luminance = np.asarray(image.convert("L"), np.float32) / 255
         actual = to_pixel_values(image, spec(channels=1))
 
-    assert actual.shape == (1, 4, 6)
+    assert (1, 4, 6) == actual.shape
     np.testing.assert_allclose(actual[0], (luminance - 0.1) / 0.5, atol=1e-6)
 
 

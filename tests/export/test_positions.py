@@ -16,8 +16,8 @@ def test_sinusoids_follow_the_paper(position, i):
     table = sinusoidal_table(41, 32)
     angle = position / 10000 ** (2 * i / 32)
 
-    assert table[position, 2 * i].item() == pytest.approx(math.sin(angle), abs=1e-6)
-    assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
+    assert pytest.approx(math.sin(angle), abs=1e-6) == table[position, 2 * i].item()
+    assert pytest.approx(math.cos(angle), abs=1e-6) == table[position, 2 * i + 1].item()
 
 
 def test_rotation_is_multiplication_by_a_complex_unit():

@@ -84,10 +84,10 @@ def test_shared_activations_are_rounded_once(tmp_path):
     opened(exported(_Shared(64).eval(), torch.randn(2, 3, 64)), tmp_path / "optimised.onnx")
     types = [node.op_type for node in onnx.load(tmp_path / "optimised.onnx").graph.node]
 
-    assert types.count("QuantizeLinear") == 1
-    assert types.count("MatMulIntegerToFloat") == 2
-    assert types.count("Expand") == 1
-    assert {"DynamicQuantizeMatMul", "DynamicQuantizeLinear"} & set(types) == set()
+    assert 1 == types.count("QuantizeLinear")
+    assert 2 == types.count("MatMulIntegerToFloat")
+    assert 1 == types.count("Expand")
+    assert set() == {"DynamicQuantizeMatMul", "DynamicQuantizeLinear"} & set(types)
 
 
 def test_rounding_is_to_the_nearest_level():
@@ -96,7 +96,7 @@ def test_rounding_is_to_the_nearest_level():
     rows[3] = 0
     levels, scale = quantise(rows)
 
-    assert levels.abs().amax(dim=1).tolist() == [LEVELS, LEVELS, LEVELS, 0, LEVELS]
+    assert [LEVELS, LEVELS, LEVELS, 0, LEVELS] == levels.abs().amax(dim=1).tolist()
     assert ((rows - levels * scale).abs() <= scale * 0.5001).all()
 
 

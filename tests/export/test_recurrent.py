@@ -111,7 +111,7 @@ def test_additive_attention_is_its_formula():
         energies = torch.stack([v @ (w @ state[row] + bias + u @ h).tanh() for h in annotations[row, :length]])
         torch.testing.assert_close(weights[row, :length], energies.softmax(0))
         torch.testing.assert_close(context[row], energies.softmax(0) @ annotations[row, :length])
-        assert weights[row, length:].abs().sum() == 0
+        assert 0 == weights[row, length:].abs().sum()
 
 
 @pytest.mark.parametrize("rubbish", [1e30, -1e30])
@@ -145,7 +145,7 @@ def test_a_convolution_stack_gives_the_grid_in_reading_order():
         shifted = mapped - norm.running_mean[:, None, None]
         expected = (shifted * scale[:, None, None] + norm.bias[:, None, None]).clamp(min=0)
 
-    assert stack(pixels).shape == (2, 8 * 16, 12)
+    assert (2, 8 * 16, 12) == stack(pixels).shape
     torch.testing.assert_close(stack(pixels)[:, 16 * 3 + 5], expected[:, :, 3, 5])
     changed = pixels.clone()
     changed[:, :, -1, -1] += 1
@@ -166,7 +166,7 @@ def test_an_annotation_sees_as_far_on_either_side(axis):
         if not torch.equal(stack(changed)[:, 16 * 8 + 8], before):
             reached.append(index)
 
-    assert reached[0] + reached[-1] == 32 + 35
+    assert 32 + 35 == reached[0] + reached[-1]
 
 
 @pytest.mark.parametrize("name", TRANSLATORS)

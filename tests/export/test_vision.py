@@ -50,7 +50,7 @@ def test_windows_are_put_back_where_they_were(shift):
 
     windows = pick_windows(x, positions)
 
-    assert windows.shape == (2, 4, 6, 5)
+    assert (2, 4, 6, 5) == windows.shape
     assert torch.equal(x, windows.flatten(1, 2)[:, place_of(positions)])
 
 
@@ -203,7 +203,7 @@ def test_deit_explains_with_the_class_token():
 
     torch.testing.assert_close(weights[0], row / row.sum())
     torch.testing.assert_close(mass[0], row.sum())
-    assert weights.shape == (1, 16)
+    assert (1, 16) == weights.shape
 
 
 def folded(model):
@@ -239,7 +239,7 @@ def test_an_attention_block_is_a_bottleneck_with_attention_in_its_middle():
     expected = (block.expand(block.norm(mixed.transpose(1, 2)).relu().view(1, 4, 2, 3)) + x).relu()
 
     torch.testing.assert_close(block(x), expected)
-    assert block.weights(x).shape == (1, 2, 6, 6)
+    assert (1, 2, 6, 6) == block.weights(x).shape
 
 
 @torch.inference_mode()

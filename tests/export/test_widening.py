@@ -29,13 +29,13 @@ def test_a_bundle_is_bfloat16_throughout(report):
     """States are bfloat16, answers float32, and no stand-in stays behind."""
     manifest = report.manifest
 
-    assert manifest.precision == BF16
+    assert BF16 == manifest.precision
     assert 1e-3 < manifest.parity.max_abs_error < manifest.parity.tolerance
-    assert {state.data_type for state in manifest.states} == {bundle_pb2.DATA_TYPE_BFLOAT16}
+    assert {bundle_pb2.DATA_TYPE_BFLOAT16} == {state.data_type for state in manifest.states}
     (decoder,) = (graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
     types = {port.name: port.data_type for port in (*decoder.inputs, *decoder.outputs)}
-    assert types["logits"] == types["topk_logits"] == types["logsumexp"] == bundle_pb2.DATA_TYPE_FLOAT32
-    assert {path.suffix for path in report.bundle.iterdir()} == {".json", ".onnx", ".data"}
+    assert bundle_pb2.DATA_TYPE_FLOAT32 == types["logits"] == types["topk_logits"] == types["logsumexp"]
+    assert {".json", ".onnx", ".data"} == {path.suffix for path in report.bundle.iterdir()}
     assert not list(report.bundle.glob("*wide*"))
 
 

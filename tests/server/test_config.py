@@ -31,7 +31,7 @@ def test_flag_wins_over_environment_wins_over_default(monkeypatch):
     monkeypatch.setenv("WEFT_HOST", "")
     config = read_config(repository="models", slots=None, port=0)
     assert (8, True, 0, "127.0.0.1") == (config.slots, config.reflection, config.port, config.host)
-    assert read_config(repository="models", slots=9).slots == 9
+    assert 9 == read_config(repository="models", slots=9).slots
 
 
 def test_config_is_frozen():

@@ -12,7 +12,7 @@ from weft_server.model import capped_threads
 def test_quota_v2(tmp_path):
     """In cgroup v2: quota over period, never more than the affinity mask."""
     (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert cpu_quota(tmp_path) == 0.5
+    assert 0.5 == cpu_quota(tmp_path)
 
 
 def test_quota_v1(tmp_path):
@@ -20,7 +20,7 @@ def test_quota_v1(tmp_path):
     (tmp_path / "cpu").mkdir()
     (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("75000\n")
     (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert cpu_quota(tmp_path) == 0.75
+    assert 0.75 == cpu_quota(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_quota_of_a_group_below_the_root(tmp_path, groups, quota_of, expected):
     for path, quota in quota_of.items():
         (tmp_path / "root" / path).mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / path / "cpu.max").write_text(f"{int(quota * 100_000)} 100000\n")
-    assert cpu_quota(tmp_path / "root", tmp_path / "groups") == expected
+    assert expected == cpu_quota(tmp_path / "root", tmp_path / "groups")
 
 
 def test_quota_v1_of_a_group_below_the_root(tmp_path):
@@ -50,7 +50,7 @@ def test_quota_v1_of_a_group_below_the_root(tmp_path):
         (tmp_path / "cpu" / path).mkdir(parents=True)
         (tmp_path / "cpu" / path / "cpu.cfs_quota_us").write_text(f"{quota}\n")
         (tmp_path / "cpu" / path / "cpu.cfs_period_us").write_text("100000\n")
-    assert cpu_quota(tmp_path, tmp_path / "groups") == 0.5
+    assert 0.5 == cpu_quota(tmp_path, tmp_path / "groups")
 
 
 @pytest.mark.parametrize("limit", ["max 100000\n", None, "99900000 100000\n", "", "50000\n", "50000 0\n", "a b\n"])
@@ -58,7 +58,7 @@ def test_no_quota_is_the_affinity_mask(tmp_path, limit):
     """Without a limit, with one above it, or with a file that says none, the affinity mask counts."""
     if limit is not None:
         (tmp_path / "cpu.max").write_text(limit)
-    assert cpu_quota(tmp_path) == len(os.sched_getaffinity(0))
+    assert len(os.sched_getaffinity(0)) == cpu_quota(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_no_more_threads_than_heads():
     assert [3, 4, 4] == [capped_threads(threads, manifest) for threads in (3, 4, 16)]
     manifest.attention.heads.extend([12, 8])
     assert [3, 8, 8] == [capped_threads(threads, manifest) for threads in (3, 8, 16)]
-    assert capped_threads(16, bundle_pb2.BundleManifest(states=[recurrent])) == 16
+    assert 16 == capped_threads(16, bundle_pb2.BundleManifest(states=[recurrent]))

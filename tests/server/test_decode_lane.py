@@ -121,7 +121,7 @@ def test_a_lane_is_closed_while_it_reads_a_long_prompt(tiny_repository):
             states.append(watched.lane.is_open())
         return states
 
-    assert PATIENCE == 6
+    assert 6 == PATIENCE
     # 50 left after the first, 42 after the second; at the end both slots are held.
     assert [True, True, False, *[True] * 6, False] == asyncio.run(run())
 
@@ -294,7 +294,7 @@ def test_a_source_waits_some_steps_for_company(tmp_path):
     async def run():
         lane = Admitting(tmp_path)
         lane.ask(9)
-        assert lane.step() == [9]
+        assert [9] == lane.step()
         lane.ask(1)
         alone = [lane.step() for _ in range(PATIENCE + 1)]
         lane.ask(1)
@@ -303,8 +303,8 @@ def test_a_source_waits_some_steps_for_company(tmp_path):
         return alone, first, lane.step()
 
     alone, first, second = asyncio.run(run())
-    assert alone == [[]] * PATIENCE + [[1]]
-    assert (first, second) == ([], [2])
+    assert [[]] * PATIENCE + [[1]] == alone
+    assert ([], [2]) == (first, second)
 
 
 def test_a_lane_with_room_to_spare_keeps_a_source_waiting_for_one_step(tmp_path):
@@ -317,7 +317,7 @@ def test_a_lane_with_room_to_spare_keeps_a_source_waiting_for_one_step(tmp_path)
         lane.ask(1)
         return [lane.step(), lane.step()]
 
-    assert asyncio.run(run()) == [[], [1]]
+    assert [[], [1]] == asyncio.run(run())
 
 
 def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
@@ -331,4 +331,4 @@ def test_a_lane_that_streams_keeps_no_source_waiting(tmp_path):
         lane.ask(1)
         return lane.step()
 
-    assert asyncio.run(run()) == [1]
+    assert [1] == asyncio.run(run())

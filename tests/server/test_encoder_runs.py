@@ -18,26 +18,26 @@ def lengths_of(*lengths):
 
 def test_near_lengths_share_a_run_and_far_ones_do_not():
     """Sixteen tokens of padding are worth a run, whether one source is padded by sixteen or two by eight."""
-    assert lengths_of(25, 9) == [[9, 25]]
-    assert lengths_of(9, 26) == [[9], [26]]
-    assert lengths_of(25, 9, 17) == [[9, 17, 25]]
-    assert lengths_of(9, 17, 26) == [[9, 17], [26]]
-    assert lengths_of(9, 9, 9, 15) == [[9, 9, 9], [15]]
+    assert [[9, 25]] == lengths_of(25, 9)
+    assert [[9], [26]] == lengths_of(9, 26)
+    assert [[9, 17, 25]] == lengths_of(25, 9, 17)
+    assert [[9, 17], [26]] == lengths_of(9, 17, 26)
+    assert [[9, 9, 9], [15]] == lengths_of(9, 9, 9, 15)
 
 
 def test_long_sources_share_a_run_at_one_padded_length_only():
     """Beyond 64 tokens padding may show in the bits, so that it must depend on the source alone."""
-    assert lengths_of(66, 65, 67) == [[65, 66], [67]]
-    assert lengths_of(64, 65) == [[64], [65]]
+    assert [[65, 66], [67]] == lengths_of(66, 65, 67)
+    assert [[64], [65]] == lengths_of(64, 65)
 
 
 def test_what_is_computed_is_what_an_encoder_is_given():
     """Texts are padded to one width; pictures, whose patches count, are what they are."""
     texts = [Sequence("t", np.zeros(length, np.int64), length, None) for length in (9, 25)]
-    assert computed_tokens(texts) == 2 * 25
-    assert computed_tokens(texts[:1]) == 9
+    assert 2 * 25 == computed_tokens(texts)
+    assert 9 == computed_tokens(texts[:1])
     assert computed_tokens([Sequence("t", np.zeros(65, np.int64), 65, None)]) == width_of(65) > 65
-    assert computed_tokens([Sequence("p", np.zeros((3, 240, 240), np.float32), 225, None)] * 2) == 2 * 225
+    assert 2 * 225 == computed_tokens([Sequence("p", np.zeros((3, 240, 240), np.float32), 225, None)] * 2)
 
 
 @given(st.lists(st.integers(1, 200), max_size=40))
@@ -45,7 +45,7 @@ def test_everyone_is_in_one_run_that_is_worth_its_padding(lengths):
     """Nobody is lost; a longer one never joins at a price above that of a run of its own."""
     runs = lengths_of(*lengths)
 
-    assert sorted(length for run in runs for length in run) == sorted(lengths)
+    assert sorted(lengths) == sorted(length for run in runs for length in run)
     for run in runs:
         widths = [width_of(length) for length in run]
         for index, (before, width) in enumerate(itertools.pairwise(widths), 1):

@@ -50,9 +50,9 @@ class Running:
         assert await asyncio.to_thread(self.engine.stop, 30)
         for slots in self.slots:
             slots.check_integrity()
-            assert slots.num_used == 0
+            assert 0 == slots.num_used
         stats = self.engine.stats()
-        assert (stats.queued, stats.running, stats.slots_used, stats.queued_tokens) == (0, 0, 0, 0)
+        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
 
     def submit(self, source, decoding, **more):
         """Submit as the servicer does."""
@@ -354,7 +354,7 @@ def test_a_recurrent_model_has_no_cache_entries(toy):
         async with Running(toy) as running:
             sequence = running.submit([5], Decoding(24, 24))
             await sequence.reply.done()
-            assert running.engine.stats().kv_total == 0
+            assert 0 == running.engine.stats().kv_total
 
     asyncio.run(run())
 

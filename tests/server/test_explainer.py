@@ -101,7 +101,7 @@ def test_a_layer_or_head_that_is_not_there_is_refused(tiny_repository, name):
             field, message = await refusal(model, layer=last + 1)
             assert ("explain.layer", f"explain.layer must be 0..{last}, not {last + 1}") == (field, message)
             field, message = await refusal(model, layer=last, head=heads[last])
-            assert field == "explain.head"
+            assert "explain.head" == field
             assert f"must be 0..{heads[last] - 1} in layer {last}, not {heads[last]}" in message
             assert ("explain.head", "explain.head needs explain.layer") == await refusal(model, head=0)
             assert 0 == model.engine.stats().queued == model.metrics.prompt_tokens.value
@@ -155,7 +155,7 @@ def test_an_answer_cut_by_a_stop_string_explains_what_is_kept(tiny_repository):
             stop = whole.completion.text[4]
             cut = await ask(model, **request, decoding=common_pb2.Decoding(stop=[stop]))
             kept = len(cut.completion.token_ids)
-            assert cut.completion.finish_reason == common_pb2.FINISH_REASON_STOP_STRING
+            assert common_pb2.FINISH_REASON_STOP_STRING == cut.completion.finish_reason
             assert 0 < kept < len(whole.completion.token_ids)
             assert whole.alignment.target_tokens[:kept] == cut.alignment.target_tokens
             np.testing.assert_allclose(matrix(whole.alignment)[:kept], matrix(cut.alignment), atol=1e-6)
@@ -237,7 +237,7 @@ def test_who_asks_for_one_too_many_is_refused_at_the_door(tiny_repository):
                 assert all(isinstance(task.exception(), Overloaded) for task in done)
                 assert {"QUEUE_FULL"} == {task.exception().reason for task in done}
                 assert (await ask(model, **PLAIN)).labels
-                assert model.engine.stats().queued == 0
+                assert 0 == model.engine.stats().queued
                 waiting.pop().cancel()
                 go_on.set()
                 for answer in await asyncio.gather(*waiting):

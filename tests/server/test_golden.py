@@ -59,7 +59,7 @@ def test_a_mixed_graph_of_another_model_is_refused(tiny_repository, tmp_path):
         runner = DecodeRunner(bundle.manifest, None, decoder, slots, Session(path, 1))
         with nullcontext() if refusal is None else pytest.raises(BundleError, match=refusal):
             verify_mixed(runner, slots, np.arange(8))
-        assert slots.past_lengths.max() == 0
+        assert 0 == slots.past_lengths.max()
 
 
 @pytest.mark.parametrize("name", INT8)

@@ -75,8 +75,8 @@ def test_models_have_a_status_of_their_own():
         async with _served() as (health, stub):
             await health.set_model("en-es", serving=True)
             await health.set_model("topics", serving=False)
-            assert await _check(stub, "model/en-es") == "SERVING"
-            assert await _check(stub, "model/topics") == "NOT_SERVING"
+            assert "SERVING" == await _check(stub, "model/en-es")
+            assert "NOT_SERVING" == await _check(stub, "model/topics")
             with pytest.raises(grpc.aio.AioRpcError) as error:
                 await _check(stub, "model/none")
             assert error.value.code() is grpc.StatusCode.NOT_FOUND
@@ -95,10 +95,10 @@ def test_every_watcher_hears_of_every_change():
             leaver.cancel()
             await asyncio.sleep(0.05)
             await health.set_ready()
-            assert await _next(watcher) == "SERVING"
+            assert "SERVING" == await _next(watcher)
             await health.set_live(serving=False)  # of no interest to this watcher
             await health.drain()
-            assert await _next(watcher) == "NOT_SERVING"
+            assert "NOT_SERVING" == await _next(watcher)
             watcher.cancel()
             idler.cancel()
 
@@ -111,9 +111,9 @@ def test_a_service_may_become_known_later():
     async def scenario():
         async with _served() as (health, stub):
             call = stub.Watch(health_pb2.HealthCheckRequest(service="model/en-es"))
-            assert await _next(call) == "SERVICE_UNKNOWN"
+            assert "SERVICE_UNKNOWN" == await _next(call)
             await health.set_model("en-es", serving=True)
-            assert await _next(call) == "SERVING"
+            assert "SERVING" == await _next(call)
             call.cancel()
 
     asyncio.run(scenario())

@@ -38,8 +38,8 @@ def _get(server, path, method="GET", **headers):
 def test_probes_say_yes_or_why_not():
     """A probe is 200 when all is well and else 503, with one line that says why."""
     with _served(ready="model en-es version 1: loading") as server:
-        assert _get(server, "/livez")[::2] == (200, "ok\n")
-        assert _get(server, "/readyz")[::2] == (503, "model en-es version 1: loading\n")
+        assert (200, "ok\n") == _get(server, "/livez")[::2]
+        assert (503, "model en-es version 1: loading\n") == _get(server, "/readyz")[::2]
 
 
 def test_a_page_that_fails_is_in_the_log():
@@ -96,13 +96,13 @@ def test_every_accept_header_gets_the_metrics(accept, kind):
 def test_there_is_nothing_else(path, method, status):
     """Other paths are 404, other methods refused, and HEAD has no body."""
     with _served() as server:
-        assert _get(server, path, method)[0] == status
+        assert status == _get(server, path, method)[0]
 
 
 def test_a_silent_connection_blocks_nobody():
     """While one client holds a connection and says nothing, others are answered."""
     with _served() as server, socket.create_connection(("127.0.0.1", server.port)):
-        assert _get(server, "/livez")[0] == 200
+        assert 200 == _get(server, "/livez")[0]
 
 
 def test_stop_frees_the_port_and_needs_no_start():
@@ -135,7 +135,7 @@ def test_who_trickles_holds_a_thread_only_so_long(monkeypatch):
         while time.monotonic() < until and not _is_ended(trickling):
             pass
         assert time.monotonic() < until
-        assert _get(server, "/livez")[0] == 200
+        assert 200 == _get(server, "/livez")[0]
 
 
 def test_many_who_trickle_hold_few_threads():
@@ -146,10 +146,10 @@ def test_many_who_trickle_hold_few_threads():
         try:
             for connection in trickling[: http.MAX_CONNECTIONS]:  # their threads have ended
                 connection.settimeout(5)
-                assert connection.recv(1) == b""
-            assert _get(server, "/livez")[0] == 200
+                assert b"" == connection.recv(1)
+            assert 200 == _get(server, "/livez")[0]
             assert threading.active_count() - before <= 2 * http.MAX_CONNECTIONS + 1
-            assert _get(server, "/readyz")[0] == 200
+            assert 200 == _get(server, "/readyz")[0]
         finally:
             for connection in trickling:
                 connection.close()

@@ -38,7 +38,7 @@ def _load(data: bytes, spec: pb.ImageSpec | None = None) -> np.ndarray:
 def _refusal(data: bytes, **limits: int) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as error:
         load_pixels(data, _spec(), limits.get("max_bytes", MAX_BYTES), limits.get("max_pixels", MAX_PIXELS))
-    assert error.value.field == "image.data"
+    assert "image.data" == error.value.field
     return error.value
 
 
@@ -61,7 +61,7 @@ def test_pixels_are_resized_scaled_and_normalised(resample):
     pixels = _load(_encode(Image.fromarray(NOISE)), _spec(size=(5, 3), mean=0.25, std=0.5, resample=resample))
     kinds = {pb.RESAMPLE_BILINEAR: 2, pb.RESAMPLE_BICUBIC: 3, pb.RESAMPLE_BOX: 4}
     resized = np.asarray(Image.fromarray(NOISE).resize((3, 5), Image.Resampling(kinds[resample])), np.float64)
-    assert (pixels.shape, pixels.dtype, pixels.flags.c_contiguous) == ((3, 5, 3), np.float32, True)
+    assert ((3, 5, 3), np.float32, True) == (pixels.shape, pixels.dtype, pixels.flags.c_contiguous)
     np.testing.assert_allclose(((resized / 255 - 0.25) / 0.5).transpose(2, 0, 1), pixels, atol=1e-6)
 
 
@@ -108,7 +108,7 @@ def test_every_kind_of_picture_loads(data, colour):
     """Whatever its mode, depth or format, a picture becomes its colours, transparency white, an animation its start."""
     np.testing.assert_allclose(_load(data).mean(axis=(1, 2)), colour, atol=0.01)
     luminance = _load(data, _spec(channels=1))
-    assert luminance.shape == (1, 4, 6)
+    assert (1, 4, 6) == luminance.shape
     np.testing.assert_allclose(luminance.mean(), np.dot(colour, [0.299, 0.587, 0.114]), atol=0.01)
 
 
@@ -130,7 +130,7 @@ def test_a_picture_that_promises_too_much_is_refused_by_its_header():
     error = _refusal(data, max_pixels=16_777_216)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (error.reason, peak < 1 << 20) == ("IMAGE_TOO_LARGE", True)
+    assert ("IMAGE_TOO_LARGE", True) == (error.reason, peak < 1 << 20)
     assert "30000 x 30000" in error.message
 
 
@@ -138,13 +138,13 @@ def test_a_picture_that_promises_too_much_is_refused_by_its_header():
 def test_the_pixel_limit_is_exact(kind):
     """As many pixels as the limit are taken in any format, one more is not."""
     data = _encode(Image.new("RGB", (10, 10)), kind)
-    assert load_pixels(data, _spec(), MAX_BYTES, 100).shape == (3, 4, 6)
-    assert _refusal(data, max_pixels=99).reason == "IMAGE_TOO_LARGE"
+    assert (3, 4, 6) == load_pixels(data, _spec(), MAX_BYTES, 100).shape
+    assert "IMAGE_TOO_LARGE" == _refusal(data, max_pixels=99).reason
 
 
 def test_too_many_bytes_are_refused_unread():
     """A file over the limit of bytes is refused whatever is in it."""
-    assert _refusal(bytes(101), max_bytes=100).reason == "IMAGE_TOO_LARGE"
+    assert "IMAGE_TOO_LARGE" == _refusal(bytes(101), max_bytes=100).reason
 
 
 NOT_PICTURES = {
@@ -164,12 +164,12 @@ NOT_PICTURES = {
 @pytest.mark.parametrize("data", NOT_PICTURES.values(), ids=NOT_PICTURES)
 def test_what_is_no_picture_of_ours_is_refused(data):
     """Other formats, garbage and headers without pixels are a bad image."""
-    assert _refusal(data).reason == "BAD_IMAGE"
+    assert "BAD_IMAGE" == _refusal(data).reason
 
 
 def test_empty_is_empty_input():
     """No bytes at all are an empty input."""
-    assert _refusal(b"").reason == "EMPTY_INPUT"
+    assert "EMPTY_INPUT" == _refusal(b"").reason
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
@@ -177,7 +177,7 @@ def test_empty_is_empty_input():
 def test_a_truncated_picture_is_refused(kind, share):
     """A file cut anywhere is a bad image, never a half-grey picture."""
     data = _encode(Image.fromarray(np.tile(NOISE, (8, 8, 1))), kind)
-    assert _refusal(data[: int(len(data) * share)]).reason == "BAD_IMAGE"
+    assert "BAD_IMAGE" == _refusal(data[: int(len(data) * share)]).reason
 
 
 @settings(max_examples=300, deadline=None)
@@ -217,7 +217,7 @@ def test_a_jpeg_that_is_scanned_over_and_over_is_refused(kind):
     data = _progressive(kind=kind, **more)
     assert kind == Image.open(io.BytesIO(data), formats=["JPEG"]).format
     own = num_scans(data)
-    assert _load(_scanned(data, MAX_SCANS - own)).shape == (3, 4, 6)
+    assert (3, 4, 6) == _load(_scanned(data, MAX_SCANS - own)).shape
     refused = _refusal(_scanned(data, MAX_SCANS - own + 1))
     assert ("IMAGE_TOO_LARGE", True) == (refused.reason, f"has {MAX_SCANS + 1} scans" in refused.message)
 
@@ -228,10 +228,10 @@ def test_the_work_of_a_jpeg_is_its_scans_times_its_pixels(mode):
     data = _encode(Image.new(mode, (64, 64)), "JPEG", progressive=True)
     own, num_pixels = num_scans(data), 64 * 64
     assert 6 <= own <= MAX_FULL_SCANS
-    assert load_pixels(_scanned(data, MAX_FULL_SCANS - own), _spec(), MAX_BYTES, num_pixels).shape == (3, 4, 6)
+    assert (3, 4, 6) == load_pixels(_scanned(data, MAX_FULL_SCANS - own), _spec(), MAX_BYTES, num_pixels).shape
     refused = _refusal(_scanned(data, MAX_FULL_SCANS - own + 1), max_pixels=num_pixels)
     assert ("IMAGE_TOO_LARGE", True) == (refused.reason, "scans of 4096 pixels" in refused.message)
-    assert _load(_scanned(data, MAX_FULL_SCANS - own + 1)).shape == (3, 4, 6)
+    assert (3, 4, 6) == _load(_scanned(data, MAX_FULL_SCANS - own + 1)).shape
 
 
 @pytest.mark.parametrize("more", COMMENTED.values(), ids=COMMENTED)
@@ -240,9 +240,9 @@ def test_only_scans_count_as_scans(more):
     option = "exif" if more.startswith(b"Exif") else "comment"
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8))
     data = _encode(noise, "JPEG", restart_marker_blocks=1, **{option: more})
-    assert data.count(b"\xff\xda") == 501
-    assert num_scans(data) == 1
-    assert _load(data).shape == (3, 4, 6)
+    assert 501 == data.count(b"\xff\xda")
+    assert 1 == num_scans(data)
+    assert (3, 4, 6) == _load(data).shape
 
 
 @settings(max_examples=200, deadline=None)
@@ -264,7 +264,7 @@ def test_no_scan_is_hidden(filling, draw):
 
 def test_scans_are_counted_in_one_pass():
     """Megabytes of filling bytes that come to nothing are gone over once."""
-    assert num_scans(b"\xff\xd8" + b"\xff" * (4 << 20) + b"\0\xff\xda\0\2") == 1
+    assert 1 == num_scans(b"\xff\xd8" + b"\xff" * (4 << 20) + b"\0\xff\xda\0\2")
 
 
 class Abandoned(Wanted):
@@ -335,8 +335,8 @@ def test_a_transparent_colour_is_white(depth, colour, row, transparent, expected
 
 def test_colours_by_number_need_a_palette():
     """A PNG without one has no colours; with one it has."""
-    assert _refusal(_png(8, 3, b"\0\1")).reason == "BAD_IMAGE"
-    assert _load(_png(8, 3, b"\0\1", _chunk(b"PLTE", bytes(6)))).sum() == 0
+    assert "BAD_IMAGE" == _refusal(_png(8, 3, b"\0\1")).reason
+    assert 0 == _load(_png(8, 3, b"\0\1", _chunk(b"PLTE", bytes(6)))).sum()
 
 
 MEBIBYTES = zlib.compress(bytes(5 << 20))
@@ -397,7 +397,7 @@ def test_a_jpeg_in_crumbs_is_refused(before, crumb):
     data = _encode(Image.new("RGB", (16, 16)), "JPEG")
     at = data.index(before)
     many, few = (data[:at] + crumb * count + data[at:] for count in (100_000, 1_000))
-    assert _load(few).shape == (3, 4, 6)
+    assert (3, 4, 6) == _load(few).shape
     refused = _refusal(many)
     assert ("BAD_IMAGE", True) == (refused.reason, "pieces" in refused.message)
 
@@ -406,7 +406,7 @@ def test_a_jpeg_with_crumbs_between_its_scans_is_refused():
     """Those are read by the decoder, but counted by us."""
     data = _progressive()
     at = data.rindex(b"\xff\xda")
-    assert _load(data[:at] + b"\xff\xfe\0\2" * 1_000 + data[at:]).shape == (3, 4, 6)
+    assert (3, 4, 6) == _load(data[:at] + b"\xff\xfe\0\2" * 1_000 + data[at:]).shape
     assert "pieces" in _refusal(data[:at] + b"\xff\xfe\0\2" * MAX_PIECES + data[at:]).message
 
 

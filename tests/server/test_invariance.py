@@ -119,7 +119,7 @@ def check(directory, count):
     alone = asyncio.run(answers_of(directory, asked, range(count), crowd=False))
 
     different = [index for index in range(count) if alone[index] != crowded[index]]
-    assert different == []
+    assert [] == different
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ with structlog.contextvars.bound_contextvars(request_id="r1"):
 def _log(log_format: str, level: str) -> str:
     script = SCRIPT.format(log_format=log_format, level=level)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == ""
+    assert "" == done.stdout
     return done.stderr
 
 
@@ -36,7 +36,7 @@ def test_json_lines_carry_the_request_and_the_traceback():
         call[k] for k in ("event", "level", "request_id", "code", "path")
     )
     assert call["timestamp"].endswith("Z")
-    assert (bug["level"], bug["exception"][0]["exc_type"]) == ("error", "ZeroDivisionError")
+    assert ("error", "ZeroDivisionError") == (bug["level"], bug["exception"][0]["exc_type"])
 
 
 @pytest.mark.parametrize(("level", "seen"), [("debug", True), ("info", False)])

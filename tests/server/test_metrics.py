@@ -44,7 +44,7 @@ def test_the_documentation_lists_exactly_the_table():
 def test_names_follow_the_conventions():
     """Only counters end in _total, names are distinct, buckets sorted."""
     families = [spec.name.removesuffix("_total") for spec in TABLE]
-    assert len(set(families)) == len(families)
+    assert len(families) == len(set(families))
     for spec in TABLE:
         assert re.fullmatch(r"[a-z_]+", spec.name)
         assert (spec.kind == "counter") == spec.name.endswith("_total")
@@ -75,11 +75,11 @@ def test_counters_carry_the_model_and_their_label():
     model.cancelled("decode")
     metrics.count_load("refused")
     seen = _scrape(metrics)
-    assert seen["weft_generated_tokens_total", "en-es", "1", "translate"] == 7
-    assert seen["weft_finished_total", "en-es", "1", "translate", "stop"] == 1
-    assert seen["weft_cancelled_total", "en-es", "1", "translate", "decode"] == 2
-    assert seen["weft_padding_tokens_total", "en-es", "1", "translate"] == 0
-    assert seen["weft_model_loads_total", "refused"] == 1
+    assert 7 == seen["weft_generated_tokens_total", "en-es", "1", "translate"]
+    assert 1 == seen["weft_finished_total", "en-es", "1", "translate", "stop"]
+    assert 2 == seen["weft_cancelled_total", "en-es", "1", "translate", "decode"]
+    assert 0 == seen["weft_padding_tokens_total", "en-es", "1", "translate"]
+    assert 1 == seen["weft_model_loads_total", "refused"]
 
 
 def test_calls_are_counted_with_and_without_a_model():
@@ -89,10 +89,10 @@ def test_calls_are_counted_with_and_without_a_model():
     metrics.count_call(model, "OK", "", 0.25)
     metrics.count_call(None, "NOT_FOUND", "MODEL_NOT_FOUND", 0.001)
     seen = _scrape(metrics)
-    assert seen["weft_requests_total", "digits", "2", "classify_image", "OK"] == 1
-    assert seen["weft_request_duration_seconds_sum", "digits", "2", "classify_image"] == 0.25
-    assert seen["weft_requests_total", "", "", "", "NOT_FOUND"] == 1
-    assert seen["weft_rejected_total", "", "", "", "MODEL_NOT_FOUND"] == 1
+    assert 1 == seen["weft_requests_total", "digits", "2", "classify_image", "OK"]
+    assert 0.25 == seen["weft_request_duration_seconds_sum", "digits", "2", "classify_image"]
+    assert 1 == seen["weft_requests_total", "", "", "", "NOT_FOUND"]
+    assert 1 == seen["weft_rejected_total", "", "", "", "MODEL_NOT_FOUND"]
 
 
 def test_gauges_are_read_at_the_scrape():
@@ -100,7 +100,7 @@ def test_gauges_are_read_at_the_scrape():
     metrics = Metrics()
     model = metrics.for_model("en-es", 1, "translate")
     labels = ("en-es", "1", "translate")
-    assert _scrape(metrics)["weft_model_ready", *labels] == 0
+    assert 0 == _scrape(metrics)["weft_model_ready", *labels]
     model.watch(lambda: STATS)
     model.explaining = 2
     model.set_ready()
@@ -119,8 +119,8 @@ def test_gauges_are_read_at_the_scrape():
         "kv_cache_utilization": 0.25,
     }
     assert expected == {name: seen[PREFIX + name, *labels] for name in expected}
-    assert seen["weft_scheduler_last_step_timestamp_seconds", *labels] == pytest.approx(now, abs=1)
-    assert seen[("weft_draining",)] == 1
+    assert pytest.approx(now, abs=1) == seen["weft_scheduler_last_step_timestamp_seconds", *labels]
+    assert 1 == seen[("weft_draining",)]
 
 
 def test_a_sequence_is_observed_on_every_way_out():
@@ -172,5 +172,5 @@ def test_nothing_is_lost_between_threads():
         thread.start()
     for thread in threads:
         thread.join()
-    assert counter.value == 160_000
-    assert histogram.snapshot() == ([("1.0", 240_000), ("+Inf", 240_000)], 120_000.0)
+    assert 160_000 == counter.value
+    assert ([("1.0", 240_000), ("+Inf", 240_000)], 120_000.0) == histogram.snapshot()

@@ -17,7 +17,7 @@ def test_it_is_zeroed_and_writable():
     assert (3, 5, 7) == array.shape
     assert not array.any()
     array[1] = 2
-    assert array.sum() == 70
+    assert 70 == array.sum()
     assert (0, 4) == pages.zeros((0, 4), np.dtype(np.float32)).shape
 
 
@@ -44,10 +44,10 @@ def test_collapsing_keeps_what_is_there():
 
     num_bytes = pages.collapse()
 
-    assert filled[:] == b"\2" * 4 * pages.HUGE
+    assert b"\2" * 4 * pages.HUGE == filled[:]
     assert (num_bytes > 0) == can
     assert huge_kib(address_of(filled) + pages.HUGE) >= (3 * pages.HUGE >> 10) * can
-    assert huge_kib(address_of(unused) + pages.HUGE) == 0
+    assert 0 == huge_kib(address_of(unused) + pages.HUGE)
 
 
 def test_a_system_without_proc_collapses_nothing(monkeypatch):
@@ -58,7 +58,7 @@ def test_a_system_without_proc_collapses_nothing(monkeypatch):
 
     monkeypatch.setattr(pages.Path, "read_text", missing)
 
-    assert pages.collapse() == 0
+    assert 0 == pages.collapse()
 
 
 def filled_memory(content):

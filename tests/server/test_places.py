@@ -65,7 +65,7 @@ def test_places_of_any_text_lie_in_it(kind, text):
     """Whatever the text: places are inside of it, in order, and white space stands only in places of its own."""
     places = Places(tokenizer := reference(NORMALIZERS[kind], LETTERS)).of(text, tokenizer.encode(text))
     assert all(0 <= start <= end <= len(text) for start, end in places)
-    assert places == sorted(places)
+    assert sorted(places) == places
     assert not any(text[start:end] != text[start:end].strip() and end - start > 1 for start, end in places)
 
 

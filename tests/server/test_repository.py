@@ -24,7 +24,7 @@ def test_odd_directories_are_reported_not_loaded(tmp_path, odd):
     (tmp_path / "sound" / "1").mkdir(parents=True)
     scan = scan_repository(tmp_path)
     assert ["sound"] == [candidate.name for candidate in scan.candidates]
-    assert len(scan.oddities) == 1
+    assert 1 == len(scan.oddities)
     assert str(tmp_path / odd.split("/")[0]) in scan.oddities[0]
 
 
@@ -34,7 +34,7 @@ def test_odd_files_are_reported(tmp_path):
     (tmp_path / "topics").mkdir()
     (tmp_path / "topics" / "1").touch()
     (tmp_path / "sound" / "1").mkdir(parents=True)
-    assert len(scan_repository(tmp_path).oddities) == 2
+    assert 2 == len(scan_repository(tmp_path).oddities)
 
 
 def test_dot_names_are_left_alone(tmp_path):

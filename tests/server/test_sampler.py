@@ -69,7 +69,7 @@ def test_draws_follow_the_exact_distribution(num_candidates, temperature, top_k,
 
     expected = exact_distribution(logits, temperature, top_k, top_p) * n
     counts = np.bincount(ids, minlength=vocab)
-    assert counts[expected == 0].sum() == 0
+    assert 0 == counts[expected == 0].sum()
     common = expected >= 5
     observed = [*counts[common], counts[~common].sum()]
     wanted = [*expected[common], expected[~common].sum()]
@@ -111,7 +111,7 @@ def test_a_row_draws_the_same_alone_and_in_a_batch():
             Settings(*(getattr(settings, name)[one] for name in Settings.__dataclass_fields__)),
             np.array([3, 4]),
         )
-        assert (together[0][row], together[1][row]) == (alone[0][0], alone[1][0])
+        assert (alone[0][0], alone[1][0]) == (together[0][row], together[1][row])
 
 
 def test_greedy_takes_the_lowest_id_of_the_best():
@@ -120,8 +120,8 @@ def test_greedy_takes_the_lowest_id_of_the_best():
 
     ids, log_probs = sample(candidates_of(logits, 2), settings_of(1, temperature=0), NO_END)
 
-    assert ids.tolist() == [1]
-    assert log_probs[0] == pytest.approx(5 - np.log(np.exp(logits.astype(float)).sum()), abs=1e-6)
+    assert [1] == ids.tolist()
+    assert pytest.approx(5 - np.log(np.exp(logits.astype(float)).sum()), abs=1e-6) == log_probs[0]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -132,7 +132,7 @@ def test_no_end_token_comes_before_min_new_tokens(temperature):
 
     ids, _ = sample(candidates_of(logits, 4), settings_of(n, temperature, min_new=1), np.array([0, 3]))
 
-    assert set(ids.tolist()) == ({1, 2} if temperature else {2})
+    assert ({1, 2} if temperature else {2}) == set(ids.tolist())
     if temperature:
         expected = exact_distribution(np.array([1, 2], np.float32), 1, 0, 1) * n
         assert stats.chisquare(np.bincount(ids, minlength=4)[1:3], expected).pvalue > 1e-4
@@ -173,7 +173,7 @@ def test_uniform_numbers_are_uniform_over_seeds_and_over_steps():
 
     assert stats.kstest(by_seed, "uniform").pvalue > 1e-4
     assert stats.kstest(by_step, "uniform").pvalue > 1e-4
-    assert len(np.unique(np.concatenate([by_seed, by_step]))) == 100_000
+    assert 100_000 == len(np.unique(np.concatenate([by_seed, by_step])))
     assert np.all((by_step >= 0) & (by_step < 1))
 
 
@@ -185,5 +185,5 @@ def test_tokens_that_the_graph_rules_out_are_never_drawn():
     for temperature in (0.5, 1.0, 2.0):
         ids, _ = sample(candidates_of(logits, 8), settings_of(n, temperature), NO_END)
 
-        assert set(ids.tolist()) == {0, 1, 3, 6, 7}
+        assert {0, 1, 3, 6, 7} == set(ids.tolist())
         assert stats.chisquare(np.bincount(ids, minlength=10)[[0, 1, 3, 6, 7]]).pvalue > 1e-4

@@ -35,7 +35,7 @@ def test_reserved_places_count_as_waiting():
     with pytest.raises(Overloaded, match="2 requests are waiting") as refused:
         scheduler.reserve()
 
-    assert refused.value.reason == "QUEUE_FULL"
+    assert "QUEUE_FULL" == refused.value.reason
     scheduler.release()
     scheduler.reserve()
 
@@ -49,8 +49,8 @@ def test_waiting_tokens_are_bounded_but_one_request_always_may_wait():
     with pytest.raises(Overloaded) as refused:
         scheduler.enqueue(make(1))
 
-    assert refused.value.reason == "TOKEN_BUDGET"
-    assert scheduler.num_reserved == 1
+    assert "TOKEN_BUDGET" == refused.value.reason
+    assert 1 == scheduler.num_reserved
 
 
 def test_slots_are_given_in_order_of_arrival_within_the_budget():
@@ -58,10 +58,10 @@ def test_slots_are_given_in_order_of_arrival_within_the_budget():
     scheduler = Scheduler(1, 9, 1000)
     waiting = enqueue(scheduler, 40, 8, 8, 8)
 
-    assert scheduler.take(0, most=4, budget=16) == waiting[:1]
-    assert scheduler.take(0, most=4, budget=16) == waiting[1:3]
-    assert scheduler.take(0, most=0, budget=16) == []
-    assert scheduler.take(0, most=1, budget=16) == waiting[3:]
+    assert waiting[:1] == scheduler.take(0, most=4, budget=16)
+    assert waiting[1:3] == scheduler.take(0, most=4, budget=16)
+    assert [] == scheduler.take(0, most=0, budget=16)
+    assert waiting[3:] == scheduler.take(0, most=1, budget=16)
 
 
 def test_a_lane_takes_its_even_share_of_what_waits():
@@ -69,14 +69,14 @@ def test_a_lane_takes_its_even_share_of_what_waits():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, *[8] * 10)
 
-    assert len(scheduler.take(0, most=8, budget=1000)) == 5
-    assert len(scheduler.take(0, most=8, budget=1000)) == 0
-    assert len(scheduler.take(1, most=8, budget=1000)) == 5
+    assert 5 == len(scheduler.take(0, most=8, budget=1000))
+    assert 0 == len(scheduler.take(0, most=8, budget=1000))
+    assert 5 == len(scheduler.take(1, most=8, budget=1000))
     enqueue(scheduler, 8)
-    assert len(scheduler.take(1, most=8, budget=1000)) == 1
+    assert 1 == len(scheduler.take(1, most=8, budget=1000))
     enqueue(scheduler, 8)
-    assert len(scheduler.take(1, most=8, budget=1000)) == 0
-    assert len(scheduler.take(0, most=8, budget=1000)) == 1
+    assert 0 == len(scheduler.take(1, most=8, budget=1000))
+    assert 1 == len(scheduler.take(0, most=8, budget=1000))
 
 
 def test_nobody_waits_for_a_lane_that_takes_nothing():
@@ -100,9 +100,9 @@ def test_a_lane_takes_none_unless_there_are_enough_for_its_liking():
     scheduler = Scheduler(2, 99, 1000)
     enqueue(scheduler, 8, 8, 8)
 
-    assert scheduler.take(0, most=8, budget=1000, least=4) == []
-    assert scheduler.take(0, most=2, budget=1000, least=3) == []
-    assert len(scheduler.take(0, most=8, budget=1000, least=3)) == 3
+    assert [] == scheduler.take(0, most=8, budget=1000, least=4)
+    assert [] == scheduler.take(0, most=2, budget=1000, least=3)
+    assert 3 == len(scheduler.take(0, most=8, budget=1000, least=3))
 
 
 @pytest.mark.parametrize(("length", "streams", "num_taken"), [(64, False, 0), (65, False, 2), (8, True, 2)])
@@ -112,7 +112,7 @@ def test_streams_and_long_inputs_do_not_wait_for_company(length, streams, num_ta
     _, last = enqueue(scheduler, 8, length)
     last.wants_tokens = streams
 
-    assert len(scheduler.take(0, most=8, budget=1000, least=3)) == num_taken
+    assert num_taken == len(scheduler.take(0, most=8, budget=1000, least=3))
 
 
 def test_a_batch_shares_the_padded_length_of_the_oldest():
@@ -120,8 +120,8 @@ def test_a_batch_shares_the_padded_length_of_the_oldest():
     scheduler = Scheduler(1, 99, 1000)
     a, b, c, d = enqueue(scheduler, 9, 20, 16, 11)
 
-    assert scheduler.take(0, most=64, budget=1000, alike=True) == [a, c, d]
-    assert scheduler.take(0, most=64, budget=1000, alike=True) == [b]
+    assert [a, c, d] == scheduler.take(0, most=64, budget=1000, alike=True)
+    assert [b] == scheduler.take(0, most=64, budget=1000, alike=True)
 
 
 def test_a_batch_keeps_to_its_bounds():
@@ -129,9 +129,9 @@ def test_a_batch_keeps_to_its_bounds():
     scheduler = Scheduler(1, 99, 1000)
     enqueue(scheduler, *[10] * 5)
 
-    assert len(scheduler.take(0, most=64, budget=48, alike=True)) == 3
-    assert len(scheduler.take(0, most=1, budget=48, alike=True)) == 1
-    assert len(scheduler.take(0, most=64, budget=1, alike=True)) == 1
+    assert 3 == len(scheduler.take(0, most=64, budget=48, alike=True))
+    assert 1 == len(scheduler.take(0, most=1, budget=48, alike=True))
+    assert 1 == len(scheduler.take(0, most=64, budget=1, alike=True))
 
 
 @dataclass
@@ -186,7 +186,7 @@ def test_nobody_is_lost_or_taken_twice(steps):
     assert books.waiting == list(scheduler.waiting)
     assert len(books.held) == sum(scheduler.loads)
     assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
-    assert scheduler.num_reserved == 0
+    assert 0 == scheduler.num_reserved
     assert scheduler.num_queued <= 8
 
 

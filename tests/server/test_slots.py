@@ -22,10 +22,10 @@ def test_a_placed_row_starts_afresh():
     slots.place(0, make("a", Sampling(0.5, 3, 0.9, 11)))
     slots.place(1, make("b"))
 
-    assert slots.past_lengths.tolist() == slots.num_new.tolist() == [0, 0]
-    assert slots.temperature.tolist() == [0.5, 0]
-    assert (slots.max_new.tolist(), slots.min_new.tolist(), slots.top_k.tolist()) == ([7, 7], [2, 2], [3, 0])
-    assert slots.seed.tolist() == [11, 0]
+    assert [0, 0] == slots.past_lengths.tolist() == slots.num_new.tolist()
+    assert [0.5, 0] == slots.temperature.tolist()
+    assert ([7, 7], [2, 2], [3, 0]) == (slots.max_new.tolist(), slots.min_new.tolist(), slots.top_k.tolist())
+    assert [11, 0] == slots.seed.tolist()
 
 
 def test_a_held_slot_is_not_given_twice():
@@ -58,5 +58,5 @@ def test_rows_keep_their_numbers_through_any_moves(ends):
 
         for slot in range(slots.num_running):
             mark = int(slots.sequences[slot].request_id)
-            assert slots.output_ids[slot].tolist() == [mark] * 8
-            assert slots.past_lengths[slot] == mark
+            assert [mark] * 8 == slots.output_ids[slot].tolist()
+            assert mark == slots.past_lengths[slot]

@@ -56,14 +56,14 @@ def test_field_violation_names_the_field():
 def test_retry_hint_is_given_twice_and_agrees():
     """A retry hint is in RetryInfo for people and in the pushback header for gRPC itself."""
     status = statuses.to_status(errors.Overloaded("TOKEN_BUDGET", "65536 tokens wait", 0.25))
-    assert _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds() == 250
-    assert dict(status.trailing_metadata)["grpc-retry-pushback-ms"] == "250"
+    assert 250 == _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds()
+    assert "250" == dict(status.trailing_metadata)["grpc-retry-pushback-ms"]
 
 
 def test_who_drains_hints_but_does_not_hold_back():
     """A draining server names a pause for the same server, and lets gRPC move on to another at its own pace."""
     status = statuses.to_status(errors.Draining())
-    assert _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds() == 1000
+    assert 1000 == _details_of(status)["RetryInfo"].retry_delay.ToMilliseconds()
     assert "grpc-retry-pushback-ms" not in dict(status.trailing_metadata)
 
 
@@ -80,7 +80,7 @@ def test_a_bug_tells_only_an_id():
     assert status.code is grpc.StatusCode.INTERNAL
     assert status.error_id
     assert status.error_id in status.message
-    assert _details_of(status)["ErrorInfo"].metadata["error_id"] == status.error_id
+    assert status.error_id == _details_of(status)["ErrorInfo"].metadata["error_id"]
     assert b"secret" not in dict(status.trailing_metadata)["grpc-status-details-bin"]
 
 
@@ -109,5 +109,5 @@ def test_longest_message_survives_the_wire():
 
     error = asyncio.run(_call_that_fails_with(errors.InvalidRequest("text", "\U0001f600" * 5000)))
     assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.details() == ("text " + "\U0001f600" * 5000)[: statuses.MAX_MESSAGE_CHARS]
+    assert ("text " + "\U0001f600" * 5000)[: statuses.MAX_MESSAGE_CHARS] == error.details()
     assert "grpc-status-details-bin" in dict(error.trailing_metadata())

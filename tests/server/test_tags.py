@@ -30,10 +30,10 @@ def test_tokens_stand_where_the_text_has_them(tiny_repository):
             for text in texts(40):
                 answer = await ask(model, text=text)
                 assert text.split() == [text[token.start : token.end] for token in answer.tokens]
-                assert answer.usage.input_tokens == len(answer.tokens) + 2
+                assert len(answer.tokens) + 2 == answer.usage.input_tokens
                 for token in answer.tokens:
                     word = text[token.start : token.end]
-                    assert token.token == (word if word.isascii() else "[UNKNOWN]")
+                    assert (word if word.isascii() else "[UNKNOWN]") == token.token
                     assert model.manifest.labels[token.index] == token.label
                 assert spans_of(answer.tokens, text) == list(answer.spans)
                 assert any(answer.spans) or all(token.label == "O" for token in answer.tokens)

@@ -163,9 +163,9 @@ def test_tokens_know_their_place_in_the_text(byte_level, words, word_piece, text
         assert tokenizer.encode(text) == [piece.id for piece in pieces]
         places = [(piece.start, piece.end) for piece in pieces if not piece.added]
         assert all(0 <= start <= end <= len(text) for start, end in places)
-        assert places == sorted(places)
+        assert sorted(places) == places
         covered = [text[start:end] for start, end in places]
-        assert all(part == part.strip() for part in covered if part.strip())
+        assert all(part.strip() == part for part in covered if part.strip())
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_added_tokens_are_those_of_the_post_processor(byte_level):
     pieces = tokenizer.split("a <end>")
     assert [(2, 7, False), (0, 0, True)] == [tuple(piece[1:]) for piece in pieces if piece.id == 1]
     ids = [piece.id for piece in pieces]
-    assert ids.count(1) == 2
+    assert 2 == ids.count(1)
     assert [False] * (len(ids) - 1) + [True] == tokenizer.added(ids)
     assert not any(tokenizer.added([reference.token_to_id("<s>"), 1, *reference.encode("a").ids[:-1]]))
 
@@ -253,7 +253,7 @@ def test_deltas_hold_whole_characters_as_soon_as_they_are_whole(byte_level):
     stream = TextStream(tokenizer, ("\n\n",))
     assert ["", "é", "", "", "", "😀", "", ""] == [stream.push([id_]) for id_ in ids]
     assert ("é😀", True, 8) == (stream.text, stream.stopped, stream.tokens_used)
-    assert stream.push(ids) == stream.finish() == ""
+    assert "" == stream.push(ids) == stream.finish()
 
 
 def test_pieces_show_tokens_without_marks(byte_level, words):
@@ -275,7 +275,7 @@ def test_limits_in_the_file_are_switched_off(tmp_path):
     reference.save(str(tmp_path / "tokenizer.json"))
     text = "hello world " * 5
     assert text == (tokenizer := Tokenizer(tmp_path / "tokenizer.json")).decode(tokenizer.encode(text))
-    assert tokenizer.encode("a")[-1] == 1
+    assert 1 == tokenizer.encode("a")[-1]
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]"])

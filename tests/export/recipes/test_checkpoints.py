@@ -118,7 +118,7 @@ def test_digits_accuracy():
     directory = CHECKPOINTS / "digits"
     model = load_checkpoint(directory).model
 
-    assert figure("digits", "test accuracy") == pytest.approx(digits.measure(directory)["test accuracy"], abs=1e-4)
+    assert pytest.approx(digits.measure(directory)["test accuracy"], abs=1e-4) == figure("digits", "test accuracy")
     for file in (directory / "examples").glob("*.png"):
         pixels = digits.torch.from_numpy(to_pixel_values(Image.open(file), digits.IMAGE))[None]
         assert file.stem == str(int(model(pixels).argmax()))

@@ -53,6 +53,6 @@ def test_the_card_states_figures_that_grow():
         float(share) for share in re.findall(r"^\| right answers, \d examples \| ([\d.]+) \|$", card, re.MULTILINE)
     ]
 
-    assert len(figures) == 4
-    assert figures == sorted(figures)
+    assert 4 == len(figures)
+    assert sorted(figures) == figures
     assert figures[-1] >= 0.95

@@ -58,7 +58,7 @@ def test_a_box_covers_its_share_of_the_cells():
     for grid in ((8, 8), (4, 16)):
         covered = found_digits._cover(box, grid)
 
-        assert covered.mean() == pytest.approx(13 * 13.5 / SIDE**2)
+        assert pytest.approx(13 * 13.5 / SIDE**2) == covered.mean()
         assert bool(((covered >= 0) & (covered <= 1)).all())
 
 
@@ -68,7 +68,7 @@ def test_models_read_and_find_digits(name):
     """The committed weights read as many digits as the card says, and look at the digit more than elsewhere."""
     measured = found_digits.measure(CHECKPOINTS / name)
 
-    assert figure(name, "held-out accuracy") == pytest.approx(measured["held-out accuracy"], abs=2e-3)
+    assert pytest.approx(measured["held-out accuracy"], abs=2e-3) == figure(name, "held-out accuracy")
     assert measured["held-out accuracy"] >= BARS[name]
     assert measured["attention inside the digit's box"] >= 1.5 * measured["the box's share of the picture"]
 

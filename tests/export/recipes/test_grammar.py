@@ -23,7 +23,7 @@ def text(words):
 def noun_phrase(en):
     """Return the one noun phrase that reads so in English."""
     found = [np for noun in NOUNS for np in noun_phrases(noun) if text(np.phrase.en) == en]
-    assert len(found) == 1, found
+    assert 1 == len(found), found
     return found[0]
 
 
@@ -119,12 +119,12 @@ def test_regular_plurals():
 def test_tables_are_complete():
     """Every verb has five forms of each tense it has, every noun its adjectives or none, and no word occurs twice."""
     for verb in VERBS:
-        assert len(verb.present) == 5, verb
+        assert 5 == len(verb.present), verb
         assert len(verb.preterite) in (0, 5), verb
         assert set(tenses_of(verb)) <= set(TENSES)
         assert bool(verb.past) == bool(verb.preterite), verb
         assert bool(verb.ing) == bool(verb.gerund), verb
-    assert {noun.kind for noun in NOUNS} == set(ADJECTIVES)
+    assert set(ADJECTIVES) == {noun.kind for noun in NOUNS}
     assert {kind for verb in VERBS for kind in verb.kinds} <= set(ADJECTIVES)
     assert 1 == max(Counter(noun.en for noun in NOUNS).values())
 
@@ -133,10 +133,10 @@ def test_one_translation_for_each_sentence():
     """No English sentence has two translations, questions look like questions, and "a el", "de el" never occur."""
     translations = {}
     for pair in sample(20_000, 4, held_out=False):
-        assert translations.setdefault(pair.source, pair.target) == pair.target
+        assert pair.target == translations.setdefault(pair.source, pair.target)
         assert pair.source.endswith("?") == pair.target.endswith("?") == pair.target.startswith("¿")
         assert not {("a", "el"), ("de", "el")} & set(zip(pair.es, pair.es[1:], strict=False)), pair.target
-        assert len(pair.alignment) == len(pair.es)
+        assert len(pair.es) == len(pair.alignment)
         assert all(0 <= index < len(pair.en) for indices in pair.alignment for index in indices)
 
 

@@ -33,7 +33,7 @@ def test_spans_lie_where_their_text_is():
         ends = [0] + [end for _, _, end in notice.spans]
         assert all(before <= start < end for before, (_, start, end) in zip(ends, notice.spans, strict=False))
         assert all(re.fullmatch(r"[\w$€£](.*[\w%])?", notice.text[start:end]) for _, start, end in notice.spans)
-    assert {kind for notice in drawn() for kind, _, _ in notice.spans} == set(LABEL_OF.values())
+    assert set(LABEL_OF.values()) == {kind for notice in drawn() for kind, _, _ in notice.spans}
 
 
 def test_parts_have_no_name_in_common():
@@ -51,7 +51,7 @@ def test_templates_are_split():
     for held_out in (False, True):
         part = " ".join(t for t in templates.TEMPLATES if templates.is_held_out(t) == held_out)
         assert all(f"{{{kind}}}" in part for kind in LABEL_OF)
-    assert len(set(templates.TEMPLATES)) == len(templates.TEMPLATES) == 106
+    assert 106 == len(templates.TEMPLATES) == len(set(templates.TEMPLATES))
 
 
 def test_draws_repeat_with_the_seed():
@@ -83,7 +83,7 @@ def test_f1_wants_kind_and_both_ends():
     """A span that is too long, or of another kind, is as wrong as none."""
     notice = Notice("Ana and Ben in Rome", (("PERSON", 0, 3), ("PERSON", 8, 11), ("PLACE", 15, 19)))
 
-    assert f1([notice], [notice.spans]) == 1
-    assert f1([notice], [[("PERSON", 0, 3), ("PLACE", 8, 11), ("PLACE", 12, 19)]]) == pytest.approx(1 / 3)
-    assert f1([notice], [[("PERSON", 0, 3), ("PLACE", 15, 19)]], "PERSON") == pytest.approx(2 / 3)
-    assert f1([notice], [[]]) == 0
+    assert 1 == f1([notice], [notice.spans])
+    assert pytest.approx(1 / 3) == f1([notice], [[("PERSON", 0, 3), ("PLACE", 8, 11), ("PLACE", 12, 19)]])
+    assert pytest.approx(2 / 3) == f1([notice], [[("PERSON", 0, 3), ("PLACE", 15, 19)]], "PERSON")
+    assert 0 == f1([notice], [[]])

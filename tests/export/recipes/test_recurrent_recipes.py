@@ -49,14 +49,14 @@ def test_bleu():
     """A perfect answer has 1, one without any four right words in a row 0, a short one pays exp(1 - wanted / given)."""
     reference = "el gato come el pan en la cocina"
 
-    assert bleu([reference], [reference]) == 1
-    assert bleu(["pan el come gato el cocina la en"], [reference]) == 0
-    assert bleu(["el gato come el"], [reference]) == pytest.approx(2.718281828**-1)
+    assert 1 == bleu([reference], [reference])
+    assert 0 == bleu(["pan el come gato el cocina la en"], [reference])
+    assert pytest.approx(2.718281828**-1) == bleu(["el gato come el"], [reference])
     # Of 8, 7, 6 and 5 runs 7, 5, 4 and 3 are right.
     changed = reference.replace("en", "de")
-    assert bleu([changed], [reference]) == pytest.approx((7 / 8 * 5 / 7 * 3 / 6 * 2 / 5) ** 0.25)
+    assert pytest.approx((7 / 8 * 5 / 7 * 3 / 6 * 2 / 5) ** 0.25) == bleu([changed], [reference])
     # A word counts as often as it is wanted.
-    assert bleu(["el el el el el"], ["el el el el gato"]) == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
+    assert pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25) == bleu(["el el el el el"], ["el el el el gato"])
 
 
 def test_compounds_are_clauses_joined_in_both_languages():
@@ -67,7 +67,7 @@ def test_compounds_are_clauses_joined_in_both_languages():
     compounds = draw_compounds(clauses, 200, 25, 3)
 
     assert compounds == draw_compounds(clauses, 200, 25, 3)
-    assert {compound.num_words > 20 for compound in compounds} == {True, False}
+    assert {True, False} == {compound.num_words > 20 for compound in compounds}
     for compound in compounds:
         expected, part = [], []
         for word in [*compound.source.split(), "but"]:

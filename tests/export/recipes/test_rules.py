@@ -29,8 +29,8 @@ def test_letters_know_their_origin():
 
 def test_prompts_end_with_the_question():
     """A prompt is word and answer for each example, then the last word alone."""
-    assert Task("reverse", ("cat", "dog", "sun")).prompt == "cat:tac dog:god sun:"
-    assert Task("reverse", ("sun",)).prompt == "sun:"
+    assert "cat:tac dog:god sun:" == Task("reverse", ("cat", "dog", "sun")).prompt
+    assert "sun:" == Task("reverse", ("sun",)).prompt
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -41,8 +41,8 @@ def test_tasks_keep_to_their_part(held_out):
         words = tasks.draw(MAX_SHOTS).words
 
         assert {held_out} == {is_held_out(word) for word in words}
-        assert len({len(word) for word in words}) == 1
-        assert len(set(words)) == MAX_SHOTS + 1
+        assert 1 == len({len(word) for word in words})
+        assert MAX_SHOTS + 1 == len(set(words))
 
 
 def test_a_lesson_teaches_answers_and_their_end():
@@ -50,10 +50,10 @@ def test_a_lesson_teaches_answers_and_their_end():
     tokenizer = character_tokenizer()
     ids, labels = lesson(Task("reverse", ("cat", "dog")), tokenizer)
 
-    assert tokenizer.decode(ids) == "cat:tac dog:god "
+    assert "cat:tac dog:god " == tokenizer.decode(ids)
     taught = [tokenizer.id_to_token(label) if label != IGNORED else "" for label in labels]
     assert [*["", "", "", "t", "a", "c", "<end>", ""], *["", "", "", "g", "o", "d", "<end>", ""]] == taught
-    assert labels[6] == END
+    assert END == labels[6]
 
 
 def test_every_prompt_and_answer_fits():

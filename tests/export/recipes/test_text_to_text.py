@@ -48,7 +48,7 @@ def test_a_summary_is_the_first_sentence_without_details():
         indices = [index for (index,) in example.alignment]
         kept = [example.source[index] for index in indices]
 
-        assert indices == sorted(indices)
+        assert sorted(indices) == indices
         assert indices[-1] < end
         assert [word.removesuffix("n") if word == "an" else word for word in kept] == [
             word.removesuffix("n") if word == "an" else word for word in example.target
@@ -62,7 +62,7 @@ def test_a_topic_is_what_two_sentences_are_about():
     for example in examples(TOPIC, 200, 1, held_out=False):
         kinds = TOPICS[" ".join(example.target)]
 
-        assert len(example.alignment) == len(example.target)
+        assert len(example.target) == len(example.alignment)
         for indices in example.alignment:
             assert 2 == len(indices)
             assert all(KIND[example.source[index]] in kinds for index in indices)
