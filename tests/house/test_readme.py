@@ -13,6 +13,7 @@ WRAPPED = [
     ROOT / "CHANGELOG.md",
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
+    *sorted((ROOT / "docs/decisions").glob("*.md")),
 ]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
@@ -35,6 +36,14 @@ def test_a_page_can_be_read_in_an_editor(page):
     lines = enumerate(page.read_text().splitlines(), 1)
 
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+def test_the_list_of_decisions_names_each_page():
+    """docs/decisions/README.md has a line for each page beside it."""
+    folder = ROOT / "docs/decisions"
+    listed = re.findall(r"^- \[.*?\]\((.*?\.md)\): ", (folder / "README.md").read_text(), re.MULTILINE)
+
+    assert sorted(path.name for path in folder.glob("*.md") if path.name != "README.md") == sorted(listed)
 
 
 @pytest.mark.parametrize("target", typed("make"))
