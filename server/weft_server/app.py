@@ -9,56 +9,31 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-import grpc.aio
 import structlog
 
-from weft_proto.v1 import (
-    caption_pb2_grpc,
-    classification_pb2_grpc,
-    generation_pb2_grpc,
-    model_pb2,
-    model_pb2_grpc,
-    translation_pb2_grpc,
-)
-from weft_server.classification_servicer import ClassificationServicer
+from weft_proto.v1 import model_pb2
 from weft_server.config import ConfigError
 from weft_server.cpus import cpu_quota, loading_places
 from weft_server.device import device_of
 from weft_server.errors import Draining
+from weft_server.grpc_server import SERVICES, GrpcServer
 from weft_server.guard import Guard
 from weft_server.health import Health
 from weft_server.http import HttpServer
 from weft_server.loader import load_entries, load_entry
 from weft_server.metrics import Metrics
-from weft_server.model_servicer import ModelServicer
 from weft_server.models import Entry, Models
 from weft_server.pages import collapse
-from weft_server.reflection import add_reflection
 from weft_server.repository import scan_repository
 from weft_server.session import verify_device
-from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
 
 _log = structlog.get_logger(__name__)
-SERVICES = (
-    "weft.v1.TranslationService",
-    "weft.v1.CaptionService",
-    "weft.v1.ClassificationService",
-    "weft.v1.GenerationService",
-    "weft.v1.ModelService",
-)
-# A lane that has not stepped for so long, working or idle, is stuck.
+# A lane that has not stepped for this long, working or idle, is stuck.
 STALL_S = 60.0
-# Our client pings every 15 s, so that a server that froze is left within half a minute. gRPC counts pings that come
-# closer than this as abuse, so it leaves some room.
-MIN_PING_INTERVAL_MS = 10_000
-NO_LIMIT = 2**31 - 1
-# Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
-# a thousand on; the others wait, or get a refusal with a reason.
-MAX_PENDING_CALLS = 10_000
-# Of what is odd about a repository, so much is logged.
+# How much of what is odd about a repository is logged.
 MAX_ODDITIES = 10
 # What the lanes get to end their last step.
 STOP_S = 5.0
@@ -91,7 +66,7 @@ class App:
         self.guard = Guard(self.metrics)
         self.health = Health(SERVICES)
         self.http = self._http_server()
-        self.server, self.port = self._grpc_server()
+        self.grpc = GrpcServer(self.models, config, self.guard, self.health)
         self._draining = asyncio.Event()
 
     def why_not_live(self) -> str:
@@ -118,9 +93,9 @@ class App:
             loop.add_signal_handler(number, self._on_signal)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.http.start()
-        await self.server.start()
+        await self.grpc.start()
         at = self.config.address
-        _log.info("listening", grpc=at(self.port), http=at(self.http.port))
+        _log.info("listening", grpc=at(self.grpc.port), http=at(self.http.port))
         loading = asyncio.create_task(self._load())
         pulse = asyncio.create_task(self._pulse())
         await self._draining.wait()
@@ -187,7 +162,7 @@ class App:
                     entry.model.cancel_all(Draining)
         # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
-        await self.server.stop(grace=1)
+        await self.grpc.stop(grace_s=1)
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
@@ -197,32 +172,3 @@ class App:
             raise ConfigError(
                 f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}; --http-port takes another"
             ) from error
-
-    def _grpc_server(self) -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server(
-            interceptors=[self.guard],
-            options=[
-                ("grpc.max_receive_message_length", self.config.max_request_bytes),
-                # Clients ping while a call is silent; gRPC's own five minutes would end such a connection.
-                ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-                # With some jitter of gRPC's own; calls that run are let finish.
-                ("grpc.max_connection_age_ms", int(self.config.max_connection_age_s * 1000) or NO_LIMIT),
-                ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
-                ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-                # Two servers on one port would share its connections silently.
-                ("grpc.so_reuseport", 0),
-            ],
-        )
-        translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(self.models), server)
-        caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(self.models), server)
-        classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(self.models), server)
-        generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(self.models), server)
-        model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(self.models, self.config), server)
-        self.health.add_to(server)
-        if self.config.reflection:
-            add_reflection((*SERVICES, "grpc.health.v1.Health"), server)
-        target = self.config.address(self.config.port)
-        try:
-            return server, server.add_insecure_port(target)
-        except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {target}: is another server there? --port takes another") from error

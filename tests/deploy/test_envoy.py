@@ -9,8 +9,8 @@ import pytest
 import yaml
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from weft_server.app import MIN_PING_INTERVAL_MS, SERVICES
 from weft_server.config import ServerConfig
+from weft_server.grpc_server import MIN_PING_INTERVAL_MS, SERVICES
 from weft_server.health import ACCEPTING
 
 ROOT = Path(__file__).parents[2]

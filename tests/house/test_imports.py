@@ -28,6 +28,11 @@ PLANTS = [
     ("weft_proto/bundle_rules.py", "import numpy", "weft_proto.bundle_rules -> numpy"),
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
     ("weft_server/config.py", "import grpc", "weft_server.config -> grpc"),
+    (
+        "weft_server/completion.py",
+        "from weft_proto.v1 import model_pb2_grpc",
+        "weft_server.completion -> weft_proto.v1.model_pb2_grpc",
+    ),
     ("weft_server/engine.py", "import onnxruntime", "weft_server.engine -> onnxruntime"),
     ("weft_server/sequence.py", "import weft_server.engine", "weft_server.sequence -> weft_server.engine"),
 ]
