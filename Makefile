@@ -18,7 +18,7 @@ NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpo
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition and rules.
-EXPORTER := $(sort $(wildcard export/weft_export/*.py export/weft_export/families/*.py proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
+EXPORTER := $(sort $(shell find export/weft_export -name recipes -prune -o -name '*.py' -print) $(wildcard proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off

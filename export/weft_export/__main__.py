@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from weft_export.progress import shown
-from weft_export.stopping import Stopped, stopped_by_signals
+from weft_export.console.progress import shown
+from weft_export.console.stopping import Stopped, stopped_by_signals
 from weft_proto.v1 import bundle_pb2
 
 # Without rich, which gives flags a type that they do not take, and columns that are too narrow for words.
@@ -77,7 +77,7 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
         rounded = any(state.data_type == bundle_pb2.DATA_TYPE_INT8 for state in manifest.states)
         scales = "; keys and values are scaled by random requests alone" if rounded else ""
         return f"quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE{scales}"
-    from weft_export.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
+    from weft_export.proofs.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
 
     quality = manifest.quality
     few = (

@@ -8,10 +8,10 @@ import onnx
 import torch
 from google.protobuf import json_format
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
-from weft_export.graphs import Graph, states_of
-from weft_export.onnx_graph import OPSET, read_ports
+from weft_export.graphs.graphs import Graph, states_of
+from weft_export.graphs.onnx_graph import OPSET, read_ports
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.v1 import bundle_pb2
 

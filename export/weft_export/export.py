@@ -8,23 +8,23 @@ from pathlib import Path
 
 from torch import nn
 
-from weft_export.answering import torch_run
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
-from weft_export.checkpoint import Checkpoint, load_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from weft_export.checkpoints.files import check_regular
+from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
+from weft_export.checkpoints.tokenizer import check_tokenizers
+from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.errors import ExportError
-from weft_export.files import check_regular
-from weft_export.golden import check_golden, golden_of
-from weft_export.graphs import graphs_of
-from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out
-from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity
-from weft_export.quality import check_quality
-from weft_export.quantising import quantised
-from weft_export.recurrent import Recurrence
-from weft_export.runtime import onnx_run, runtime_version
+from weft_export.graphs.answering import torch_run
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.layers.recurrent import Recurrence
+from weft_export.proofs.golden import check_golden, golden_of
+from weft_export.proofs.parity import check_parity
+from weft_export.proofs.quality import check_quality
+from weft_export.proofs.runtime import onnx_run, runtime_version
+from weft_export.rounding.quantising import quantised
 from weft_export.target import check_target, put
-from weft_export.tokenizer import check_tokenizers
-from weft_export.weights import WEIGHTS_FILE
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {

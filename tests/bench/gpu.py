@@ -22,10 +22,10 @@ import torch
 from bare import Bare
 from machine import machine
 
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.errors import ParityError
-from weft_export.golden import next_logits
-from weft_export.parity import gauge_of
+from weft_export.proofs.golden import next_logits
+from weft_export.proofs.parity import gauge_of
 from weft_server.config import ConfigError
 from weft_server.copies import Copies
 from weft_server.device import Device

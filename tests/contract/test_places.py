@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from normalizers import NORMALIZERS
-from weft_export.places import Places as ExporterPlaces
+from weft_export.checkpoints.places import Places as ExporterPlaces
 from weft_server.places import Places as ServerPlaces
 
 

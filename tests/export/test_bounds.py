@@ -7,14 +7,15 @@ import pytest
 from tiny import CHECKPOINTS, save_tiny, tiny_generate, tiny_image, tiny_text, tiny_translate
 from tiny_parts import picture
 
-from weft_export import bounds, golden
 from weft_export.bundle import manifest_of
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints import bounds
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families import sizes
-from weft_export.golden import golden_of
-from weft_export.state import RECURRENT, State
+from weft_export.families.state import RECURRENT, State
+from weft_export.proofs import golden
+from weft_export.proofs.golden import golden_of
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_limits import verify_limits

@@ -6,13 +6,13 @@ from test_families import a_source, assert_generation_equals_recomputation, leng
 from tiny import CHECKPOINTS, INT8, tiny_gpt
 from tiny_gpt import tiny_window
 
-from weft_export import calibration
-from weft_export.cache_rounding import CacheRounding
-from weft_export.calibration import MARGIN, cache_ranges
+from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError
-from weft_export.held_out import Example
-from weft_export.quantising import quantised
-from weft_export.run import Run
+from weft_export.layers.cache_rounding import CacheRounding
+from weft_export.layers.run import Run
+from weft_export.rounding import calibration
+from weft_export.rounding.calibration import MARGIN, cache_ranges
+from weft_export.rounding.quantising import quantised
 
 HEADS, HEAD_DIM = 2, 8
 CACHED = [name for name in INT8 if getattr(CHECKPOINTS[name]().model, "cached_attentions", ())]

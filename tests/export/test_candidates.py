@@ -5,9 +5,9 @@ import onnxruntime
 import pytest
 import torch
 
-from weft_export.graphs import Graph, Input
-from weft_export.onnx_graph import write_graph
-from weft_export.views import candidates
+from weft_export.graphs.graphs import Graph, Input
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.graphs.views import candidates
 from weft_proto.bundle_rules import CANDIDATE_PORTS
 from weft_proto.v1 import bundle_pb2
 

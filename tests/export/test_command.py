@@ -11,12 +11,13 @@ import pytest
 from tiny import save_tiny
 from typer.testing import CliRunner
 
-from weft_export import recipes, stopping
+from weft_export import recipes
 from weft_export.__main__ import export_app, train_app
+from weft_export.console import stopping
+from weft_export.console.progress import shown
+from weft_export.console.stopping import Stopped, stopped_by_signals
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
-from weft_export.progress import shown
-from weft_export.stopping import Stopped, stopped_by_signals
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 

@@ -6,8 +6,8 @@ import onnxruntime
 import pytest
 from tiny import CHECKPOINTS
 
-from weft_export.graphs import graphs_of
-from weft_export.onnx_graph import write_graph
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 

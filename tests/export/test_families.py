@@ -7,10 +7,10 @@ import torch
 from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.registry import FAMILIES
-from weft_export.run import Run
-from weft_export.state import MEMORY, RECURRENT
-from weft_export.views import candidates
-from weft_export.writer import Writer
+from weft_export.families.state import MEMORY, RECURRENT
+from weft_export.families.writer import Writer
+from weft_export.graphs.views import candidates
+from weft_export.layers.run import Run
 from weft_proto.v1 import common_pb2
 
 BATCH = 3

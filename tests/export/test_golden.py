@@ -7,11 +7,11 @@ import torch
 from tiny import CHECKPOINTS, tiny_generate
 from tokenizers import Tokenizer, models
 
-from weft_export import golden as golden_module
-from weft_export.answering import torch_run
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.golden import check_golden, clear_margin, golden_of, next_logits
-from weft_export.graphs import graphs_of
+from weft_export.graphs.answering import torch_run
+from weft_export.graphs.graphs import graphs_of
+from weft_export.proofs import golden as golden_module
+from weft_export.proofs.golden import check_golden, clear_margin, golden_of, next_logits
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
 

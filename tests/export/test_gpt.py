@@ -11,7 +11,7 @@ from torch_layers import torch_layer
 
 from weft_export.families.causal_lm import CausalLm
 from weft_export.families.gpt import Gpt, GptConfig
-from weft_export.positions import sinusoidal_table
+from weft_export.layers.positions import sinusoidal_table
 
 AVERAGE = torch.tensor([-1])
 

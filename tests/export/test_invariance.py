@@ -9,9 +9,9 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, INT8
 from tiny_parts import randomised
 
-from weft_export.graphs import graphs_of
-from weft_export.onnx_graph import write_graph
-from weft_export.quantising import quantised
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.rounding.quantising import quantised
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.sequence import SHORT

@@ -8,14 +8,14 @@ import pytest
 import torch
 from tiny import CHECKPOINTS, save_tiny
 
-from weft_export import parity
 from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
-from weft_export.gauge import PEAK, Gauge, SpreadGauge
-from weft_export.graphs import graphs_of
-from weft_export.onnx_graph import write_graph
-from weft_export.parity import TOLERANCE, check_parity
-from weft_export.quantising import quantised
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.proofs import parity
+from weft_export.proofs.gauge import PEAK, Gauge, SpreadGauge
+from weft_export.proofs.parity import TOLERANCE, check_parity
+from weft_export.rounding.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 
 FP32, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8

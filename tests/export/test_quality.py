@@ -14,18 +14,18 @@ from tiny_parts import SOURCE_WORDS, picture
 from tokenizers import Tokenizer, models
 from typer.testing import CliRunner
 
-from weft_export import quality
 from weft_export.__main__ import export_app
-from weft_export.answering import Row, probabilities, reference_ids, torch_run, write
-from weft_export.checkpoint import load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out, write_held_out
+from weft_export.checkpoints.spans import spans_of
+from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
-from weft_export.graphs import graphs_of
-from weft_export.held_out import HELD_OUT_FILE, Example, read_held_out, write_held_out
-from weft_export.quality import MIN_SHARE, check_quality, score_of
-from weft_export.quantising import quantised
-from weft_export.spans import spans_of
-from weft_export.tokenizer import read_tokenizer
+from weft_export.graphs.answering import Row, probabilities, reference_ids, torch_run, write
+from weft_export.graphs.graphs import graphs_of
+from weft_export.proofs import quality
+from weft_export.proofs.quality import MIN_SHARE, check_quality, score_of
+from weft_export.rounding.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_manifest import _verify_quality
 

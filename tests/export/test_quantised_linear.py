@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft_export.quantised_linear import LEVELS, QuantisedEmbedding, QuantisedLinear, quantise
+from weft_export.layers.quantised_linear import LEVELS, QuantisedEmbedding, QuantisedLinear, quantise
 
 # Above 1024, sums of products need more than float32's 24 bits.
 WIDTHS = [32, 1024, 2047]

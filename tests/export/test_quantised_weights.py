@@ -6,8 +6,8 @@ import pytest
 from onnx import numpy_helper
 from tiny import CHECKPOINTS, INT8
 
-from weft_export.quantised_linear import QuantisedEmbedding, QuantisedLinear
-from weft_export.quantising import quantised
+from weft_export.layers.quantised_linear import QuantisedEmbedding, QuantisedLinear
+from weft_export.rounding.quantising import quantised
 
 
 @pytest.mark.parametrize("name", INT8)

@@ -7,10 +7,10 @@ import torch
 from tiny_recurrent import RECURRENT
 from torch.nn import functional
 
-from weft_export.additive_attention import AdditiveAttention, mask_of
-from weft_export.convolution import ConvolutionStack
-from weft_export.recurrent import CELLS, Recurrence
-from weft_export.run import Run
+from weft_export.layers.additive_attention import AdditiveAttention, mask_of
+from weft_export.layers.convolution import ConvolutionStack
+from weft_export.layers.recurrent import CELLS, Recurrence
+from weft_export.layers.run import Run
 
 BATCH, SEQ, WIDTH, HIDDEN = 4, 9, 5, 7
 LENGTHS = torch.tensor([9, 1, 4, 6], dtype=torch.int32)

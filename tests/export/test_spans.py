@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors
 
 from normalizers import NORMALIZERS
-from weft_export.spans import spans_of
+from weft_export.checkpoints.spans import spans_of
 from weft_proto.v1 import classification_pb2
 from weft_server import tags as server_tags
 from weft_server import tokenizer as server_tokenizer

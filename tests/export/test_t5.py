@@ -6,9 +6,9 @@ import pytest
 import torch
 from tiny_t5 import MAX_SOURCE, MAX_TARGET, VOCAB_SIZE, tiny_post_norm, tiny_t5
 
-from weft_export.cached_attention import append_and_attend
 from weft_export.families.encoder_decoder import BASE, BIG, EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.t5 import T5
+from weft_export.layers.cached_attention import append_and_attend
 
 MAKERS = pytest.mark.parametrize("make", [tiny_t5, tiny_post_norm])
 

@@ -4,8 +4,8 @@ import pytest
 from tiny import CHECKPOINTS
 from tokenizers import Regex, Tokenizer, models, normalizers, processors
 
+from weft_export.checkpoints.tokenizer import encode_source
 from weft_export.errors import CheckpointError
-from weft_export.tokenizer import encode_source
 
 
 @pytest.mark.parametrize("text", ["....", " .", "."])

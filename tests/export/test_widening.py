@@ -8,10 +8,10 @@ from tiny import CHECKPOINTS, save_tiny
 
 from weft_export.errors import ParityError
 from weft_export.export import export_checkpoint
-from weft_export.graphs import graphs_of
-from weft_export.onnx_graph import write_graph
-from weft_export.parity import check_parity
-from weft_export.widening import runnable
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.proofs.parity import check_parity
+from weft_export.proofs.widening import runnable
 from weft_proto.v1 import bundle_pb2
 
 BF16 = bundle_pb2.PRECISION_BF16

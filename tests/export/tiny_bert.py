@@ -3,7 +3,7 @@
 from tiny_parts import END, PAD, SOURCE_WORDS, START, randomised, word_tokenizer
 from tokenizers import Tokenizer, processors
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.bert import Bert
 from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger

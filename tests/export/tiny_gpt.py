@@ -2,7 +2,7 @@
 
 from tiny_parts import byte_tokenizer, randomised
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_proto.v1 import bundle_pb2

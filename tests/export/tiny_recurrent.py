@@ -15,11 +15,11 @@ from tiny_parts import (
     word_tokenizer,
 )
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
-from weft_export.writer import Writer
+from weft_export.families.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 SOURCE, TARGET = len(SOURCE_WORDS) + 4, len(TARGET_WORDS) + 4

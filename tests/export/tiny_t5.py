@@ -2,7 +2,7 @@
 
 from tiny_parts import END, PAD, SOURCE_WORDS, START, TARGET_WORDS, randomised, word_tokenizer
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.t5 import T5, T5Config
 from weft_proto.v1 import bundle_pb2

@@ -3,9 +3,9 @@
 import torch
 from tiny_parts import image_spec, picture, randomised
 
-from weft_export.checkpoint import Checkpoint
-from weft_export.classifier import Classifier
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
+from weft_export.families.classifier import Classifier
 from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2

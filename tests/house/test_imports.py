@@ -21,9 +21,17 @@ FOLDERS = {"weft": "client", "weft_server": "server", "weft_export": "export", "
 PLANTS = [
     ("weft/exceptions.py", "import weft_server", "weft.exceptions -> weft_server"),
     ("weft/exceptions.py", "import numpy", "weft.exceptions -> numpy"),
-    ("weft_export/checkpoint.py", "import weft_server.config", "weft_export.checkpoint -> weft_server.config"),
-    ("weft_export/checkpoint.py", "import grpc", "weft_export.checkpoint -> grpc"),
-    ("weft_export/checkpoint.py", "import onnxruntime", "weft_export.checkpoint -> onnxruntime"),
+    (
+        "weft_export/checkpoints/files.py",
+        "import weft_server.config",
+        "weft_export.checkpoints.files -> weft_server.config",
+    ),
+    ("weft_export/checkpoints/files.py", "import grpc", "weft_export.checkpoints.files -> grpc"),
+    (
+        "weft_export/checkpoints/files.py",
+        "import onnxruntime",
+        "weft_export.checkpoints.files -> onnxruntime",
+    ),
     ("weft_proto/__init__.py", "import weft_export", "weft_proto -> weft_export"),
     ("weft_proto/bundle_rules.py", "import numpy", "weft_proto.bundle_rules -> numpy"),
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),

@@ -14,7 +14,7 @@ SOURCES = [
     "constraints.txt",
     "proto/weft_proto/v1/bundle.proto",
     "proto/weft_proto/bundle_rules.py",
-    "export/weft_export/graphs.py",
+    "export/weft_export/graphs/graphs.py",
     "export/weft_export/families/vit.py",
     "export/weft_export/recipes/digits.py",
     "export/checkpoints/digits/config.json",
@@ -59,7 +59,7 @@ def test_a_changed_checkpoint_is_exported_alone(workshop, name):
 @pytest.mark.parametrize(
     "name",
     [
-        "export/weft_export/graphs.py",
+        "export/weft_export/graphs/graphs.py",
         "export/weft_export/families/vit.py",
         "proto/weft_proto/bundle_rules.py",
         "proto/weft_proto/v1/bundle.proto",

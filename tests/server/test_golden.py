@@ -9,8 +9,8 @@ import torch
 from tiny import CHECKPOINTS, INT8
 
 from loaded import Loaded
-from weft_export.graphs import graphs_of
-from weft_export.onnx_graph import write_graph
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
 from weft_server.errors import BundleError

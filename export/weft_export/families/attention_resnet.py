@@ -9,12 +9,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.classifier import Classifier
-from weft_export.convolution import ConvolutionBlock
-from weft_export.explaining import Explanation, over_source, pick_flow
+from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.pooling import mean_over_positions
-from weft_export.residual import AttentionBlock, BasicBlock
+from weft_export.layers.convolution import ConvolutionBlock
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.pooling import mean_over_positions
+from weft_export.layers.residual import AttentionBlock, BasicBlock
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.additive_attention import AdditiveAttention
 from weft_export.families.attentive_rnn import AttentiveRnn
 from weft_export.families.sizes import require_sizes
-from weft_export.recurrent import Hidden, Recurrence
+from weft_export.layers.additive_attention import AdditiveAttention
+from weft_export.layers.recurrent import Hidden, Recurrence
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops import scan
 
-from weft_export.additive_attention import AdditiveAttention, mask_of
-from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.recurrent import Hidden, Recurrence
-from weft_export.run import Run
-from weft_export.state import MEMORY, RECURRENT, State
-from weft_export.writer import Writer
+from weft_export.families.state import MEMORY, RECURRENT, State
+from weft_export.families.writer import Writer
+from weft_export.layers.additive_attention import AdditiveAttention, mask_of
+from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.recurrent import Hidden, Recurrence
+from weft_export.layers.run import Run
 
 Memory = tuple[Tensor, Tensor]
 """Annotations [batch, source, d_annotation] and their keys [batch, source, d_attention]."""

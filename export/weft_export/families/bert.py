@@ -2,10 +2,10 @@
 
 from torch import Tensor, nn
 
-from weft_export.classifier import Classifier
-from weft_export.explaining import Explanation, over_source, pick_flow
 from weft_export.families.bert_body import BertBody, BertConfig
-from weft_export.initial import draw_weights
+from weft_export.families.classifier import Classifier
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.initial import draw_weights
 
 
 class Bert(Classifier):

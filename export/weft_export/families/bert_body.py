@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from weft_export.encoder import Encoder
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.learned_embedding import LearnedEmbedding
-from weft_export.style import Style
+from weft_export.layers.encoder import Encoder
+from weft_export.layers.learned_embedding import LearnedEmbedding
+from weft_export.layers.style import Style
 
 
 @dataclass(frozen=True)

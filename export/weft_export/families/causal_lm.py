@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from weft_export.cached_attention import KeyValue
-from weft_export.causal import CausalTransformer
-from weft_export.embedding import TiedEmbedding
+from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_divisible, require_head, require_sizes
-from weft_export.positions import rotary_tables
-from weft_export.style import Style
+from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.embedding import TiedEmbedding
+from weft_export.layers.positions import rotary_tables
+from weft_export.layers.style import Style
 
 
 @dataclass(frozen=True)

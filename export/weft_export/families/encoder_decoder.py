@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from weft_export.attention import padding_mask
-from weft_export.decoder import Decoder
-from weft_export.embedding import PositionedEmbedding
-from weft_export.encoder import Encoder
 from weft_export.families.sequence_to_sequence import SequenceToSequence
 from weft_export.families.sizes import require_among, require_head, require_sizes
-from weft_export.style import Style
+from weft_export.layers.attention import padding_mask
+from weft_export.layers.decoder import Decoder
+from weft_export.layers.embedding import PositionedEmbedding
+from weft_export.layers.encoder import Encoder
+from weft_export.layers.style import Style
 
 BASE = {"d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6, "num_decoder_layers": 6}
 BIG = {"d_model": 1024, "num_heads": 16, "d_ff": 4096, "num_encoder_layers": 6, "num_decoder_layers": 6}

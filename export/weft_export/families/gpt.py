@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from weft_export.causal import CausalTransformer
+from weft_export.families.causal import CausalTransformer
 from weft_export.families.sizes import require_head, require_sizes
-from weft_export.initial import draw_weights
-from weft_export.learned_embedding import LearnedEmbedding
-from weft_export.style import Style
+from weft_export.layers.initial import draw_weights
+from weft_export.layers.learned_embedding import LearnedEmbedding
+from weft_export.layers.style import Style
 
 
 @dataclass(frozen=True)

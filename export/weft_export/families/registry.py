@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weft_export.classifier import Classifier
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bert import Bert
@@ -12,6 +11,7 @@ from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
+from weft_export.families.classifier import Classifier
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.rnn import Rnn, RnnConfig
@@ -21,7 +21,7 @@ from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
-from weft_export.writer import Writer
+from weft_export.families.writer import Writer
 from weft_proto.v1 import common_pb2
 
 

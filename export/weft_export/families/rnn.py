@@ -12,10 +12,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from weft_export.families.sizes import require_among, require_sizes
-from weft_export.recurrent import CELLS, Hidden, Recurrence, parts_of
-from weft_export.run import Run
-from weft_export.state import RECURRENT, State
-from weft_export.writer import Writer
+from weft_export.families.state import RECURRENT, State
+from weft_export.families.writer import Writer
+from weft_export.layers.recurrent import CELLS, Hidden, Recurrence, parts_of
+from weft_export.layers.run import Run
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.additive_attention import mask_of
-from weft_export.classifier import Classifier
-from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_among, require_sizes
-from weft_export.recurrent import CELLS, Recurrence
+from weft_export.layers.additive_attention import mask_of
+from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.recurrent import CELLS, Recurrence
 
 
 @dataclass(frozen=True)

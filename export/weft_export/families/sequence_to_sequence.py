@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from weft_export.decoder import Decoder
-from weft_export.explaining import Explanation, over_source, pick_head, pick_layer
-from weft_export.run import Run
-from weft_export.state import KV_CACHE, MEMORY, State, flat, pairs
-from weft_export.writer import Writer
+from weft_export.families.state import KV_CACHE, MEMORY, State, flat, pairs
+from weft_export.families.writer import Writer
+from weft_export.layers.decoder import Decoder
+from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.run import Run
 
 
 class SequenceToSequence(Writer):

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.additive_attention import AdditiveAttention
-from weft_export.convolution import ConvolutionStack
 from weft_export.families.attentive_rnn import AttentiveRnn, Memory
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.pooling import mean_over_positions
-from weft_export.recurrent import Hidden, Recurrence
+from weft_export.layers.additive_attention import AdditiveAttention
+from weft_export.layers.convolution import ConvolutionStack
+from weft_export.layers.pooling import mean_over_positions
+from weft_export.layers.recurrent import Hidden, Recurrence
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.classifier import Classifier
-from weft_export.explaining import Explanation, over_source, pick_layer
+from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.feed_forward import FeedForward
-from weft_export.patches import PatchEmbedding
-from weft_export.pooling import mean_over_positions
-from weft_export.window_attention import WindowAttention
-from weft_export.windows import Grid, pick_windows, spread, window_positions
+from weft_export.layers.explaining import Explanation, over_source, pick_layer
+from weft_export.layers.feed_forward import FeedForward
+from weft_export.layers.patches import PatchEmbedding
+from weft_export.layers.pooling import mean_over_positions
+from weft_export.layers.window_attention import WindowAttention
+from weft_export.layers.windows import Grid, pick_windows, spread, window_positions
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from weft_export.attention import padding_mask
-from weft_export.classifier import Classifier
-from weft_export.embedding import PositionedEmbedding
-from weft_export.encoder import Encoder
-from weft_export.explaining import Explanation, over_source, pick_flow
+from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.layers.attention import padding_mask
+from weft_export.layers.embedding import PositionedEmbedding
+from weft_export.layers.encoder import Encoder
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from weft_export.classifier import Classifier
-from weft_export.encoder import Encoder
-from weft_export.explaining import Explanation, over_source, pick_flow
+from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.patches import PatchEmbedding
+from weft_export.layers.encoder import Encoder
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.patches import PatchEmbedding
 
 
 @dataclass(frozen=True)

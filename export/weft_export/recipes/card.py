@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from weft_export.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.held_out import HELD_OUT_FILE
 from weft_export.recipes import Figures
 
 

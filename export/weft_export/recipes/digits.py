@@ -13,10 +13,10 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.held_out import HeldOut, write_held_out
+from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.families.vit import Vit, VitConfig
-from weft_export.held_out import HeldOut, write_held_out
-from weft_export.pixels import to_pixel_values
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.training import Stopwatch, fit, prepare, shuffled

@@ -9,10 +9,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.sequence_to_sequence import SequenceToSequence
-from weft_export.held_out import HeldOut, write_held_out
+from weft_export.families.writer import Writer
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.corpus import count_clauses, sample
@@ -20,7 +21,6 @@ from weft_export.recipes.greedy import greedy
 from weft_export.recipes.pairs import HELD_OUT_SHARE, Pair
 from weft_export.recipes.training import Stopwatch, fit, pad, prepare, shuffled
 from weft_export.recipes.vocabulary import END, PAD, START, word_tokenizer
-from weft_export.writer import Writer
 from weft_proto.v1 import bundle_pb2
 
 SEED = 17

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card

@@ -15,8 +15,8 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from weft_export.classifier import Classifier
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.families.classifier import Classifier
 from weft_export.recipes import Figures
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.digits import split

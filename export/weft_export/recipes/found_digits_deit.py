@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.families.vit import Vit, VitConfig
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
-from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.bigram import Bigram
 from weft_export.recipes.card import Card, write_card

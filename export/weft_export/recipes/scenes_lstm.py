@@ -9,10 +9,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
-from weft_export.pixels import to_pixel_values
-from weft_export.positions import sinusoidal_table
+from weft_export.layers.positions import sinusoidal_table
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.drawing import render

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from weft_export.run import Run
-from weft_export.writer import Writer
+from weft_export.families.writer import Writer
+from weft_export.layers.run import Run
 
 
 @torch.no_grad()

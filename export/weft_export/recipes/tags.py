@@ -8,15 +8,15 @@ from tokenizers import Encoding, Tokenizer, models, normalizers, pre_tokenizers,
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.held_out import HeldOut, write_held_out
+from weft_export.checkpoints.spans import Span, spans_of
 from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
-from weft_export.held_out import HeldOut, write_held_out
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card
 from weft_export.recipes.notices import LABEL_OF, Notice, Notices
 from weft_export.recipes.training import Stopwatch, fit, pad, prepare
-from weft_export.spans import Span, spans_of
 from weft_proto.v1 import bundle_pb2
 
 SEED = 67

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, normalizers
 
-from weft_export.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from weft_export.families.t5 import T5, T5Config
 from weft_export.recipes import Figures, OnProgress
 from weft_export.recipes.card import Card, write_card

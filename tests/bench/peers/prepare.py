@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "tests" / "export"))
 from shapes import SHAPES
 from translation import translation
 
-from weft_export.checkpoint import save_checkpoint
+from weft_export.checkpoints.checkpoint import save_checkpoint
 from weft_export.errors import ExportError
 from weft_export.export import PRECISIONS, export_checkpoint
 
@@ -68,9 +68,7 @@ def _digest(files):
 
 def _exporter():
     """The digest of everything that a bundle is made by."""
-    package = ROOT / "export" / "weft_export"
-    files = [*package.glob("*.py"), *(package / "families").glob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"]
-    return _digest(files)
+    return _digest([*(ROOT / "export" / "weft_export").rglob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"])
 
 
 # Taken now, of the code that was imported: it may be edited while a benchmark runs.

@@ -3,7 +3,7 @@
 from shapes import LIVELY, words
 from tiny_parts import END, PAD, START, randomised, word_tokenizer
 
-from weft_export.checkpoint import Checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.encoder_decoder import BASE, EncoderDecoder, EncoderDecoderConfig
 from weft_proto.v1 import bundle_pb2
 

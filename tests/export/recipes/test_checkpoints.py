@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from weft_export.checkpoint import load_checkpoint
-from weft_export.held_out import HELD_OUT_FILE, write_held_out
-from weft_export.pixels import to_pixel_values
+from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.held_out import HELD_OUT_FILE, write_held_out
+from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.recipes import RECIPES, digits, en_es, pydocs, scenes, topics
 from weft_export.recipes.corpus import sample as sample_sentences
 from weft_export.recipes.drawing import render

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.recipes import few_shot
 from weft_export.recipes.rules import RULES, Tasks, answer
 

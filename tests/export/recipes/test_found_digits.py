@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from weft_export.checkpoint import load_checkpoint
-from weft_export.pixels import to_pixel_values
+from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.recipes import found_digits
 from weft_export.recipes.found_digits import SIDE, Canvas
 

@@ -5,10 +5,10 @@ import re
 import pytest
 from tokenizers import Tokenizer
 
+from weft_export.checkpoints.spans import spans_of
 from weft_export.recipes import names, templates
 from weft_export.recipes.notices import LABEL_OF, Notice, Notices
 from weft_export.recipes.tags import IGNORED, LABELS, f1, labels_of, word_piece_tokenizer
-from weft_export.spans import spans_of
 
 ALL_NAMES = f"{names.GIVEN_NAMES} {names.FAMILY_NAMES} {names.TOWNS} {names.EITHER}".split()
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.recipes import recurrent_translation, scenes_lstm
 from weft_export.recipes.bleu import bleu
 from weft_export.recipes.compounds import JOINS, draw_compounds, statements

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from weft_export.checkpoint import load_checkpoint
+from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.recipes import text_to_text
 from weft_export.recipes.facts import TOPICS, FactSampler
 from weft_export.recipes.lexicon import NOUNS

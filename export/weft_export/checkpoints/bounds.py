@@ -1,0 +1,54 @@
+"""How much a checkpoint may say: what a server bounds in a manifest, refused before a model is made or exported."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from google.protobuf.message import Message
+
+from weft_export.families.state import State
+from weft_proto.bundle_rules import LIMITS, MAX_STATE_ELEMENTS, Limit
+
+
+def check_spec(key: str, spec: Message) -> None:
+    """Raise ValueError naming the first field of text or image that is beyond its limit."""
+    limits = LIMITS[spec.DESCRIPTOR.name]
+    for field, value in spec.ListFields():
+        if field.name in limits:
+            check_value(f"{key}.{field.name}", value, limits[field.name])
+
+
+def check_value(name: str, value: Any, limit: Limit) -> None:
+    """Raise ValueError when a number is out of its range, or a string too long; of a list also when it has too many."""
+    if limit.entries is None:
+        _check_one(name, value, limit)
+        return
+    check_list(name, value, limit.entries)
+    for index, each in enumerate(value):
+        _check_one(f"{name}[{index}]", each, limit)
+
+
+def check_list(name: str, value: Sequence[object], most: int) -> None:
+    """Raise ValueError when there are too many entries."""
+    if len(value) > most:
+        raise ValueError(f"{name} has {len(value)} entries; at most {most} are allowed")
+
+
+def check_states(states: Iterable[State]) -> None:
+    """Raise ValueError when a sequence of a model would take more memory than a server gives one."""
+    for state in states:
+        elements = math.prod(state.shape)
+        if elements > MAX_STATE_ELEMENTS:
+            raise ValueError(
+                f"the state {state.name!r} of a sequence would have {elements} numbers; at most {MAX_STATE_ELEMENTS}"
+                " are allowed"
+            )
+
+
+def _check_one(name: str, value: float | str, limit: Limit) -> None:
+    assert limit.most is not None, f"{name} has no limit. This is a bug."
+    if isinstance(value, str):
+        if len(value) > limit.most:
+            raise ValueError(f"{name} has {len(value)} characters; at most {limit.most} are allowed")
+    elif not limit.least <= value <= limit.most:  # said this way round, NaN fails
+        raise ValueError(f"{name} is {value:g}; it must be in [{limit.least:g}, {limit.most:g}]")

@@ -1,0 +1,102 @@
+"""config.json: from the file to what it says, each part of the type that it must have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import json_format
+
+from weft_export.checkpoints.files import read_file
+from weft_export.errors import CheckpointError
+from weft_export.families.registry import FAMILIES
+from weft_proto.bundle_rules import CONFIG_FILE
+from weft_proto.v1 import bundle_pb2
+
+_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
+# What a Hugging Face directory's config.json has, and ours has not.
+_FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """Read config.json of a directory; its family is one that there is.
+
+    Raises:
+        CheckpointError: it is no JSON object of a checkpoint.
+    """
+    path = directory / CONFIG_FILE
+    try:
+        config = json.loads(read_file(path))
+        place = _not_text(config, "config.json")
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise CheckpointError(f"{path} is nested too deeply") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    _check_family(directory, config)
+    if place:
+        raise CheckpointError(f"{path}: {place} has half of a surrogate pair, which is no character")
+    return config
+
+
+def fields_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a Checkpoint that config.json gives, but for the family and its sizes.
+
+    Raises:
+        ValueError, TypeError, json_format.ParseError: a key is missing or unknown, or its value is of another type.
+    """
+    unknown = sorted(set(config) - _KEYS)
+    if unknown:
+        raise ValueError(f"unknown key {unknown[0]!r}")
+    given = _typed(config["golden"], dict, "golden")
+    if len(given) != 1 or not given.keys() <= {"text", "image"}:
+        raise ValueError("golden must have text or image, and nothing else")
+    golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
+    labels, decoding = _typed(config.get("labels", []), list, "labels"), config.get("decoding")
+    fields: dict[str, Any] = {
+        "description": _typed(config["description"], str, "description"),
+        "golden": json_format.ParseDict(golden, bundle_pb2.Golden()),
+        "labels": tuple(_typed(label, str, "a label") for label in labels),
+    }
+    if decoding is not None:
+        if set(_typed(decoding, dict, "decoding")) != {"max_new_tokens"}:
+            raise ValueError("decoding must have max_new_tokens, and nothing else")
+        fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
+    if "attention_layer" in config:
+        fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
+    if "metric" in config:
+        fields["metric"] = _typed(config["metric"], str, "metric")
+    for key, message in (("text", bundle_pb2.TextSpec()), ("image", bundle_pb2.ImageSpec())):
+        if key in config:
+            fields[key] = json_format.ParseDict(_typed(config[key], dict, key), message)
+    return fields
+
+
+def _check_family(directory: Path, config: dict[str, Any]) -> None:
+    family, known = config.get("family"), ", ".join(sorted(FAMILIES))
+    if "family" not in config:
+        for key in _FOREIGN_KEYS:
+            if key in config:
+                raise CheckpointError(
+                    f"{directory} is a Hugging Face directory ({key} {config[key]!r:.60}). Weft reads checkpoints of"
+                    " its own families so far; docs/bring-your-own.md says how weights become one"
+                )
+        raise CheckpointError(f"{directory / CONFIG_FILE}: 'family' is missing; known are {known}")
+    if not isinstance(family, str) or family not in FAMILIES:
+        raise CheckpointError(f"{directory}: unknown family {family!r:.60}; known are {known}")
+
+
+def _not_text(value: object, place: str) -> str:
+    """Return where in a JSON value a string cannot be written as UTF-8, or nothing."""
+    if isinstance(value, str):
+        return place if any("\ud800" <= char <= "\udfff" for char in value) else ""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    # A key is looked at by the place that it gives.
+    found = (_not_text(key, place) or _not_text(part, f"{place}, {key}") for key, part in parts)
+    return next(filter(None, found), "")
+
+
+def _typed(value: Any, kind: type[Any], name: str) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{name} must be of type {kind.__name__}, not {type(value).__name__}")
+    return value

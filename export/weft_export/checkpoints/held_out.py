@@ -1,0 +1,124 @@
+"""Held-out examples: requests that a model was not trained on, with the answers that it ought to give.
+
+A file of JSON lines, {"input": ..., "reference": ...}. input is a text, or a picture in base64. reference is what a
+request for it should get: the text that a translator or captioner writes, the text that goes on after a prompt, a
+label, or for a tagger the spans [[kind, start, end], ...], in characters of the input.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.errors import CheckpointError
+from weft_proto.tasks import TASKS
+
+HELD_OUT_FILE = "held_out.jsonl"
+
+HeldOut = Iterable[tuple[str | bytes, Any]]
+"""Inputs, a text or the bytes of a picture's file, and references."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What the model takes, and what it ought to answer.
+
+    source is pixel_values [C, H, W], or token ids [seq] of text.
+    """
+
+    source: Tensor
+    reference: Any
+    text: str = ""
+
+
+def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
+    """Read the examples of a file.
+
+    Raises:
+        CheckpointError: it is not readable or empty, or a line is no example for this model.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            lines = list(file)  # not splitlines, which ends a line at characters that JSON leaves as they are
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+    tokenizer = None
+    if checkpoint.image is None:
+        assert checkpoint.text is not None
+        tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    examples = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            examples.append(_example(json.loads(line), checkpoint, tokenizer))
+        except (ValueError, TypeError, KeyError, OSError, OverflowError, RecursionError) as error:
+            raise CheckpointError(f"{path}, line {number}: {_reason(error)}") from error
+    if not examples:
+        raise CheckpointError(f"{path} has no examples")
+    return examples
+
+
+def write_held_out(directory: Path, examples: HeldOut) -> None:
+    """Write examples into a checkpoint's directory."""
+    lines = []
+    for given, reference in examples:
+        text = base64.b64encode(given).decode() if isinstance(given, bytes) else given
+        lines.append(json.dumps({"input": text, "reference": reference}, ensure_ascii=False) + "\n")
+    (directory / HELD_OUT_FILE).write_text("".join(lines), encoding="utf-8")
+
+
+def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> Example:
+    if not isinstance(line, dict):
+        raise TypeError('it is no object with "input" and "reference"')
+    given, reference = line["input"], _reference(line["reference"], checkpoint)
+    if tokenizer is None:
+        assert checkpoint.image is not None
+        try:
+            pixels = read_picture("the input", base64.b64decode(given, validate=True), checkpoint.image)
+        except binascii.Error as error:
+            raise ValueError(f"the input is not base64: {error}") from error
+        except CheckpointError as error:
+            raise ValueError(str(error)) from error
+        return Example(torch.from_numpy(pixels), reference)
+    if not isinstance(given, str):
+        raise TypeError("the input is not a text")
+    try:
+        ids = encode_source(checkpoint, tokenizer, given).ids
+    except CheckpointError as error:
+        raise ValueError(f"the input {error}") from error
+    return Example(torch.tensor(ids), reference, given)
+
+
+def _reference(value: Any, checkpoint: Checkpoint) -> Any:
+    if TASKS[checkpoint.task].labels_tokens:
+        if not isinstance(value, list) or not all(isinstance(span, list) and len(span) == 3 for span in value):
+            raise TypeError("the reference is no list of spans [kind, start, end]")
+        spans = {_span(span) for span in value}
+        kinds = {label.partition("-")[2] for label in checkpoint.labels}
+        for kind, _, _ in spans:
+            if not kind or kind not in kinds:
+                raise ValueError(f"the reference's {kind!r} is not a kind of the model's labels")
+        return spans
+    if not isinstance(value, str):
+        raise TypeError("the reference is not a text")
+    if checkpoint.labels and value not in checkpoint.labels:
+        raise ValueError(f"the reference {value!r} is not a label")
+    return value
+
+
+def _span(value: Sequence[Any]) -> tuple[str, int, int]:
+    kind, start, end = value
+    return str(kind), int(start), int(end)
+
+
+def _reason(error: Exception) -> str:
+    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

@@ -1,0 +1,136 @@
+"""Whether what a checkpoint says about its text, image and labels fits its model's sizes."""
+
+from typing import Any, NamedTuple
+
+from weft_export.checkpoints.bounds import check_spec, check_value
+from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+
+class Demand(NamedTuple):
+    """What an exporter wants of a checkpoint for a task.
+
+    Attributes:
+        metrics: what held-out answers are scored by; the first one unless config.json says which.
+        sizes: pairs of a field of TextSpec and one of the family's config that must be equal.
+    """
+
+    metrics: tuple[str, ...]
+    sizes: tuple[tuple[str, str], ...] = ()
+
+
+_LABELS_TEXT = (("source_vocab_size", "vocab_size"), ("max_source_tokens", "max_tokens"))
+DEMANDS = {
+    common_pb2.TASK_TRANSLATE: Demand(
+        metrics=("exact_match", "token_accuracy"),
+        sizes=(
+            ("source_vocab_size", "source_vocab_size"),
+            ("target_vocab_size", "target_vocab_size"),
+            ("max_source_tokens", "max_source_tokens"),
+            ("max_total_tokens", "max_target_tokens"),
+        ),
+    ),
+    common_pb2.TASK_CAPTION: Demand(
+        metrics=("exact_match", "token_accuracy"),
+        sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
+    ),
+    common_pb2.TASK_GENERATE: Demand(
+        metrics=("token_accuracy", "exact_match"),
+        sizes=(
+            ("source_vocab_size", "vocab_size"),
+            ("target_vocab_size", "vocab_size"),
+            ("max_total_tokens", "max_tokens"),
+        ),
+    ),
+    common_pb2.TASK_CLASSIFY_TEXT: Demand(metrics=("accuracy",), sizes=_LABELS_TEXT),
+    common_pb2.TASK_CLASSIFY_IMAGE: Demand(metrics=("accuracy",)),
+    common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_LABELS_TEXT),
+}
+
+
+def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.TextSpec | None) -> None:
+    """Raise ValueError when text does not fit the task and the sizes in config."""
+    row = TASKS[task]
+    if not row.has_text:
+        _require(text is None, "an image classifier has no 'text'")
+        return
+    if text is None:
+        raise ValueError("'text' is missing")
+    for field, size in DEMANDS[task].sizes:
+        _require_equal(f"text.{field}", getattr(text, field), f"model.{size}", getattr(config, size))
+    has_source = bool(text.source_tokenizer)
+    _require(has_source != row.takes_image, "text.source_tokenizer must be set for text input only")
+    vocabularies = {"source_vocab_size": not row.takes_image, "target_vocab_size": row.writes_text}
+    for size, task_has_it in vocabularies.items():
+        _require(not task_has_it or text.pad_id < getattr(text, size), f"text.pad_id is outside text.{size}")
+    check_spec("text", text)
+    _require(not row.takes_prompt or not text.max_source_tokens, "text.max_source_tokens is for a source")
+    _require(not text.prefixes or row.takes_prefix, "text.prefixes are for translate only")
+    for field in ("prefixes", "source_languages", "target_languages"):
+        words = list(getattr(text, field))
+        _require(len(set(words)) == len(words) and all(words), f"text.{field} must be distinct and not empty")
+    has_target = bool(text.target_tokenizer)
+    _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")
+    if row.writes_text:
+        _check_target(text, has_start=row.has_start)
+
+
+def _check_target(text: bundle_pb2.TextSpec, *, has_start: bool) -> None:
+    _require(1 <= text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens must be in [1, max_total_tokens]")
+    _require(len(text.end_ids) > 0, "text.end_ids is empty")
+    room = has_start or text.max_total_tokens > 1
+    _require(room, "text.max_total_tokens is 1, which leaves a prompt no new token")
+    _require(text.HasField("start_id") == has_start, "text.start_id must be set for translate and caption only")
+    for token_id in (*text.end_ids, text.start_id):
+        _require(token_id < text.target_vocab_size, f"token id {token_id} is outside text.target_vocab_size")
+
+
+def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.ImageSpec | None) -> None:
+    """Raise ValueError when image does not fit the task and the sizes in config."""
+    if not TASKS[task].takes_image:
+        _require(image is None, "this family takes no 'image'")
+        return
+    if image is None:
+        raise ValueError("'image' is missing")
+    rows, columns = config.grid
+    _require_equal("image.channels", image.channels, "model.channels", config.channels)
+    _require_equal("image.height", image.height, "model.image_height", config.image_height)
+    _require_equal("image.width", image.width, "model.image_width", config.image_width)
+    _require_equal("image.grid_rows", image.grid_rows, "the model's grid, down", rows)
+    _require_equal("image.grid_columns", image.grid_columns, "the model's grid, across", columns)
+    _require(image.channels in (1, 3), "image.channels must be 1 or 3")
+    _require(max(image.height, image.width) <= MAX_IMAGE_SIDE, f"image sides must be at most {MAX_IMAGE_SIDE}")
+    _require(image.resample != bundle_pb2.RESAMPLE_UNSPECIFIED, "image.resample is missing")
+    _require(
+        len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"
+    )
+    check_spec("image", image)
+    _require(
+        rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
+    )
+
+
+def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
+    """Raise ValueError when labels do not fit the task and the sizes in config."""
+    if TASKS[task].writes_text:
+        _require(not labels, "only a classifier has labels")
+        return
+    _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
+    _require(len(set(labels)) == len(labels), "labels are not distinct")
+    check_value("labels", labels, LIMITS["BundleManifest"]["labels"])
+
+
+def check_metric(task: common_pb2.Task.ValueType, metric: str | None) -> None:
+    """Raise ValueError when held-out answers of the task are not scored by metric."""
+    known = DEMANDS[task].metrics
+    _require(metric is None or metric in known, f"the metric {metric!r} is not one of {', '.join(known)}")
+
+
+def _require(condition: bool, complaint: str) -> None:  # noqa: FBT001 - reads as a sentence at each use
+    if not condition:
+        raise ValueError(complaint)
+
+
+def _require_equal(what: str, value: int, other: str, expected: int) -> None:
+    _require(value == expected, f"{what} ({value}) differs from {other} ({expected})")

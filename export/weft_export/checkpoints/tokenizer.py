@@ -1,0 +1,81 @@
+"""A checkpoint's tokenizers, used as a server uses them."""
+
+import json
+
+from tokenizers import Encoding, Tokenizer
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+
+
+def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:
+    """Read a tokenizer file of a checkpoint; its truncation and padding are off, as too long is refused and never cut.
+
+    Raises:
+        CheckpointError: the file is no tokenizer.
+    """
+    try:
+        tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
+    except Exception as error:  # tokenizers raises no narrower type
+        raise CheckpointError(f"{name} is not a tokenizer: {error}") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding:
+    """Encode a text, with the special tokens that the file's post-processor adds.
+
+    Raises:
+        CheckpointError: it has a word that is not in the vocabulary, and that has no token for unknown ones.
+    """
+    try:
+        return tokenizer.encode(text, add_special_tokens=special)
+    except Exception as error:  # tokenizers raises no narrower type
+        raise CheckpointError(f"cannot be tokenized: {error}") from error
+
+
+def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> Encoding:
+    """Encode a source or a prompt; raises CheckpointError, which says what is wrong with it, where a server refuses."""
+    text = checkpoint.text
+    assert text is not None
+    matching = [prefix for prefix in text.prefixes if given.startswith(prefix)]
+    if text.prefixes and not matching:
+        raise CheckpointError("must begin with one of text.prefixes")
+    if not given.removeprefix(max(matching, key=len, default="")).strip():
+        raise CheckpointError("is blank")
+    limit = text.max_source_tokens or text.max_total_tokens - 1
+    if len(given) > limit * MAX_CHARS_PER_TOKEN:
+        allowed = f"a server takes {MAX_CHARS_PER_TOKEN} for each of {limit} tokens"
+        raise CheckpointError(f"has {len(given)} characters; {allowed}")
+    encoding = encode(tokenizer, given)
+    if all(encoding.special_tokens_mask):
+        raise CheckpointError("holds nothing that the tokenizer keeps")
+    if len(encoding.ids) > limit:
+        raise CheckpointError(f"has {len(encoding.ids)} tokens; the model takes {limit}")
+    return encoding
+
+
+def check_tokenizers(checkpoint: Checkpoint) -> None:
+    """Raise CheckpointError for a tokenizer that a server would refuse."""
+    text = checkpoint.text
+    if text is None:
+        return
+    for name in {text.source_tokenizer, text.target_tokenizer} - {""}:
+        read_tokenizer(checkpoint, name)
+        # From the file itself: written again, a tokenizer takes a minute for ids of some billions.
+        decoder = json.loads(checkpoint.files[name]).get("decoder") or {}
+        kinds = [step["type"] for step in decoder.get("decoders", [])]
+        if "ByteLevel" in kinds and len(kinds) > 1:
+            raise CheckpointError(f"{name}: its decoder mixes ByteLevel with others, which cannot be streamed")
+    if text.source_tokenizer:
+        vocabulary = read_tokenizer(checkpoint, text.source_tokenizer).get_vocab(with_added_tokens=True)
+        highest = max(vocabulary.values(), default=-1)
+        if highest >= text.source_vocab_size:
+            token = next(token for token, index in vocabulary.items() if index == highest)
+            raise CheckpointError(
+                f"{text.source_tokenizer} has the token {token!r:.60} with the id {highest}, but text.source_vocab_size"
+                f" is {text.source_vocab_size}: a text with it would have no embedding. Take such tokens out of the"
+                " tokenizer, or train an embedding for them"
+            )

@@ -1,0 +1,1 @@
+"""What a command shows and hears beside its work."""

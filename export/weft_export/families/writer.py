@@ -1,0 +1,70 @@
+"""What a family of models that write text gives the exporter: an encoder, a step over states, and itself whole."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from weft_export.families.state import State
+from weft_export.layers.explaining import Explanation
+from weft_export.layers.run import Run
+
+
+class Writer(nn.Module):
+    """A model that writes text, token by token; `source` is whatever its encoder takes, nothing without an encoder.
+
+    Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
+    """
+
+    config: Any
+    states: tuple[State, ...] = ()
+    """In the order of the decoder's inputs."""
+    max_candidates: int = 16
+    """How many of the most probable tokens a decoder returns; a sampler that needs more reads the logits.
+
+    Translations and captions are mostly greedy, and ONNX Runtime finds 16 in a fifth of the time of 32.
+    """
+    attention_heads: tuple[int, ...] = ()
+    """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
+    mixes: bool = False
+    """Whether a step can read a piece of a prompt beside its rows."""
+    summarises: bool = False
+    """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
+
+    @property
+    def cached_attentions(self) -> Sequence[nn.Module]:
+        """The attention behind each pair of states that are keys and values, in order; those are all states, or none.
+
+        A recurrent family has none: what its attention looks at is no keys and values of several heads.
+        """
+        return ()
+
+    def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
+        """Return what the encoder writes: one [batch, ...] tensor for each encoded state, in order."""
+        raise NotImplementedError
+
+    def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Return logits [batch, vocab] after each row's last real token, and the present of each returned state."""
+        raise NotImplementedError
+
+    def mixed_step(
+        self, run: Run, states: Sequence[Tensor], prompt: Run, prompt_states: Sequence[Tensor]
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        """Do a step of rows and one of a prompt at once: each product is made of all their tokens together.
+
+        run has seq 1; prompt is of batch 1, with states of its own. Returns logits [batch + 1, vocab], the prompt's
+        last, and the present states of both.
+        """
+        raise NotImplementedError
+
+    def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab] of the whole target, teacher-forced and without states."""
+        raise NotImplementedError
+
+    def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
+        """Return what each produced token attended to, for a batch of one; layer and head are int64 [1].
+
+        A model with an encoder has a row for each of target_ids [1, target]. One without takes the prompt as source and
+        has a row for the prompt's last token and each of target_ids, the produced tokens but the last.
+        """
+        raise NotImplementedError

@@ -1,0 +1,149 @@
+"""Answers of a bundle's graphs to many requests at once: in torch, or wherever else the same graphs run."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.held_out import Example
+from weft_export.checkpoints.tokenizer import encode, read_tokenizer
+from weft_export.errors import CheckpointError
+from weft_export.graphs.graphs import Graph, states_of, zeros_of
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+Run = Callable[[bundle_pb2.GraphRole.ValueType, Mapping[str, Tensor]], dict[str, Tensor]]
+"""Runs the graph of a role on named inputs, in the order of its ports, and returns its outputs by name."""
+
+
+def torch_run(graphs: Sequence[Graph]) -> Run:
+    """Run graphs as the modules that they are traced from."""
+    by_role = {graph.role: graph for graph in graphs}
+
+    def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        outputs = by_role[role].module(*inputs.values())
+        outputs = (outputs,) if isinstance(outputs, Tensor) else outputs
+        return dict(zip(by_role[role].outputs, outputs, strict=True))
+
+    return run
+
+
+@dataclass
+class Row:
+    """One request to a model that writes text: its source, and the tokens so far.
+
+    The given tokens are fed as they are; what the model would have written in their place is noted in `guesses`.
+    """
+
+    source: Tensor | None
+    tokens: list[int]
+    guesses: list[int] = field(default_factory=list)
+
+
+def row_of(checkpoint: Checkpoint, example: Example) -> Row:
+    """Return a held-out example's request to a model that writes text."""
+    text = checkpoint.text
+    assert text is not None
+    if text.HasField("start_id"):
+        return Row(example.source, [text.start_id])
+    return Row(None, example.source.tolist())
+
+
+def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example) -> list[int]:
+    """Return what an example wants written, in tokens of the target tokenizer; what begins with a start has an end.
+
+    Raises:
+        CheckpointError: it cannot be written in tokens that the model has.
+    """
+    text = checkpoint.text
+    assert text is not None
+    try:
+        ids: list[int] = encode(tokenizer, example.reference, special=False).ids
+    except CheckpointError as error:
+        raise CheckpointError(f"the reference {example.reference!r} {error}") from error
+    if (highest := max(ids, default=0)) >= text.target_vocab_size:
+        size = f"text.target_vocab_size is {text.target_vocab_size}"
+        raise CheckpointError(f"the reference {example.reference!r} has the token {highest}; {size}")
+    return [*ids, text.end_ids[0]] if text.HasField("start_id") else ids
+
+
+def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """Return the tokenizer of what a model writes."""
+    assert checkpoint.text is not None
+    return read_tokenizer(checkpoint, checkpoint.text.target_tokenizer)
+
+
+def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
+    """Return each source's probabilities [labels], or of a tagger [seq, labels]."""
+    is_tagger = TASKS[checkpoint.task].labels_tokens
+    role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
+    out = run(role, _stacked(sources))["probabilities"]
+    return [row[: len(source)] if is_tagger else row for row, source in zip(out, sources, strict=True)]
+
+
+def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:
+    """Go through each row's tokens, then write on greedily, until an end token or max_new_tokens more.
+
+    All rows are at the same position at each step; padding follows a row that has ended.
+    """
+    text = checkpoint.text
+    assert text is not None
+    states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32)
+    values, memory_lengths = _admit(run, states, rows)
+    given = [len(row.tokens) for row in rows]
+    ones = torch.ones(len(rows), dtype=torch.int32)
+    for position in range(text.max_total_tokens):
+        open_rows = [position < len(row.tokens) for row in rows]
+        if not any(open_rows):
+            break
+        fed = [row.tokens[position] if is_open else 0 for row, is_open in zip(rows, open_rows, strict=True)]
+        inputs = {
+            "input_ids": torch.tensor(fed)[:, None],
+            "past_lengths": ones * position,
+            "lengths": ones,
+            "total_length": torch.tensor([text.max_total_tokens], dtype=torch.int32),
+        }
+        if memory_lengths is not None:
+            inputs["memory_lengths"] = memory_lengths
+        out = run(bundle_pb2.GRAPH_ROLE_DECODER, {**inputs, **values})
+        values |= {state.past: out[state.present] for state in states if state.present}
+        for row, num_given, is_open, best in zip(rows, given, open_rows, out["topk_ids"][:, 0].tolist(), strict=True):
+            if is_open:
+                row.guesses.append(best)
+                produced = row.tokens[num_given:]
+                ended = len(produced) == max_new_tokens or (produced and produced[-1] in text.end_ids)
+                if position + 1 == len(row.tokens) and not ended:
+                    row.tokens.append(best)
+
+
+def _admit(
+    run: Run, states: Sequence[bundle_pb2.StateTensor], rows: Sequence[Row]
+) -> tuple[dict[str, Tensor], Tensor | None]:
+    """Return the states' first values, slot-major, and how long each row's memory is, if there is one."""
+    values = {state.past: zeros_of(state, len(rows)) for state in states}
+    sources = [row.source for row in rows if row.source is not None]
+    if not sources:
+        return values, None
+    out, lengths = run(bundle_pb2.GRAPH_ROLE_ENCODER, _stacked(sources)), None
+    for state in states:
+        if state.kind == bundle_pb2.STATE_KIND_MEMORY:
+            encoded, axis = out[state.encoder_output], 1 + state.length_axis
+            length = min(encoded.shape[axis], values[state.past].shape[axis])
+            values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
+            real = [length if source.dim() > 1 else len(source) for source in sources]
+            lengths = torch.tensor(real, dtype=torch.int32)
+        elif state.encoder_output:
+            values[state.past] = out[state.encoder_output]
+    return values, lengths
+
+
+def _stacked(sources: Sequence[Tensor]) -> dict[str, Tensor]:
+    if sources[0].dim() > 1:
+        return {"pixel_values": torch.stack(tuple(sources))}
+    lengths = [len(source) for source in sources]
+    width = -(-max(lengths) // 8) * 8
+    ids = torch.stack([nn.functional.pad(source, (0, width - len(source))) for source in sources])
+    return {"input_ids": ids, "lengths": torch.tensor(lengths, dtype=torch.int32)}

@@ -1,0 +1,171 @@
+"""Which graphs a checkpoint becomes, with the names, example inputs and symbolic sizes of their ports."""
+
+import copy
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.classifier import Classifier
+from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
+from weft_export.families.writer import Writer
+from weft_export.graphs.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+DEFERRED_PORTS = CANDIDATE_PORTS[2:]
+EXPLAIN_PORTS = ("weights", "source_mass")
+_TORCH_TYPES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: torch.float32,
+    bundle_pb2.DATA_TYPE_FLOAT16: torch.float16,
+    bundle_pb2.DATA_TYPE_BFLOAT16: torch.bfloat16,
+    bundle_pb2.DATA_TYPE_INT8: torch.int8,
+}
+# The names of a state's past and present, and of what the encoder writes into it.
+_PORTS = {
+    KV_CACHE: ("past_key_values", "present", ""),
+    MEMORY: ("memory", "present_memory", "memory_out"),
+    RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
+}
+# Sizes to trace with: all different and none below 2, which torch.export would take for a constant.
+_BATCH, _SEQ, _TARGET = 2, 5, 3
+_ROWS = {0: "batch"}
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input port: its name, an example, and the names of its symbolic axes."""
+
+    name: str
+    example: Tensor
+    axes: dict[int, str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A module to trace and its ports. Of the outputs, those `deferred` are computed in runs that ask for them."""
+
+    role: bundle_pb2.GraphRole.ValueType
+    file_name: str
+    module: nn.Module
+    inputs: tuple[Input, ...]
+    outputs: tuple[str, ...]
+    deferred: tuple[str, ...] = ()
+
+
+def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
+    """Return the state tensors of a decoder in the order of its inputs; none for a classifier."""
+    return [_state(state, precision) for state in model.states] if isinstance(model, Writer) else []
+
+
+def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
+    """Return an empty state, [batch, *shape]."""
+    return torch.zeros(batch, *state.shape, dtype=_TORCH_TYPES[state.data_type])
+
+
+def graphs_of(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool = False
+) -> list[Graph]:
+    """Return the graphs of a checkpoint, over a copy of its weights in the given precision.
+
+    mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
+    """
+    # Attention under a bias that might need a gradient is traced in a form that does not convert.
+    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_TORCH_TYPES[FLOAT_TYPE[precision]])
+    graphs = []
+    if not isinstance(model, Writer):
+        is_tagger = TASKS[checkpoint.task].labels_tokens
+        role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
+        name = "tagger.onnx" if is_tagger else "classifier.onnx"
+        graphs.append(Graph(role, name, ClassifierView(model), _source(checkpoint, _BATCH), ("probabilities",)))
+    else:
+        states = states_of(model, precision)
+        encoded = tuple(state.encoder_output for state in states if state.encoder_output)
+        if encoded:
+            source = _source(checkpoint, _BATCH)
+            graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
+        decoders = [_decoder(checkpoint, model, states)]
+        if mixed_runs:
+            decoders.append(_mixed(checkpoint, model, states))
+        # On a device a condition would be a wait for it, and CUDA's captured graphs know none.
+        runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
+        attends = all(state.kind != RECURRENT for state in states)
+        if runs_on_cpu and attends:
+            decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
+        graphs += decoders
+    if model.attention_heads:
+        graphs.append(_explain(checkpoint, model))
+    return graphs
+
+
+def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb2.StateTensor:
+    past, present, encoder_output = _PORTS[state.kind]
+    data_type = bundle_pb2.DATA_TYPE_INT8 if state.rounded else FLOAT_TYPE[precision]
+    return bundle_pb2.StateTensor(
+        kind=state.kind,
+        past=f"{past}.{state.name}",
+        present=f"{present}.{state.name}" if state.returned else "",
+        data_type=data_type,
+        shape=state.shape,
+        length_axis=state.length_axis,
+        encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
+    )
+
+
+def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
+    rows = _ROWS if batch > 1 else {}
+    if checkpoint.image is not None:
+        image = checkpoint.image
+        pixels = torch.zeros(batch, image.channels, image.height, image.width)
+        return (Input("pixel_values", pixels, rows),)
+    return (
+        Input("input_ids", torch.zeros(batch, _SEQ, dtype=torch.int64), {**rows, 1: "seq"}),
+        Input("lengths", torch.full((batch,), _SEQ, dtype=torch.int32), rows),
+    )
+
+
+def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+    assert checkpoint.text is not None
+    view = DecoderView(model)
+    one_at_a_time = any(state.kind == RECURRENT for state in states)
+    seq, axes = (1, _ROWS) if one_at_a_time else (_TARGET, {**_ROWS, 1: "seq"})
+    inputs = [
+        Input("input_ids", torch.zeros(_BATCH, seq, dtype=torch.int64), axes),
+        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("lengths", torch.full((_BATCH,), seq, dtype=torch.int32), _ROWS),
+        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
+    ]
+    if view.has_memory:
+        inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
+    inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
+    outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
+    return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs)
+
+
+def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+    assert checkpoint.text is not None
+    one = torch.zeros(1, dtype=torch.int32)
+    inputs = [
+        Input("input_ids", torch.zeros(_BATCH, 1, dtype=torch.int64), _ROWS),
+        Input("past_lengths", torch.zeros(_BATCH, dtype=torch.int32), _ROWS),
+        Input("prompt_ids", torch.zeros(1, _SEQ, dtype=torch.int64), {1: "seq"}),
+        Input("prompt_past_lengths", one, {}),
+        Input("prompt_lengths", one + _SEQ, {}),
+        Input("total_length", torch.tensor([checkpoint.text.max_total_tokens], dtype=torch.int32), {}),
+    ]
+    inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
+    inputs += [Input(PROMPT + state.past, zeros_of(state, 1), {}) for state in states]
+    presents = [state.present for state in states]
+    outputs = (*CANDIDATE_PORTS, *presents, *(PROMPT + name for name in presents))
+    return Graph(bundle_pb2.GRAPH_ROLE_MIXED, "mixed.onnx", MixedView(model), tuple(inputs), outputs)
+
+
+def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
+    inputs = [*_source(checkpoint, 1)]
+    if isinstance(model, Writer):
+        inputs.append(Input("target_ids", torch.zeros(1, _TARGET, dtype=torch.int64), {1: "target"}))
+    one = torch.zeros(1, dtype=torch.int64)
+    inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
+    return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), EXPLAIN_PORTS)

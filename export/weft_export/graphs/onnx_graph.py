@@ -1,0 +1,88 @@
+"""From a graph's module to an .onnx file with its weights beside it."""
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir
+import torch
+
+from weft_export.graphs.deferred import defer
+from weft_export.graphs.graphs import Graph
+from weft_proto.bundle_rules import ONNX_NAME
+from weft_proto.v1 import bundle_pb2
+
+OPSET = 21
+
+_DATA_TYPES = {onnx.TensorProto.DataType.Value(name): data_type for data_type, name in ONNX_NAME.items()}
+
+
+def write_graph(graph: Graph, directory: Path) -> None:
+    """Trace a graph's module and write <file_name> and <file_name>.data into the directory."""
+    with _quiet():
+        program = torch.onnx.export(
+            graph.module.eval(),
+            tuple(port.example for port in graph.inputs),
+            input_names=[port.name for port in graph.inputs],
+            output_names=list(graph.outputs),
+            dynamic_shapes=(tuple(port.axes for port in graph.inputs),),
+            opset_version=OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    _forget_origin(program.model)
+    path = directory / graph.file_name
+    program.save(path, external_data=True)
+    if graph.deferred:
+        model = onnx.load(path, load_external_data=False)
+        defer(model.graph, graph.deferred)
+        onnx.save(model, path)
+
+
+def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph:
+    """Describe the inputs and outputs of an .onnx file as they stand in it."""
+    model = onnx.load(path, load_external_data=False)
+    return bundle_pb2.Graph(
+        role=role,
+        path=path.name,
+        inputs=[_port(value) for value in model.graph.input],
+        outputs=[_port(value) for value in model.graph.output],
+    )
+
+
+def _port(value: onnx.ValueInfoProto) -> bundle_pb2.Port:
+    tensor = value.type.tensor_type
+    shape = [axis.dim_param or str(axis.dim_value) for axis in tensor.shape.dim]
+    return bundle_pb2.Port(name=value.name, data_type=_DATA_TYPES[tensor.elem_type], shape=shape)
+
+
+def _forget_origin(model: onnx_ir.Model) -> None:
+    # The exporter notes stack traces on every node: large, and full of paths of the machine that exported.
+    for node in model.graph.all_nodes():
+        node.metadata_props.clear()
+        for value in node.outputs:
+            value.metadata_props.clear()
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        value.metadata_props.clear()
+    model.graph.metadata_props.clear()
+    model.metadata_props.clear()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    # torch warns of its own deprecated calls, of absent torchvision, of axes that share a name: no user's concern.
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning)
+            warnings.filterwarnings("ignore", category=DeprecationWarning)
+            warnings.filterwarnings("ignore", message="# The axis name")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,59 @@
+"""Keys and values in 8-bit integers: what a cached attention keeps is a quarter of its size in float32.
+
+Each channel of a head has one scale, fixed when the model is exported, so the levels of a token follow from that token
+alone: they are the same in any batch, and wherever a prompt is cut. The scales come from what the model does with
+requests (calibration.py); what exceeds them is clipped. ONNX Runtime's GroupQueryAttention rounds keys after their
+rotation and attends to the levels, this run's own tokens included; the torch branch does the same arithmetic.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.layers.quantised_linear import LEVELS
+
+_LEAST_LEVEL = -128  # unlike in products: the operator has it
+# A channel of less than this share of the largest one counts for as little as that one's own rounding does.
+_LEAST_SHARE = 1 / 128
+
+
+class CacheRounding(nn.Module):
+    """The scales of one attention, of its keys and of its values: float32 [1, kv_heads, 1, head_dim] each."""
+
+    key_scale: Tensor
+    value_scale: Tensor
+
+    def __init__(self, key_range: Tensor, value_range: Tensor) -> None:
+        """Take the magnitudes, float [kv_heads, head_dim], that are to have the outermost level."""
+        super().__init__()
+        self.register_buffer("key_scale", _scale_of(key_range))
+        self.register_buffer("value_scale", _scale_of(value_range))
+
+    def levels(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Round keys and values [batch, kv_heads, seq, head_dim] to int8."""
+        return _levels(keys, self.key_scale), _levels(values, self.value_scale)
+
+    def widened(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what levels stand for, float32 of the same shape."""
+        return keys.float() * self.key_scale, values.float() * self.value_scale
+
+    def forward(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values as they are after rounding, float32 of the same shape."""
+        return self.widened(*self.levels(keys, values))
+
+
+def _scale_of(magnitudes: Tensor) -> Tensor:
+    largest = magnitudes.max()
+    least = largest * _LEAST_SHARE if largest > 0 else torch.tensor(1.0)
+    return (magnitudes.clamp(min=float(least)) / LEVELS).float()[None, :, None]
+
+
+def _levels(x: Tensor, scale: Tensor) -> Tensor:
+    x = x * scale.reciprocal()
+    if torch.onnx.is_in_onnx_export():
+        one, zero_point = torch.tensor(1.0), torch.tensor(0, dtype=torch.int8)
+        # With one scale for all, the operator is a single fast pass; with one for each channel it takes numbers singly.
+        rounded: Tensor = torch.onnx.ops.symbolic(
+            "::QuantizeLinear", (x, one, zero_point), dtype=torch.int8, shape=x.shape, version=21
+        )
+        return rounded
+    return x.round().clamp(_LEAST_LEVEL, LEVELS).to(torch.int8)

@@ -1,0 +1,145 @@
+"""The Transformer decoder with cross-attention: it writes translations and captions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.layers.attention import CrossAttention, SelfAttention, causal_mask
+from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.embedding import TokenEmbedding
+from weft_export.layers.pooling import last_position
+from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.run import Run
+from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
+
+
+class DecoderLayer(StyledLayer):
+    """Causal self-attention, cross-attention and feed-forward."""
+
+    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
+        super().__init__(style, dropout)
+        self.self_attention_norm = style.norm(d_model)
+        self.self_attention = SelfAttention(d_model, num_heads, **style.attention)
+        self.cross_attention_norm = style.norm(d_model)
+        self.cross_attention = CrossAttention(d_model, num_heads, **style.attention)
+        self.feed_forward_norm = style.norm(d_model)
+        self.feed_forward = style.feed_forward(d_model, d_ff)
+
+    def forward(
+        self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """Map the whole target x [batch, target, d_model] to the same shape, teacher-forced.
+
+        bias [1, h, target, target] is added to the self-attention's scores.
+        """
+        x = self._attend_to_self(x, causal, bias)
+        out = self.cross_attention(self.before(self.cross_attention_norm, x), memory, memory_mask)
+        return self._feed_forward(self.after(self.cross_attention_norm, x, out))
+
+    def step(
+        self,
+        x: Tensor,
+        past: KeyValue,
+        run: Run,
+        memory: KeyValue,
+        bias: Tensor | None,
+    ) -> tuple[Tensor, KeyValue, KeyValue]:
+        """Map the next positions x [batch, seq, d_model]; returns them, the present cache and the memory.
+
+        bias [batch, h, seq, capacity] is added to the self-attention's scores.
+        """
+        given = self.before(self.self_attention_norm, x)
+        out, present = self.self_attention.step(given, past, run, bias=bias)
+        x = self.after(self.self_attention_norm, x, out)
+        assert run.memory_lengths is not None
+        given = self.before(self.cross_attention_norm, x)
+        out, memory = self.cross_attention.step(given, memory, run.memory_lengths)
+        return self._feed_forward(self.after(self.cross_attention_norm, x, out)), present, memory
+
+    def weights(
+        self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor, bias: Tensor | None = None
+    ) -> Tensor:
+        """Return the cross-attention weights [batch, h, target, source] that forward uses."""
+        x = self._attend_to_self(x, causal, bias)
+        return self.cross_attention.weights(self.before(self.cross_attention_norm, x), memory, memory_mask)
+
+    def _attend_to_self(self, x: Tensor, causal: Tensor, bias: Tensor | None) -> Tensor:
+        out = self.self_attention(self.before(self.self_attention_norm, x), causal, bias=bias)
+        return self.after(self.self_attention_norm, x, out)
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        out = self.feed_forward(self.before(self.feed_forward_norm, x))
+        return self.after(self.feed_forward_norm, x, out)
+
+
+class Decoder(nn.Module):
+    """N decoder layers over target tokens, after pre-norm ones a last norm; the embedding gives the logits too."""
+
+    def __init__(
+        self,
+        embedding: TokenEmbedding,
+        max_tokens: int,
+        num_layers: int,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float,
+        style: Style = DEFAULT_STYLE,
+        relative_bias: RelativeBias | None = None,
+    ) -> None:
+        super().__init__()
+        sizes = (d_model, num_heads, d_ff, dropout)
+        self.embedding = embedding
+        # Any: torch does not type the items of a ModuleList.
+        self.layers: Any = nn.ModuleList(DecoderLayer(*sizes, style) for _ in range(num_layers))
+        self.norm = style.last_norm(d_model)
+        self.dropout = nn.Dropout(dropout)
+        self.relative_bias = relative_bias
+        self.cache_shape = (num_heads, max_tokens, style.head_dim or d_model // num_heads)
+
+    def remember(self, encoded: Tensor) -> list[KeyValue]:
+        """Project encoded [batch, source, d_model] to each layer's memory of a step."""
+        return [layer.cross_attention.remember(encoded) for layer in self.layers]
+
+    def project(self, encoded: Tensor) -> list[KeyValue]:
+        """Project encoded [batch, source, d_model] to each layer's keys and values for forward."""
+        return [layer.cross_attention.project(encoded) for layer in self.layers]
+
+    def forward(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> Tensor:
+        """Return logits [batch, target, vocab] for target_ids [batch, target], each position seeing those before it."""
+        causal, bias = self._whole(target_ids)
+        x = self.dropout(self.embedding(target_ids))
+        for layer, memory in zip(self.layers, memories, strict=True):
+            x = layer(x, causal, memory, memory_mask, bias)
+        return self.embedding.logits(self.norm(x))
+
+    def step(
+        self, run: Run, caches: Sequence[KeyValue], memories: Sequence[KeyValue]
+    ) -> tuple[Tensor, list[KeyValue], list[KeyValue]]:
+        """Return logits [batch, vocab] of each row's last real token, the present caches and the memories."""
+        x = self.embedding(run.input_ids, run.past_lengths)
+        bias = None
+        if self.relative_bias is not None:
+            bias = self.relative_bias.at(run.past_lengths.long()[:, None] + torch.arange(x.shape[1]))
+        presents, kept = [], []
+        for layer, past, memory in zip(self.layers, caches, memories, strict=True):
+            x, present, same = layer.step(x, past, run, memory, bias)
+            presents.append(present)
+            kept.append(same)
+        return self.embedding.logits(self.norm(last_position(x, run.lengths))), presents, kept
+
+    def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
+        """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""
+        causal, bias = self._whole(target_ids)
+        x, weights = self.embedding(target_ids), []
+        for layer, memory in zip(self.layers, memories, strict=True):
+            weights.append(layer.weights(x, causal, memory, memory_mask, bias))
+            x = layer(x, causal, memory, memory_mask, bias)
+        return weights
+
+    def _whole(self, target_ids: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the mask and the bias of self-attention over a whole target."""
+        seq = target_ids.shape[1]
+        return causal_mask(seq), None if self.relative_bias is None else self.relative_bias(seq)

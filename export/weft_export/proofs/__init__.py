@@ -1,0 +1,1 @@
+"""Proof that a bundle answers as its checkpoint does."""

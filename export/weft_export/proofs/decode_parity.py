@@ -1,0 +1,178 @@
+"""A decoder in torch beside the same decoder in ONNX Runtime: prefill in chunks, then ragged and growing batches."""
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from weft_export.checkpoints.random_requests import RandomRequest
+from weft_export.errors import ParityError
+from weft_export.graphs.graphs import Graph, zeros_of
+from weft_export.proofs.gauge import Gauge, SpreadGauge
+from weft_export.proofs.golden import next_logits
+from weft_export.proofs.runtime import value_of
+from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
+from weft_proto.v1 import bundle_pb2
+
+MAX_STEPS = 32
+PREFILL_SEQ = 16
+# Of the candidates and the normaliser, against the same of the graph's own logits.
+OWN_TOLERANCE = 1e-4
+
+Array = NDArray[Any]
+Encoded = list[tuple[Sequence[Tensor], Sequence[Array]]]
+"""For each request what the encoder wrote in torch and in ONNX Runtime: one slot's states, as long as its source."""
+Values = TypeVar("Values", Tensor, Array)
+
+
+class DecodeParity:
+    """Both decoders over slot-major states; request i lives in slot i.
+
+    In ONNX Runtime, past and present are bound to the same memory, as a server does, but for a recurrent state.
+    """
+
+    def __init__(
+        self,
+        gauge: Gauge,
+        graph: Graph,
+        session: Any,
+        states: list[bundle_pb2.StateTensor],
+        requests: list[RandomRequest],
+    ) -> None:
+        self.gauge, self.own = gauge, Gauge(OWN_TOLERANCE)
+        self.reference, self.inputs = graph.module, [port.name for port in graph.inputs]
+        self.session = session
+        self.states = states
+        self.requests = requests
+        example = next(port.example for port in graph.inputs if port.name == "total_length")
+        self.capacity = int(example[0])
+        # A slot may hold what its last sequence left. Torch computes in float32 whatever the states are in.
+        self.arrays = [zeros_of(state, len(requests)).numpy() + 1 for state in states]
+        self.tensors = [torch.ones(len(requests), *state.shape) for state in states]
+        self.logits: list[list[Array]] = [[] for _ in requests]
+        self.defers = READS_ALL in {port.name for port in session.get_inputs()}
+
+    def check(self, encoded: Encoded) -> int:
+        """Admit one more request before each step, decode all that are admitted, and return the number of steps.
+
+        Where there are fewer steps than requests, the first step admits the rest.
+        """
+        longest = max(request.num_given for request in self.requests)
+        # A prompt lies in the cache after prefill; a lone start token is fed by the first step.
+        num_steps = min(MAX_STEPS, self.capacity - (longest if longest > 1 else 0))
+        admitted = max(0, len(self.requests) - num_steps)
+        for slot in range(admitted):
+            self._admit(slot, encoded)
+        for _ in range(num_steps):
+            if admitted < len(self.requests):
+                self._admit(admitted, encoded)
+                admitted += 1
+            self._run(0, admitted, 1)
+        return num_steps
+
+    def check_greedy(self, model: nn.Module) -> None:
+        """Hold every step's logits and token to a full recomputation in torch, without any cache."""
+        for request, logits in zip(self.requests, self.logits, strict=True):
+            expected = next_logits(model, request.source, request.tokens[:-1])[request.num_given - 1 :]
+            for row, array in zip(expected, logits, strict=True):
+                self.gauge.compare("decoder.onnx against full recomputation: logits", row, array)
+            produced = torch.tensor(request.tokens[request.num_given :])
+            shortfall = expected.max(dim=-1).values - expected.gather(1, produced[:, None])[:, 0]
+            # Two logits that rounding may swap are both the greedy choice.
+            if bool((shortfall > self.gauge.near_tie(expected)).any()):
+                raise ParityError("decoder.onnx produces other greedy tokens than a full recomputation in torch")
+
+    def _admit(self, slot: int, encoded: Encoded) -> None:
+        request, written = self.requests[slot], 0
+        for state, tensors, arrays in zip(self.states, self.tensors, self.arrays, strict=True):
+            if state.encoder_output:
+                expected, actual = encoded[slot]
+                head(tensors[slot], state, request.memory_length)[...] = expected[written]
+                head(arrays[slot], state, request.memory_length)[...] = actual[written]
+                written += 1
+            elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+                tensors[slot], arrays[slot] = 0, 0
+        # A prompt, in chunks; a lone start token is fed by the first decode step.
+        longest = 1 if any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states) else PREFILL_SEQ
+        while request.past < request.num_given - 1:
+            self._run(slot, slot + 1, min(longest, self.capacity - request.past))
+
+    def _run(self, first: int, stop: int, seq: int) -> None:
+        """Run slots first to stop on their next tokens, at most seq each, and compare everything."""
+        requests = self.requests[first:stop]
+        fed = [request.tokens[request.past : request.past + seq] for request in requests]
+        inputs = {
+            "input_ids": torch.tensor([tokens + [0] * (seq - len(tokens)) for tokens in fed]),
+            "past_lengths": torch.tensor([request.past for request in requests], dtype=torch.int32),
+            "lengths": torch.tensor([len(tokens) for tokens in fed], dtype=torch.int32),
+            "total_length": torch.tensor([self.capacity], dtype=torch.int32),
+        }
+        if "memory_lengths" in self.inputs:
+            inputs["memory_lengths"] = torch.tensor([request.memory_length for request in requests], dtype=torch.int32)
+        expected = self.reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
+        actual = self._run_bound(inputs, first, stop)
+        for request, tokens in zip(requests, fed, strict=True):
+            request.past += len(tokens)
+        self._compare(expected, actual, first, stop)
+        for row, request in enumerate(requests):
+            if request.past == len(request.tokens):
+                request.tokens.append(int(actual["topk_ids"][row, 0]))
+                self.logits[first + row].append(actual["logits"][row])
+
+    def _run_bound(self, inputs: dict[str, Tensor], first: int, stop: int) -> dict[str, Array]:
+        binding = self.session.io_binding()
+        for name, tensor in inputs.items():
+            binding.bind_ortvalue_input(name, value_of(tensor.numpy()))
+        if self.defers:
+            binding.bind_ortvalue_input(READS_ALL, value_of(np.ones(1, np.int32)))
+        for name in CANDIDATE_PORTS:
+            binding.bind_output(name)
+        for state, array in zip(self.states, self.arrays, strict=True):
+            past = present = value_of(array[first:stop])
+            if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+                past = value_of(array[first:stop].copy())
+            binding.bind_ortvalue_input(state.past, past)
+            if state.present:
+                binding.bind_ortvalue_output(state.present, present)
+        self.session.run_with_iobinding(binding)
+        outputs = binding.get_outputs()[: len(CANDIDATE_PORTS)]
+        return {name: value.numpy() for name, value in zip(CANDIDATE_PORTS, outputs, strict=True)}
+
+    def _compare(self, expected: Sequence[Tensor], actual: dict[str, Array], first: int, stop: int) -> None:
+        self._compare_candidates(dict(zip(CANDIDATE_PORTS, expected, strict=False)), actual)
+        presents = iter(expected[len(CANDIDATE_PORTS) :])
+        for state, store, array in zip(self.states, self.tensors, self.arrays, strict=True):
+            if not state.present:
+                continue
+            store[first:stop] = next(presents)
+            for slot in range(first, stop):
+                request = self.requests[slot]
+                valid = request.past if state.kind == bundle_pb2.STATE_KIND_KV_CACHE else request.memory_length
+                tensor, values = head(store[slot], state, valid), head(array[slot], state, valid)
+                self.gauge.compare(f"state {state.present}", tensor, values)
+
+    def _compare_candidates(self, expected: dict[str, Tensor], actual: dict[str, Array]) -> None:
+        logits = torch.from_numpy(actual["logits"])
+        if isinstance(self.gauge, SpreadGauge):
+            # What rounding did to the best few says nothing of its own: they must be those of the graph's logits.
+            best = logits.topk(actual["topk_logits"].shape[1], dim=-1).values
+            self.own.compare("decoder.onnx output topk_logits", best, actual["topk_logits"])
+            self.own.compare("decoder.onnx output logsumexp", logits.logsumexp(dim=-1), actual["logsumexp"])
+        else:
+            for name in ("topk_logits", "logsumexp"):
+                self.gauge.compare(f"decoder.onnx output {name}", expected[name], actual[name])
+        for row, array in zip(expected["logits"], actual["logits"], strict=True):
+            self.gauge.compare("decoder.onnx output logits", row, array)
+        # Equal logits may swap ids; that ids name their logits is the law.
+        if not np.array_equal(np.take_along_axis(actual["logits"], actual["topk_ids"], axis=1), actual["topk_logits"]):
+            raise ParityError("decoder.onnx output topk_ids does not name the tokens of topk_logits")
+
+
+def head(values: Values, state: bundle_pb2.StateTensor, length: int) -> Values:
+    """Return the valid part of one slot's state: its first length entries, or all of a recurrent one."""
+    if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+        return values
+    return values[(slice(None),) * state.length_axis + (slice(length),)]

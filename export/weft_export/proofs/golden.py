@@ -1,0 +1,189 @@
+"""The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.families.writer import Writer
+from weft_export.graphs.answering import Row, Run, probabilities, write
+from weft_export.proofs.gauge import BY_SPREAD
+from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+# A golden token must win by this much in its logit, so that another processor's rounding picks it too: the number, or
+# the share of the logits' standard deviation where that is less, because rounding goes with a model's scale.
+MARGIN = {
+    bundle_pb2.PRECISION_FP32: (1e-2, 3e-3),
+    bundle_pb2.PRECISION_FP16: (2e-1, 5e-2),
+    bundle_pb2.PRECISION_BF16: (2e-1, 5e-2),
+    bundle_pb2.PRECISION_INT8: (2e-1, 5e-2),
+}
+# A server compares the answer whole, and whoever makes one computes each token from scratch.
+_MAX_TOKENS = 256
+# How many parts of a golden text are asked when the whole of it has no clear answer.
+_MAX_PARTS = 32
+
+
+def golden_of(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, parity_error: float = 0.0
+) -> bundle_pb2.Golden:
+    """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
+
+    A call is close within MARGIN, or within twice parity_error, at int8 and bf16 a share of the logits' spread. Where
+    the first token of a golden text is one, parts of the text are asked instead: the first that has a clear one.
+
+    Raises:
+        CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
+        ExportError: no request has a clear first token.
+    """
+    if not TASKS[checkpoint.task].writes_text:
+        golden = _copy(checkpoint.golden)
+        with torch.inference_mode():
+            probabilities = checkpoint.model(*_source(checkpoint, golden)).softmax(dim=-1)[0].flatten()
+        _check_finite(probabilities)
+        if len(probabilities) > MAX_PROBABILITIES:
+            raise CheckpointError(
+                f"the golden answer has {len(probabilities)} probabilities; at most {MAX_PROBABILITIES} are allowed:"
+                " take a shorter golden text"
+            )
+        golden.probabilities.extend(probabilities.tolist())
+        return golden
+    complaint = ""
+    parts = _parts(checkpoint)
+    for golden in (_copy(checkpoint.golden), *parts):
+        try:
+            source = _source(checkpoint, golden)
+        except CheckpointError:
+            if not complaint:  # it is the one that was given
+                raise
+            continue
+        tokens, close_call = _greedy(checkpoint, source, precision, parity_error)
+        if tokens:
+            golden.token_ids.extend(tokens)
+            return golden
+        complaint = complaint or close_call
+    tried = f" (nor have {len(parts)} parts of it)" if parts else ""
+    raise ExportError(
+        f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle from"
+        f" another rounding; give another {'text' if checkpoint.image is None else 'picture'} as golden in config.json"
+    )
+
+
+def check_golden(
+    checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run, precision: bundle_pb2.Precision.ValueType
+) -> None:
+    """Answer the golden request with the exported graphs and compare, as a server does before it is ready.
+
+    Raises:
+        ExportError: the tokens differ, or a probability by more than GOLDEN_TOLERANCE.
+    """
+    source = _source(checkpoint, golden)
+    if not TASKS[checkpoint.task].writes_text:
+        with torch.inference_mode():
+            (actual,) = probabilities(run, checkpoint, [source[0][0]])
+        error = float((actual.float().flatten() - torch.tensor(golden.probabilities)).abs().max())
+        tolerance = GOLDEN_TOLERANCE[precision]
+        if not error <= tolerance:  # said this way round, NaN fails
+            raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
+        return
+    text = checkpoint.text
+    assert text is not None
+    starts = text.HasField("start_id")
+    row = Row(source[0][0], [text.start_id]) if starts else Row(None, source[0][0].tolist())
+    num_given = len(row.tokens)
+    with torch.inference_mode():
+        write(run, checkpoint, [row], len(golden.token_ids))
+    if row.tokens[num_given:] != list(golden.token_ids):
+        answer = f"{row.tokens[num_given:]} instead of {list(golden.token_ids)}"
+        raise ExportError(f"the golden answer of the graphs differs: {answer}; a server would refuse the bundle")
+
+
+def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:
+    """Return logits [seq, vocab] after each of the tokens, start or prompt included, computed from scratch."""
+    assert isinstance(model, Writer)
+    return model.decode(torch.tensor([tokens]), *source)[0]
+
+
+@torch.inference_mode()
+def _greedy(
+    checkpoint: Checkpoint, source: tuple[Tensor, ...], precision: bundle_pb2.Precision.ValueType, error: float
+) -> tuple[list[int], str]:
+    """Return the tokens before the first close call, and what that call is between, if there is one."""
+    text, max_new_tokens = checkpoint.text, checkpoint.max_new_tokens
+    assert text is not None
+    assert max_new_tokens is not None
+    if text.HasField("start_id"):
+        tokens, source_in, room = [text.start_id], source, text.max_total_tokens
+    else:
+        tokens, source_in = source[0][0].tolist(), ()
+        room = text.max_total_tokens - len(tokens)
+    num_given, max_new_tokens = len(tokens), min(_MAX_TOKENS, max_new_tokens, room)
+    # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
+    while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
+        logits = next_logits(checkpoint.model, source_in, tokens)[-1]
+        _check_finite(logits)
+        best = logits.topk(min(2, len(logits)))
+        distance = float(best.values[0] - best.values[-1])
+        margin = clear_margin(logits, precision, error)
+        if not distance > margin:
+            between = " and ".join(_shown(checkpoint, index) for index in best.indices.tolist())
+            close_call = f"{between} are {distance:.2g} apart in their logits, more than {margin:.2g} is needed"
+            return tokens[num_given:], close_call
+        tokens.append(int(best.indices[0]))
+    return tokens[num_given:], ""
+
+
+def clear_margin(logits: Tensor, precision: bundle_pb2.Precision.ValueType, parity_error: float) -> float:
+    """Return by how much the best of logits [vocab] must win; parity_error as in golden_of."""
+    spread = float(logits.std(correction=0))
+    number, share = MARGIN[precision]
+    return max(min(number, share * spread), 2 * parity_error * (spread if precision in BY_SPREAD else 1))
+
+
+def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
+    """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
+    if checkpoint.image is not None:
+        return []
+    assert checkpoint.text is not None
+    given = checkpoint.golden.text
+    prefix = max((each for each in checkpoint.text.prefixes if given.startswith(each)), key=len, default="")
+    rest = given.removeprefix(prefix)
+    words = rest.split(" ") if len(rest.split()) > 1 else list(rest)
+    joint = " " if len(rest.split()) > 1 else ""
+    pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
+    texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
+    return [bundle_pb2.Golden(text=text) for text in list(texts)[:_MAX_PARTS]]
+
+
+def _shown(checkpoint: Checkpoint, token: int) -> str:
+    assert checkpoint.text is not None
+    piece = read_tokenizer(checkpoint, checkpoint.text.target_tokenizer).id_to_token(token)
+    return f"token {token}" if piece is None else f"token {token} ({piece!r})"
+
+
+def _check_finite(values: Tensor) -> None:
+    if not bool(values.isfinite().all()):
+        raise CheckpointError("the model's answer to the golden request is not finite: look for NaN in its weights")
+
+
+def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
+    copied = bundle_pb2.Golden()
+    copied.CopyFrom(golden)
+    return copied
+
+
+def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
+    if checkpoint.image is not None:
+        name = golden.image_path
+        return (torch.from_numpy(read_picture(name, checkpoint.files[name], checkpoint.image))[None],)
+    assert checkpoint.text is not None
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    try:
+        ids = encode_source(checkpoint, tokenizer, golden.text).ids
+    except CheckpointError as error:
+        raise CheckpointError(f"the golden text {error}") from error
+    return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)

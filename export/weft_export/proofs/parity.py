@@ -1,0 +1,145 @@
+"""Torch against ONNX Runtime on random requests: every output and state, prefill and each step, and the greedy tokens.
+
+The reference is torch in float32 whatever the bundle's precision. Requests are admitted one step
+apart into neighbouring slots, so that decode batches grow and are ragged.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.random_requests import RandomRequest, random_requests
+from weft_export.graphs.graphs import Graph, graphs_of, states_of
+from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
+from weft_export.proofs.explain_parity import check_explain
+from weft_export.proofs.gauge import BY_SPREAD, Gauge, SpreadGauge
+from weft_export.proofs.mixed_parity import check_mixed
+from weft_export.proofs.runtime import open_session
+from weft_proto.v1 import bundle_pb2
+
+# The fp16 figure is for logits of trained models, whose size is some tens; what lies in [0, 1] has a bound of its own.
+# bf16 has three bits less than fp16; a share of the spread, because its error goes with a model's scale: 0.013 to 0.034
+# in four trained models. A CPU has no kernels for it: what is run is a stand-in that computes in float32 and rounds
+# each operator's result.
+# At int8 the products agree to the last bit, and all between them as at fp32. But a value halfway between two levels is
+# rounded to the other one when it differs in its last bit, and one level is 1/127 of the largest value of its row. How
+# far that carries goes with the model's scale, so the figure is a share of the spread: two roundings of one large model
+# differ by 0.04 to 0.11 of it, the mildest wrong wiring that was tried by 0.375.
+TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-4,
+    bundle_pb2.PRECISION_FP16: 1e-1,
+    bundle_pb2.PRECISION_BF16: 1e-1,
+    bundle_pb2.PRECISION_INT8: 1.5e-1,
+}
+SHARE_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-4,
+    bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 5e-2,
+    bundle_pb2.PRECISION_INT8: 5e-2,
+}
+# Attention of a deep layer at int8 and bf16 has all that the layers before it rounded otherwise: in a lively random
+# model of twelve at int8, 0.054 in the tenth and 0.12 in the last; in one of two at bf16, 0.11 in the last. The states
+# that it is made of have their own bound.
+EXPLAIN_SPREAD_TOLERANCE = 2.5e-1
+
+
+def check_parity(
+    checkpoint: Checkpoint,
+    directory: Path,
+    precision: bundle_pb2.Precision.ValueType,
+    *,
+    mixed_runs: bool = False,
+) -> bundle_pb2.Parity:
+    """Compare the graphs in a directory with a checkpoint's modules.
+
+    Raises:
+        ParityError: an output or a state differs by more than TOLERANCE (at int8 and bf16 as SpreadGauge says), a
+            probability or an attention weight by more than SHARE_TOLERANCE (of attention at int8 and bf16:
+            EXPLAIN_SPREAD_TOLERANCE), or a greedy token differs, or a mixed run gives other bits than two runs.
+        ExportError: onnxruntime is not installed.
+    """
+    graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}
+    sessions = {role: open_session(directory / graph.file_name) for role, graph in graphs.items()}
+    by_spread = precision in BY_SPREAD
+    gauge = gauge_of(precision)
+    shares = Gauge(SHARE_TOLERANCE[precision])
+    requests = random_requests(checkpoint)
+    num_steps = 0
+    with torch.inference_mode():
+        for role in (bundle_pb2.GRAPH_ROLE_CLASSIFIER, bundle_pb2.GRAPH_ROLE_TAGGER):
+            if role in graphs:
+                _check_classifier(shares, graphs[role], sessions[role], requests)
+        role = bundle_pb2.GRAPH_ROLE_DECODER
+        if role in graphs:
+            is_bf16 = precision == bundle_pb2.PRECISION_BF16
+            states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32 if is_bf16 else precision)
+            run = DecodeParity(gauge, graphs[role], sessions[role], states, requests)
+            role = bundle_pb2.GRAPH_ROLE_ENCODER
+            encoded = _check_encoder(gauge, graphs[role], sessions[role], states, requests) if role in graphs else []
+            num_steps = run.check(encoded)
+            run.check_greedy(checkpoint.model)
+            if mixed_runs:
+                decoder, mixed = bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED
+                check_mixed(sessions[decoder], sessions[mixed], checkpoint, states)
+        role = bundle_pb2.GRAPH_ROLE_EXPLAIN
+        if role in graphs:
+            explained = Gauge(EXPLAIN_SPREAD_TOLERANCE) if by_spread else shares
+            check_explain(explained, graphs[role], sessions[role], checkpoint, requests)
+    # A share of the spread and a difference of probabilities are not one figure: what answers are made of stands.
+    reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares
+    return bundle_pb2.Parity(
+        max_abs_error=reported.worst if by_spread else max(gauge.worst, shares.worst),
+        tolerance=reported.tolerance,
+        num_steps=num_steps,
+        num_requests=len(requests),
+    )
+
+
+def gauge_of(precision: bundle_pb2.Precision.ValueType) -> Gauge:
+    """Return what logits and states of a precision are held to."""
+    kind = SpreadGauge if precision in BY_SPREAD else Gauge
+    return kind(TOLERANCE[precision])
+
+
+def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:
+    (outputs,) = _run_padded(graph, session, requests)
+    for row, request in enumerate(requests):
+        expected = graph.module(*request.source)[0]
+        # A tagger has a row for each token, padding included.
+        actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
+        gauge.compare(f"{graph.file_name} output probabilities", expected, actual)
+
+
+def _check_encoder(
+    gauge: Gauge,
+    graph: Graph,
+    session: Any,
+    states: list[bundle_pb2.StateTensor],
+    requests: list[RandomRequest],
+) -> Encoded:
+    outputs = _run_padded(graph, session, requests)
+    written = [state for state in states if state.encoder_output]
+    encoded: Encoded = []
+    for row, request in enumerate(requests):
+        expected = [tensor[0] for tensor in graph.module(*request.source)]
+        actual = [head(output[row], s, request.memory_length) for output, s in zip(outputs, written, strict=True)]
+        for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
+            gauge.compare(f"{graph.file_name} output {name}", tensor, array)
+        encoded.append((expected, actual))
+    return encoded
+
+
+def _run_padded(graph: Graph, session: Any, requests: list[RandomRequest]) -> list[Array]:
+    """Run all requests as one batch, right-padded to a multiple of 8 as a server pads."""
+    feeds = {}
+    for index, port in enumerate(graph.inputs):
+        rows = [request.source[index] for request in requests]
+        if port.name == "input_ids":
+            width = -(-max(row.shape[1] for row in rows) // 8) * 8
+            rows = [nn.functional.pad(row, (0, width - row.shape[1])) for row in rows]
+        feeds[port.name] = torch.cat(rows).numpy()
+    outputs: list[Array] = session.run(None, feeds)
+    return outputs

@@ -1,0 +1,132 @@
+"""What rounding costs: the score of a bundle on held-out examples, beside that of its checkpoint at fp32."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import torch
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.held_out import Example
+from weft_export.checkpoints.spans import Span, spans_of
+from weft_export.checkpoints.tokenizer import read_tokenizer
+from weft_export.errors import CheckpointError, QualityError
+from weft_export.graphs.answering import Run, probabilities, reference_ids, row_of, target_tokenizer, write
+from weft_proto.bundle_rules import is_good_enough
+from weft_proto.v1 import bundle_pb2
+
+MIN_SHARE = 0.99
+"""Of its score at fp32, a bundle must keep this share."""
+MIN_EXAMPLES = 100
+"""Of fewer, one example is more than the share that may be lost."""
+_BATCH = 50
+
+
+def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Sequence[Example]) -> bundle_pb2.Quality:
+    """Score a checkpoint's graphs at fp32 and rounded, by its metric.
+
+    Raises:
+        QualityError: less than MIN_SHARE of the score is left.
+        CheckpointError: the score at fp32 is no better than chance, and a share of it would say nothing.
+    """
+    metric = checkpoint.scored_by
+    with torch.inference_mode():
+        fp32_score, score = (score_of(run, checkpoint, examples, metric) for run in (exact, rounded))
+    chance = chance_of(checkpoint, examples, metric)
+    if fp32_score <= chance:
+        figure = f"{metric} is {fp32_score:.4f}, and chance is {chance:.4f}"
+        raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure} (always the same answer)")
+    if not is_good_enough(score, fp32_score, MIN_SHARE):
+        raise QualityError(
+            f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
+            f" {MIN_SHARE:.0%} of that is needed"
+        )
+    return bundle_pb2.Quality(
+        metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE
+    )
+
+
+def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
+    """Return what always the same answer would score: the commonest one, or no span.
+
+    An example does not count as its own commonest answer: one alone, or many that all differ, have a chance of 0.
+    """
+    if metric == "span_f1":
+        return 0.0
+    answers: list[object] = [example.reference for example in examples]
+    if metric == "token_accuracy":
+        tokenizer = target_tokenizer(checkpoint)
+        answers = [token for example in examples for token in reference_ids(checkpoint, tokenizer, example)]
+    commonest = max(Counter(answers).values(), default=0)
+    share = (commonest - 1) / (len(answers) - 1) if len(answers) > 1 else 0.0
+    guessed = 1 / len(checkpoint.labels) if metric == "accuracy" and len(checkpoint.labels) > 1 else 0.0
+    return max(share, guessed)
+
+
+def score_of(run: Run, checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
+    """Return the metric of a model's answers to examples, in [0, 1]."""
+    hits = total = 0
+    for first in range(0, len(examples), _BATCH):
+        some = examples[first : first + _BATCH]
+        right, asked = _COUNTS[metric](run, checkpoint, some)
+        hits, total = hits + right, total + asked
+    return hits / total if total else 0.0
+
+
+def _accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    answers = [checkpoint.labels[int(row.argmax())] for row in rows]
+    right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
+    return right, len(examples)
+
+
+def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Twice the right spans, of all spans wanted and given: their quotient is F1."""
+    right = total = 0
+    assert checkpoint.text is not None
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    for row, example in zip(rows, examples, strict=True):
+        labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
+        given: set[Span] = set(spans_of(labels, example.text, tokenizer))
+        right += 2 * len(given & example.reference)
+        total += len(given) + len(example.reference)
+    return right, total
+
+
+def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    text = checkpoint.text
+    assert text is not None
+    rows = [row_of(checkpoint, example) for example in examples]
+    num_given = [len(row.tokens) for row in rows]
+    write(run, checkpoint, rows, text.max_new_tokens)
+    target = target_tokenizer(checkpoint)
+    produced = [row.tokens[given:] for row, given in zip(rows, num_given, strict=True)]
+    answers = [target.decode([token for token in tokens if token not in text.end_ids]) for tokens in produced]
+    right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
+    return right, len(examples)
+
+
+def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Of each token of the references, whether it is the likeliest after those before it."""
+    text = checkpoint.text
+    assert text is not None
+    tokenizer = target_tokenizer(checkpoint)
+    rows, num_given = [row_of(checkpoint, example) for example in examples], []
+    for row, example in zip(rows, examples, strict=True):
+        num_given.append(len(row.tokens))
+        row.tokens = (row.tokens + reference_ids(checkpoint, tokenizer, example))[: text.max_total_tokens]
+    write(run, checkpoint, rows, max_new_tokens=0)
+    right = total = 0
+    for row, given in zip(rows, num_given, strict=True):
+        wanted, guesses = row.tokens[given:], row.guesses[given - 1 :]
+        right += sum(token == guess for token, guess in zip(wanted, guesses, strict=False))
+        total += len(wanted)
+    return right, total
+
+
+_COUNTS: dict[str, Callable[[Run, Checkpoint, Sequence[Example]], tuple[int, int]]] = {
+    "accuracy": _accuracy,
+    "span_f1": _span_f1,
+    "exact_match": _exact_match,
+    "token_accuracy": _token_accuracy,
+}

@@ -1,0 +1,82 @@
+"""ONNX Runtime, whose one import is here: sessions over the files of graphs, and what they run."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from weft_export.errors import ExportError
+from weft_export.graphs.answering import Run
+from weft_export.graphs.graphs import Graph
+from weft_export.proofs.widening import runnable
+from weft_proto.bundle_rules import READS_ALL
+from weft_proto.v1 import bundle_pb2
+
+_NARROW = {"tensor(float16)": np.float16, "tensor(int8)": np.int8}
+
+
+def runtime_version() -> str:
+    """Return the version of the onnxruntime that is installed.
+
+    Raises:
+        ExportError: none is.
+    """
+    return str(_onnxruntime().__version__)
+
+
+def open_session(path: Path) -> Any:
+    """Load an .onnx file as an InferenceSession on CPU, with one thread.
+
+    Raises:
+        ExportError: onnxruntime is not installed.
+    """
+    runtime = _onnxruntime()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.log_severity_level = 3
+    with runnable(path) as stand_in:
+        return runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
+
+
+def value_of(array: NDArray[Any]) -> Any:
+    """Return an OrtValue over the memory of an array, which an io_binding can read and write."""
+    return _onnxruntime().OrtValue.ortvalue_from_numpy(array)
+
+
+def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
+    """Run graphs as ONNX Runtime does from their files in a directory; floats become what a graph takes.
+
+    Of a decoder, only candidates and states count: what is deferred is not asked for.
+    """
+    sessions = {graph.role: open_session(directory / graph.file_name) for graph in graphs}
+
+    def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        types = {port.name: port.type for port in sessions[role].get_inputs()}
+        arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
+        narrow = {name: array.astype(_NARROW[types[name]]) for name, array in arrays.items() if types[name] in _NARROW}
+        if READS_ALL in types:
+            narrow[READS_ALL] = np.zeros(1, np.int32)  # as a server asks who wants no scores
+        outputs = sessions[role].run(None, arrays | narrow)
+        names = [port.name for port in sessions[role].get_outputs()]
+        return {name: torch.from_numpy(output) for name, output in zip(names, outputs, strict=True)}
+
+    return run
+
+
+def _onnxruntime() -> Any:
+    try:
+        # Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before.
+        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+        import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
+    except ImportError as error:
+        raise ExportError(
+            "onnxruntime is not installed: pip install 'weft-serving[server,export]' (or [gpu,export]), "
+            "or in a clone: pip install '.[server,export]' (or [gpu,export])"
+        ) from error
+    return onnxruntime
