@@ -3,12 +3,12 @@
 import asyncio
 
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_server.build import build_model
 from weft_server.bundle import load_bundle
 from weft_server.call import CALL, Call
 from weft_server.classification_servicer import ClassificationServicer
 from weft_server.config import read_config
 from weft_server.metrics import Metrics
-from weft_server.model import Model
 from weft_server.models import Entry, Models
 from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
 
@@ -31,7 +31,7 @@ class Loaded:
     async def __aenter__(self):
         config = read_config(repository=self.directory, max_queued_requests=10_000, **self.settings)
         metrics = Metrics().for_model("m", 1, "t")
-        self.model = Model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
+        self.model = build_model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
         self.model.engine.start()
         return self.model
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from weft_proto.v1 import model_pb2
+from weft_server.build import build_model
 from weft_server.bundle import load_bundle
 from weft_server.errors import BundleError, RequestError, first_line
 from weft_server.golden import verify_golden
-from weft_server.model import Model
 from weft_server.models import TASK_NAMES
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from weft_server.config import ServerConfig
     from weft_server.metrics import Metrics
+    from weft_server.model import Model
     from weft_server.models import Entry
 
 STOP_S = 5.0
@@ -101,7 +102,7 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
         bundle = await work(load_bundle, entry.directory)
         entry.task = bundle.manifest.task
         model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
-        model = await work(Model, bundle, config, model_metrics, loop)
+        model = await work(build_model, bundle, config, model_metrics, loop)
         model.engine.start()
         try:
             async with asyncio.timeout(GOLDEN_S):

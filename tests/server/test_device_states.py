@@ -14,7 +14,7 @@ from tiny import CHECKPOINTS
 from loaded import Loaded
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
-from weft_server import model as model_module
+from weft_server import build
 from weft_server.blocks import block_of
 from weft_server.buffers import Column, FarRows, Output
 from weft_server.copies import Copies, Stretch
@@ -166,7 +166,7 @@ def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
 
 async def answers_of(directory, device, monkeypatch):
     """What a whole model on a device answers to random requests that come at once, greedy and sampled."""
-    monkeypatch.setattr(model_module, "device_of", lambda _: device)
+    monkeypatch.setattr(build, "device_of", lambda _: device)
     rng = np.random.default_rng(5)
     async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
         text, image = model.manifest.text, model.manifest.image

@@ -7,12 +7,12 @@ import pytest
 
 from loaded import Loaded
 from weft_proto.v1 import bundle_pb2
+from weft_server.build import build_model
 from weft_server.bundle import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.errors import BundleError
 from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.metrics import Metrics
-from weft_server.model import Model
 from weft_server.runner import DecodeRunner
 from weft_server.session import Session
 from weft_server.slots import Slots
@@ -43,7 +43,7 @@ def opened(bundle):
 
     async def run():
         metrics = Metrics().for_model("m", 1, "t")
-        return Model(bundle, read_config(repository=bundle.directory), metrics, asyncio.get_running_loop())
+        return build_model(bundle, read_config(repository=bundle.directory), metrics, asyncio.get_running_loop())
 
     return asyncio.run(run())
 

@@ -10,10 +10,10 @@ import pytest
 from tiny import CHECKPOINTS, INT8
 
 from weft_proto.v1 import common_pb2
+from weft_server.build import build_model
 from weft_server.bundle import load_bundle
 from weft_server.config import read_config
 from weft_server.metrics import Metrics
-from weft_server.model import Model
 from weft_server.sequence import Decoding, Sampling, Sequence
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ async def answers_of(directory, asked, order, *, crowd):
     """What a model answers to `asked`, submitted in `order`: all at once at 32 slots, or each alone on one slot."""
     config = read_config(repository=directory, slots=32 if crowd else 1, lanes=2 if crowd else 1, threads=1)
     bundle = load_bundle(directory)
-    model = Model(bundle, config, Metrics().for_model("m", 1, "t"), asyncio.get_running_loop())
+    model = build_model(bundle, config, Metrics().for_model("m", 1, "t"), asyncio.get_running_loop())
     model.engine.start()
     answers = {}
 
