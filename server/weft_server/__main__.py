@@ -34,7 +34,10 @@ class HelpOverText(TyperCommand):
 
 
 def serve(ctx: typer.Context, folder: str | None, **flags: Any) -> None:
-    """Serve a model repository over gRPC until SIGTERM or Ctrl-C. Every flag is also an environment variable."""
+    """Serve a model repository over gRPC until SIGTERM or Ctrl-C.
+
+    Each setting is a flag and an environment variable. The flag wins.
+    """
     try:
         config = read_config(**_given(ctx, folder, flags))
         configure_logging(config.log_format, config.log_level)

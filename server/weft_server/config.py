@@ -25,62 +25,108 @@ class ServerConfig(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid", env_ignore_empty=True)
 
-    repository: Path = Field(description="Model repository: the folder that holds `<model>/<version>/`. Required.")
-    host: str = Field(
-        "127.0.0.1", min_length=1, description="Address to listen on; `0.0.0.0` for all of IPv4, `::` for IPv6 as well."
+    repository: Path = Field(
+        description="The model repository: a folder that holds `MODEL/VERSION/` for each bundle. Required."
     )
-    port: Port = Field(7070, description="Port of gRPC; 0 takes a free one.")
-    http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz; 0 takes a free one.")
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address to listen on. `0.0.0.0` means all IPv4 addresses of the machine. "
+        "`::` means those and all IPv6 addresses.",
+    )
+    port: Port = Field(7070, description="Port of gRPC. 0 takes any free port.")
+    http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz. 0 takes any free port.")
     slots: Count = Field(
-        32, le=1024, description="Decode slots of each model, over all its lanes: how many run at once."
+        32,
+        le=1024,
+        description="Decode slots of each model, divided among its lanes. "
+        "A slot holds one request while its text is produced.",
     )
     lanes: int = Field(
         0,
         ge=0,
         le=256,
-        description="Engine lanes of each model; 0: one for each CPU of the quota, or for the CUDA device.",
+        description="Lanes of each model: threads that each run batches of their own. "
+        "0 means one for each CPU that the server may use, or one on a CUDA device.",
     )
-    threads: int = Field(0, ge=0, le=256, description="Intra-op threads of each session; 0: the quota over the lanes.")
+    threads: int = Field(
+        0,
+        ge=0,
+        le=256,
+        description="Threads that share one run of a graph (the intra-op threads of a session). "
+        "0 means the CPUs that the server may use, divided by the lanes.",
+    )
     device: Literal["cpu", "cuda"] = Field(
         "cpu",
-        description="Where models run. `cuda` needs the `gpu` extra; of models that attend, fp16 or bf16 bundles.",
+        description="Where models run. `cuda` needs the extra `gpu` in place of `server`. "
+        "On it, a model with attention needs an fp16 or bf16 bundle.",
     )
-    cuda_device: int = Field(0, ge=0, le=63, description="Which CUDA device, counted from 0.")
-    cuda_graphs: bool = Field(False, description="Capture decode steps on a CUDA device as graphs and replay them.")
+    cuda_device: int = Field(0, ge=0, le=63, description="Number of the CUDA device, counted from 0.")
+    cuda_graphs: bool = Field(
+        False, description="Capture decode steps as CUDA graphs and replay them. Only with `--device cuda`."
+    )
     prefill_budget: Count = Field(
         8,
         le=1_000_000,
-        description="Tokens of encode and prefill work in a step that a stream waits for; 3 for each 2 rows, if more. "
-        "In mixed runs 1 for each 2 rows, and of one prompt in a step.",
+        description="Tokens of new requests that a step may read while a stream waits for the step. "
+        "With many running sequences it may read more: 3 tokens for each 2 of them, or 1 for each 2 in a mixed run. "
+        "A mixed run reads one prompt. "
+        "A larger budget starts new requests sooner, and makes the gaps between the tokens of a stream longer.",
     )
     batch_tokens: Count = Field(
-        4096, le=10_000_000, description="Tokens of one classification batch, padding included."
+        4096,
+        le=10_000_000,
+        description="Largest number of tokens in one batch of a model that classifies or tags, padding included. "
+        "A request of more tokens runs alone.",
     )
-    max_batch: Count = Field(64, le=4096, description="Requests of one classification batch.")
+    max_batch: Count = Field(
+        64, le=4096, description="Largest number of requests in one batch of a model that classifies or tags."
+    )
     max_queued_requests: Count = Field(
-        256, le=1_000_000, description="Requests of each model that may wait; one more is refused with QUEUE_FULL."
+        256,
+        le=1_000_000,
+        description="Largest number of requests of each model that may wait. One more is refused with QUEUE_FULL. "
+        "The same number bounds its requests that ask for `explain`.",
     )
     max_queued_tokens: Count = Field(
         65536,
         le=1_000_000_000,
-        description="Tokens of each model that may wait; one more is refused with TOKEN_BUDGET.",
+        description="Largest number of input tokens of each model that may wait. A request beyond them is refused with "
+        "TOKEN_BUDGET, unless no other request waits.",
     )
-    max_image_bytes: Count = Field(MAX_IMAGE_BYTES, le=256 * MEBIBYTE, description="Bytes of one encoded image.")
+    max_image_bytes: Count = Field(
+        MAX_IMAGE_BYTES,
+        le=256 * MEBIBYTE,
+        description="Largest number of bytes of one picture, as the file that is sent.",
+    )
     max_image_pixels: Count = Field(
-        MAX_IMAGE_PIXELS, le=1_000_000_000, description="Width times height of one image, checked before it is decoded."
+        MAX_IMAGE_PIXELS,
+        le=1_000_000_000,
+        description="Largest number of pixels of one picture, width times height. Checked before it is decoded.",
     )
-    max_request_bytes: Count = Field(16 * MEBIBYTE, le=1024 * MEBIBYTE, description="Bytes of one gRPC message.")
+    max_request_bytes: Count = Field(
+        16 * MEBIBYTE,
+        le=1024 * MEBIBYTE,
+        description="Largest number of bytes of one gRPC message that the server takes.",
+    )
     max_connection_age_s: Seconds = Field(
         300.0,
-        description="Seconds after which a connection is asked to make way, so clients find new servers; 0: never.",
+        description="Seconds after which a client is asked to connect again, so that clients find new servers. "
+        "Calls that run are finished. 0 means never.",
     )
     drain_delay_s: Seconds = Field(
-        0.0, description="After SIGTERM, seconds not ready but still serving, until balancers notice; 10 in a cluster."
+        0.0,
+        description="Seconds after SIGTERM in which the server says that it is not ready, and still takes requests. "
+        "Load balancers notice in this time. In a cluster give 10.",
     )
-    drain_timeout_s: Seconds = Field(30.0, description="Seconds that admitted requests get to finish after the delay.")
-    reflection: bool = Field(False, description="Answer gRPC server reflection, for grpcurl and the like.")
+    drain_timeout_s: Seconds = Field(
+        30.0, description="Seconds after the drain delay in which admitted requests may finish."
+    )
+    reflection: bool = Field(False, description="Answer gRPC server reflection, which tools such as grpcurl ask for.")
     log_format: Literal["console", "json"] = Field("console", description="`console` for people, `json` for machines.")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least severe event to log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Log events of this level and of higher ones."
+    )
 
     def address(self, port: int) -> str:
         """Return host and port as one word, an IPv6 host in brackets (RFC 3986, section 3.2.2)."""
