@@ -14,6 +14,7 @@ WRAPPED = [
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
     *sorted((ROOT / "docs/decisions").glob("*.md")),
+    ROOT / "server/README.md",
 ]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 
