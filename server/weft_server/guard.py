@@ -10,15 +10,22 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import grpc.aio
 import structlog
-from google.protobuf.message import DecodeError
 
 from weft_server.call import CALL, Call
-from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, RequestError
-from weft_server.status import Status, to_status
+from weft_server.errors import DeadlineExpired, Draining, RequestError
+from weft_server.handlers import (
+    abort,
+    answering,
+    behaviour_of,
+    check_message,
+    let_go,
+    reflecting,
+    with_behaviour,
+    write,
+)
+from weft_server.status import to_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from weft_server.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -28,10 +35,6 @@ _REFLECTION = "/grpc.reflection."
 # A caller's clock ends a call before ours: the way here takes time, and gRPC rounds what is left up by a hundredth.
 EARLY_S = 0.05
 EARLY_SHARE = 0.01
-
-
-class _Malformed:
-    """What the deserializer gives for bytes that are no such message; raising there would look like a bug of ours."""
 
 
 class Guard(grpc.aio.ServerInterceptor):
@@ -75,11 +78,20 @@ class Guard(grpc.aio.ServerInterceptor):
         return self._handlers[method]
 
     def _wrap(self, method: str, handler: Any) -> Any:
+        """What is done around a method's calls. There are three cases.
+
+        1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
+        2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
+        3. Those of any other service are left as they are.
+        """
         if method.startswith(_OURS):
-            return _with(handler, (self._stream if handler.response_streaming else self._unary)(_behaviour(handler)))
+            guarded = self._stream if handler.response_streaming else self._unary
+            return with_behaviour(handler, guarded(behaviour_of(handler)))
         if method.startswith(_HEALTH):
-            return _with(handler, _answering(_behaviour(handler)))
-        return _reflecting(handler) if method.startswith(_REFLECTION) else handler
+            return with_behaviour(handler, answering(behaviour_of(handler)))
+        if method.startswith(_REFLECTION):
+            return reflecting(handler)
+        return handler
 
     def _expect(self, call: Call) -> None:
         """Count a call of ours also if it ends before its handler begins, as one does whose caller goes at once."""
@@ -103,7 +115,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 self.check(request)
                 async with aclosing(behaviour(request, context)) as responses:
                     async for response in responses:
-                        await _write(context, response)
+                        await write(context, response)
 
         return stream
 
@@ -111,7 +123,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Raise RequestError for what no servicer shall see."""
         if self.draining:
             raise Draining
-        _check_message(request)
+        check_message(request)
 
     def begin(self, call: Call) -> None:
         """Take a call in."""
@@ -149,7 +161,10 @@ class _Watch:
     __slots__ = ("_call", "_context", "_early_s", "_guard")
 
     def __init__(self, guard: Guard, context: Any) -> None:
-        self._guard, self._context, self._call = guard, context, CALL.get()
+        self._guard = guard
+        self._context = context
+        self._call = CALL.get()
+        # How much before its deadline a call that was cancelled counts as one that met it.
         self._early_s = 0.0
 
     async def __aenter__(self) -> None:
@@ -161,114 +176,28 @@ class _Watch:
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """Send what went wrong. It is suppressed then: gRPC itself raises once more that the call was aborted."""
-        call, code, reason = self._call, grpc.StatusCode.OK, ""
+        call = self._call
+        code = grpc.StatusCode.OK
+        reason = ""
         try:
             if isinstance(error, asyncio.CancelledError):
                 # gRPC cancels the handler when the caller goes and when its deadline passes; it sets the status itself.
                 code = grpc.StatusCode.CANCELLED
                 if time.monotonic() >= call.deadline - self._early_s:
-                    code, reason = grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExpired().reason
+                    code = grpc.StatusCode.DEADLINE_EXCEEDED
+                    reason = DeadlineExpired().reason
             elif isinstance(error, Exception):
                 status = to_status(error)
-                code, reason = status.code, error.reason if isinstance(error, RequestError) else ""
+                code = status.code
+                reason = error.reason if isinstance(error, RequestError) else ""
                 if status.error_id:
                     _log.error(
                         "bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error
                     )
-                await _abort(self._context, status)
+                await abort(self._context, status)
                 return True
         finally:
             self._guard.end(call, code, reason)
             if error:
-                _let_go(error)
+                let_go(error)
         return False
-
-
-async def _abort(context: Any, status: Status) -> None:
-    """Send a status that is not OK. gRPC keeps what `abort` raises, so that must hold no frame of ours."""
-    try:
-        await context.abort(status.code, status.message, status.trailing_metadata)
-    except grpc.aio.AbortError as aborted:
-        _let_go(aborted)
-
-
-def _let_go(error: BaseException) -> None:
-    """Drop the frames of an error, and of those that it came from: they hold the request and what was made of it.
-
-    Whoever keeps the error, as gRPC and a sequence's reply do, would keep those until the garbage collector comes.
-    """
-    errors: list[BaseException | None] = [error]
-    while errors:
-        if last := errors.pop():
-            errors += (last.__cause__, last.__context__)
-            last.__traceback__ = last.__cause__ = last.__context__ = None
-
-
-async def _write(context: Any, response: Any) -> None:
-    """Wait for a slow reader; what is produced meanwhile joins the next message."""
-    try:
-        await context.write(response)
-    except grpc.aio.InternalError as error:  # the caller went during the wait; gRPC's own cancellation comes after this
-        raise asyncio.CancelledError from error
-
-
-def _behaviour(handler: Any) -> Any:
-    return handler.unary_stream if handler.response_streaming else handler.unary_unary
-
-
-def _with(handler: Any, behaviour: Any) -> Any:
-    """A handler like `handler` that does `behaviour`, and whose deserializer never fails."""
-    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-    return make(behaviour, _total(handler.request_deserializer), handler.response_serializer)
-
-
-def _answering(behaviour: Any) -> Any:
-    """Give refusals their status. Such calls are not counted, and a drain neither refuses nor awaits them."""
-
-    async def answer(request: Any, context: Any) -> Any:
-        try:
-            _check_message(request)
-            return await behaviour(request, context)
-        except RequestError as error:
-            await _abort(context, to_status(error))
-            _let_go(error)
-
-    return answer
-
-
-def _reflecting(handler: Any) -> Any:
-    """Do the same for reflection, whose requests come as a stream."""
-
-    async def checked(requests: Any) -> Any:
-        async for request in requests:
-            _check_message(request)
-            yield request
-
-    async def answer(requests: Any, context: Any) -> Any:
-        try:
-            async for response in handler.stream_stream(checked(requests), context):
-                yield response
-        except RequestError as error:
-            await _abort(context, to_status(error))
-            _let_go(error)
-
-    return grpc.stream_stream_rpc_method_handler(
-        answer, _total(handler.request_deserializer), handler.response_serializer
-    )
-
-
-def _check_message(request: Any) -> None:
-    if isinstance(request, _Malformed):
-        raise InvalidRequest(
-            "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
-        )
-
-
-def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    def parse(data: bytes) -> Any:
-        try:
-            return deserialize(data)
-        except DecodeError:
-            return _Malformed()
-
-    return parse
