@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain
+from weft_server.source import Pixels
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from weft_server.completion import Completed
     from weft_server.explainer import Reading
     from weft_server.model import Model
+    from weft_server.source import Source
 
 _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
@@ -44,14 +46,14 @@ async def explain_text(alignment: common_pb2.Alignment, model: Model, done: Comp
     """Fill in what each token of a finished text attended to."""
     assert model.target_tokenizer is not None
     rows = model.target_tokenizer.pieces(done.token_ids)
-    await explain_rows(alignment, model, reading, done.sequence.inputs, rows, done.token_ids)
+    await explain_rows(alignment, model, reading, done.sequence.source, rows, done.token_ids)
 
 
 async def explain_rows(
     alignment: common_pb2.Alignment,
     model: Model,
     reading: Reading,
-    inputs: np.ndarray,
+    source: Source,
     rows: list[str],
     token_ids: Iterable[int] = (),
 ) -> None:
@@ -60,16 +62,16 @@ async def explain_rows(
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
     def fill() -> None:
-        weights, source_mass = explainer.explain(inputs, token_ids, reading)
+        weights, source_mass = explainer.explain(source, token_ids, reading)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
         alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
         # It may be beyond by rounding.
         alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
-        if inputs.ndim == 1:
-            assert model.source_tokenizer is not None
-            alignment.source_tokens.extend(model.source_tokenizer.pieces(inputs.tolist()))
+        if isinstance(source, Pixels):
+            alignment.grid_rows, alignment.grid_columns = source.grid
         else:
-            alignment.grid_rows, alignment.grid_columns = model.reader.grid
+            assert model.source_tokenizer is not None
+            alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))
 
     await explainer.work(fill)
 

@@ -50,7 +50,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, sequence, reason):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence.inputs, [labels[0].label])
+                    await explain_rows(answer.alignment, model, reading, sequence.source, [labels[0].label])
         return answer
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
@@ -72,7 +72,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
             with finishing(model, sequence, reason):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence.inputs, source.pieces())
+                    await explain_rows(answer.alignment, model, reading, sequence.source, source.pieces())
         return answer
 
 

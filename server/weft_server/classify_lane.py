@@ -7,8 +7,8 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from weft_server.errors import DeadlineExpired
-from weft_server.runner import encoder_feeds
 from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
+from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -101,12 +101,13 @@ class ClassifyLane:
     def _run(self, batch: list[Sequence]) -> list[np.ndarray]:
         """Each sequence's own probabilities."""
         started = time.monotonic()
-        feeds = encoder_feeds([sequence.inputs for sequence in batch], batch[0].bucket, self._pad_id)
+        bucket = batch[0].source.bucket
+        feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
         probabilities = self._session.run(feeds)["probabilities"]
         now = time.monotonic()
         self._metrics.session_run.observe(now - started)
         self._metrics.batch_size.observe(len(batch))
-        padded = len(batch) * batch[0].bucket
+        padded = len(batch) * bucket
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
         for sequence in batch:

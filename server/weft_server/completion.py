@@ -20,10 +20,11 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.call import Call
     from weft_server.model import Model
+    from weft_server.source import Source
     from weft_server.wanted import Wanted
 
     # What a graph takes, or what reads it in a worker thread.
-    Read = np.ndarray | Callable[[Wanted], np.ndarray]
+    Read = Source | Callable[[Wanted], Source]
 
 
 @contextmanager
@@ -54,7 +55,7 @@ async def submit(
     call: Call,
     model: Model,
     read: Read,
-    resolve: Callable[[np.ndarray], Decoding | None],
+    resolve: Callable[[Source], Decoding | None],
     *,
     streams: bool = False,
     scores: bool = False,
@@ -68,13 +69,12 @@ async def submit(
     try:
         started = time.monotonic()
         # Checking ids takes less than handing them to a worker.
-        inputs = await model.work(read, call.deadline) if callable(read) else read
+        source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
-        decoding = resolve(inputs)
+        decoding = resolve(source)
         sequence = Sequence(
             request_id=call.request_id,
-            inputs=inputs,
-            num_input_tokens=model.reader.num_tokens(inputs),
+            source=source,
             decoding=decoding,
             wants_tokens=streams or bool(decoding and decoding.stop),
             wants_scores=scores,
@@ -120,8 +120,8 @@ async def complete(
     """
     generates = not model.manifest.text.HasField("start_id")
 
-    def resolve(inputs: np.ndarray) -> Decoding:
-        return resolve_decoding(requested, model.manifest, len(inputs) if generates else 0)
+    def resolve(source: Source) -> Decoding:
+        return resolve_decoding(requested, model.manifest, source.num_tokens if generates else 0)
 
     sequence = await submit(call, model, read, resolve, streams=streams, scores=scores)
     try:

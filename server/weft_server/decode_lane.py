@@ -84,7 +84,7 @@ class DecodeLane:
         prompt = self._rows.prompt
         if prompt is None:
             return self.has_room()
-        left = len(prompt.inputs) - int(self.slots.past_lengths[self.slots.num_running])
+        left = prompt.num_input_tokens - int(self.slots.past_lengths[self.slots.num_running])
         return left <= PATIENCE * max(self._allowance(), PREFILL_BUCKETS[0])
 
     def usage(self) -> Usage:
@@ -136,7 +136,7 @@ class DecodeLane:
             slots = [slot_of(sequence) for sequence in run]
             for slot in slots:
                 self._runner.begin(slot)
-            self._runner.encode([sequence.inputs for sequence in run], slots)
+            self._runner.encode([sequence.source for sequence in run], slots)
             self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
 
     def _company(self) -> int:
@@ -205,8 +205,8 @@ class DecodeLane:
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
-        token_ids = prompt.inputs[done : done + self._runner.chunk(left)]
-        return Piece(token_ids, done + len(token_ids) == len(prompt.inputs))
+        token_ids = prompt.source.array[done : done + self._runner.chunk(left)]
+        return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: Piece | None) -> None:
         """Give every row a token; a piece of a prompt, if there is one, is read in the same run."""

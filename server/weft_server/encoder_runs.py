@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_server.sequence import SHORT, padded_length
+from weft_server.source import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,15 +17,9 @@ if TYPE_CHECKING:
 RUN_COST = 16
 
 
-def width_of(num_tokens: int) -> int:
-    """Return how long a run is made whose longest input has `num_tokens`."""
-    return num_tokens if num_tokens <= SHORT else padded_length(num_tokens)
-
-
 def computed_tokens(run: Many[Sequence]) -> int:
-    """Return how many tokens a run of `runs_of` computes, padding included; pictures have none."""
-    longest = run[-1]
-    return len(run) * (longest.bucket if longest.inputs.ndim > 1 else width_of(longest.num_input_tokens))
+    """Return how many tokens a run of `runs_of` computes, padding included."""
+    return len(run) * run[-1].source.width
 
 
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
@@ -40,6 +34,6 @@ def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
 
 
 def _joins(sequence: Sequence, run: list[Sequence]) -> bool:
-    width = width_of(sequence.num_input_tokens)
-    padding = len(run) * (width - width_of(run[-1].num_input_tokens))
+    width = sequence.source.width
+    padding = len(run) * (width - run[-1].source.width)
     return padding == 0 or (padding <= RUN_COST and width <= SHORT)

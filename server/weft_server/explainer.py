@@ -12,6 +12,7 @@ import numpy as np
 
 from weft_server.bundle_manifest import PRODUCES_TEXT
 from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.metrics import ModelMetrics
     from weft_server.session import Session
+    from weft_server.source import Source
 
 Result = TypeVar("Result")
 _ALL = -1
@@ -123,19 +125,17 @@ class Explainer:
             )
         return Reading(layer, requested.head)
 
-    def explain(self, inputs: np.ndarray, token_ids: Iterable[int], reading: Reading) -> Explanation:
+    def explain(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
         """Compute what was attended to; `token_ids` are the produced ones, none unless the model produces text."""
         started = time.monotonic()
-        explanation = self.read(inputs, token_ids, reading)
+        explanation = self.read(source, token_ids, reading)
         self._metrics.explain.observe(time.monotonic() - started)
         return explanation
 
-    def read(self, inputs: np.ndarray, token_ids: Iterable[int], reading: Reading) -> Explanation:
+    def read(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
         """Do what `explain` does for a caller that is not counted."""
-        # A batch of one and no padding: pixels [1, C, H, W], or ids [1, length].
-        feeds = {"pixel_values": inputs[None]}
-        if inputs.ndim == 1:
-            feeds = {"input_ids": inputs[None], "lengths": np.array([len(inputs)], np.int32)}
+        # A batch of one, and no padding.
+        feeds = feeds_of([source], source.num_tokens, self._text.pad_id)
         if self._writes:
             start = [self._text.start_id] if self._text.HasField("start_id") else []
             feeds["target_ids"] = np.array([[*start, *token_ids][:-1]], np.int64)

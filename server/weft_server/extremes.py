@@ -15,8 +15,8 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE
 from weft_server.errors import BundleError, first_line
 from weft_server.explainer import Reading
-from weft_server.runner import PREFILL_BUCKETS, encoder_feeds
-from weft_server.sequence import padded_length
+from weft_server.runner import PREFILL_BUCKETS
+from weft_server.source import Ids, Pixels, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft_server.runner import DecodeRunner
     from weft_server.session import Session
     from weft_server.slots import Slots
+    from weft_server.source import Source
 
 # A run costs what the longest request costs, and some graphs grow with the square of it. Longer inputs are not tried.
 MAX_TOKENS = 2048
@@ -34,10 +35,10 @@ _COMPANY = (1, PREFILL_BUCKETS[0])
 
 def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless a classifier or tagger takes the last id, the longest source, and two inputs at once."""
-    for field, inputs in _sources(manifest):
-        lengths = [padded_length(len(ids)) for ids in inputs]
-        feeds = encoder_feeds(inputs, max(lengths), manifest.text.pad_id)
-        rows = (len(inputs), max(lengths)) if manifest.task == common_pb2.TASK_TAG else (len(inputs),)
+    for field, sources in _sources(manifest):
+        bucket = max(source.bucket for source in sources)
+        feeds = feeds_of(sources, bucket, manifest.text.pad_id)
+        rows = (len(sources), bucket) if manifest.task == common_pb2.TASK_TAG else (len(sources),)
         with _claims(manifest, field):
             found = session.run(feeds)["probabilities"].shape
             _expect((*rows, len(manifest.labels)), found)
@@ -66,10 +67,9 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
     text, attention = manifest.text, manifest.attention
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
     writes, longest = manifest.task in PRODUCES_TEXT, min(text.max_new_tokens, MAX_TOKENS)
-    for field, inputs in _sources(manifest, together=False):
-        source = inputs[0]
+    for field, (source,) in _sources(manifest, together=False):
         # A generated answer follows its prompt, so the longest is one to the shortest prompt.
-        room = text.max_total_tokens - (len(source) if manifest.task == common_pb2.TASK_GENERATE else 0)
+        room = text.max_total_tokens - (source.num_tokens if manifest.task == common_pb2.TASK_GENERATE else 0)
         answers = {field: 0}
         if writes:  # the last token of an answer is not read
             answers = {field: 1, "text.target_vocab_size": min(2, room), "text.max_new_tokens": min(room, longest)}
@@ -80,14 +80,12 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
 
 
 def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
-    grid = manifest.image.grid_rows * manifest.image.grid_columns
-    for field, inputs in _sources(manifest, together=slots.num_slots > 1):
-        places = range(len(inputs))
-        for slot in places:
+    for field, sources in _sources(manifest, together=slots.num_slots > 1):
+        for slot, source in enumerate(sources):
             runner.begin(slot)
-            slots.memory_lengths[slot] = grid or len(inputs[slot])
+            slots.memory_lengths[slot] = source.num_tokens
         with _claims(manifest, field):
-            runner.encode(inputs, places)
+            runner.encode(sources, range(len(sources)))
 
 
 def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
@@ -104,17 +102,18 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
                 runner.mixed(1, piece, ends=True)
 
 
-def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> Iterator[tuple[str, list[np.ndarray]]]:
+def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> Iterator[tuple[str, list[Source]]]:
     """Yield inputs that share a run, and which claim of the manifest it tries."""
     text, image = manifest.text, manifest.image
     if manifest.task in TAKES_IMAGE:
-        yield "image", [np.zeros((image.channels, image.height, image.width), np.float32)] * (1 + together)
+        pixels = np.zeros((image.channels, image.height, image.width), np.float32)
+        yield "image", [Pixels(pixels, (image.grid_rows, image.grid_columns))] * (1 + together)
         return
     generates = manifest.task == common_pb2.TASK_GENERATE
     longest = min(text.max_total_tokens - 1 if generates else text.max_source_tokens, MAX_TOKENS)
     last = text.source_vocab_size - 1
-    yield "text.source_vocab_size", [np.full(min(size, longest), last) for size in _COMPANY[: 1 + together]]
-    yield "text.max_total_tokens" if generates else "text.max_source_tokens", [np.full(longest, last)]
+    yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
+    yield "text.max_total_tokens" if generates else "text.max_source_tokens", [Ids(np.full(longest, last))]
 
 
 @contextmanager

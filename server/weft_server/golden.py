@@ -18,6 +18,7 @@ from weft_server.ports import READS_ALL
 if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
+    from weft_server.source import Source
 
 _TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,
@@ -61,7 +62,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
             which = "golden answer with scores" if scores else "golden answer"
             raise BundleError(f"the {which} differs: {answer.token_ids} instead of {expected}")
         sequence = answer.sequence
-    await _verify_explanation(model, sequence.inputs, expected, len(expected))
+    await _verify_explanation(model, sequence.source, expected, len(expected))
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
@@ -72,17 +73,17 @@ async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None
     rows = actual.reshape(-1, len(model.manifest.labels))
     if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:  # said this way round, NaN fails
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
-    await _verify_explanation(model, sequence.inputs, [], len(rows))
+    await _verify_explanation(model, sequence.source, [], len(rows))
 
 
-async def _verify_explanation(model: Model, inputs: np.ndarray, token_ids: list[int], num_rows: int) -> None:
+async def _verify_explanation(model: Model, source: Source, token_ids: list[int], num_rows: int) -> None:
     explainer, attention = model.explainer, model.manifest.attention
     if explainer is None:
         return
-    shape, summarises = (num_rows, model.reader.num_tokens(inputs)), not attention.HasField("default_layer")
+    shape, summarises = (num_rows, source.num_tokens), not attention.HasField("default_layer")
 
     def read(layer: int | None, head: int | None = None) -> Explanation:
-        explanation = explainer.explain(inputs, token_ids, Reading(layer, head))
+        explanation = explainer.explain(source, token_ids, Reading(layer, head))
         _verify_rows(explanation, shape, _MASS_TOLERANCE[model.manifest.precision])
         return explanation
 

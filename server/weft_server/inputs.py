@@ -1,4 +1,4 @@
-"""Turns what a request carries into what a graph takes: text or ids to ids [length], a picture to pixels [C, H, W].
+"""Turns what a request carries into what a graph takes: text or ids to Ids, a picture to Pixels.
 
 Runs in worker threads: off the event loop, off the engine's lanes.
 """
@@ -12,6 +12,7 @@ import numpy as np
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.images import load_pixels
+from weft_server.source import Ids, Pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,15 +44,15 @@ class InputReader:
         generates = manifest.task == common_pb2.TASK_GENERATE
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if generates else self._text.max_source_tokens
-        self.grid = (self._image.grid_rows, self._image.grid_columns)
+        self._grid = (self._image.grid_rows, self._image.grid_columns)
 
-    def read_text(self, text: str, field: str) -> np.ndarray:
-        """Token ids int64 [length] of a text; raises InvalidRequest when it is not one that the model takes."""
+    def read_text(self, text: str, field: str) -> Ids:
+        """Token ids of a text; raises InvalidRequest when it is not one that the model takes."""
         self._check_text(text, field)
         assert self._tokenizer is not None
         ids = _known(self._tokenizer.encode, text, field)
         self._check_tokens(self._tokenizer.added(ids), field)
-        return np.array(ids, np.int64)
+        return Ids(np.array(ids, np.int64))
 
     def split_text(self, text: str, field: str) -> list[Piece]:
         """Tokens of a text, each with its place in it; raises as `read_text` does."""
@@ -61,8 +62,8 @@ class InputReader:
         self._check_tokens([piece.added for piece in pieces], field)
         return pieces
 
-    def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> np.ndarray:
-        """Token ids int64 [length] as the caller gave them; raises InvalidRequest when one is out of range."""
+    def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> Ids:
+        """Token ids as the caller gave them; raises InvalidRequest when one is out of range."""
         count = len(token_ids.ids)
         if count == 0:
             raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
@@ -77,20 +78,17 @@ class InputReader:
                 f"must be below the vocabulary size, {self._vocab_size}, not {ids[wrong[0]]}",
                 "TOKEN_OUT_OF_RANGE",
             )
-        return ids
+        return Ids(ids)
 
-    def read_image(self, image: common_pb2.Image, wanted: Wanted) -> np.ndarray:
-        """Pixel values float32 [channels, height, width].
+    def read_image(self, image: common_pb2.Image, wanted: Wanted) -> Pixels:
+        """Pixel values of a picture.
 
         Raises:
             InvalidRequest: it is no picture, or too large.
             DeadlineExpired: it is not wanted any more.
         """
-        return load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
-
-    def num_tokens(self, inputs: np.ndarray) -> int:
-        """Tokens of a text, patches of a picture."""
-        return len(inputs) if inputs.ndim == 1 else self.grid[0] * self.grid[1]
+        pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
+        return Pixels(pixels, self._grid)
 
     def _check_text(self, text: str, field: str) -> None:
         assert self._tokenizer is not None, "this model takes no text. This is a bug."

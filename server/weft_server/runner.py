@@ -14,10 +14,10 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
 from weft_server.buffers import Column
 from weft_server.device_states import DeviceStates
-from weft_server.encoder_runs import width_of
 from weft_server.next_tokens import NextTokens
 from weft_server.ports import PROMPT, READS_ALL
 from weft_server.session import NO_GRAPH
+from weft_server.source import feeds_of
 from weft_server.states import HostStates
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft_server.device import Device
     from weft_server.session import Bound, Session
     from weft_server.slots import Slots
+    from weft_server.source import Source
     from weft_server.states import States
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
@@ -119,13 +120,12 @@ class DecodeRunner:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
         self._states.begin(slot)
 
-    def encode(self, inputs: Many[np.ndarray], slots: Many[int]) -> None:
-        """Run the encoder on inputs that may share a run and write what it fills into each one's slot."""
+    def encode(self, sources: Many[Source], slots: Many[int]) -> None:
+        """Run the encoder on sources that may share a run and write what it fills into each one's slot."""
         assert self._encoder is not None, "this model has no encoder. This is a bug."
         lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
-        self._states.fill(
-            self._encoder, encoder_feeds(inputs, width_of(max(map(len, inputs))), self._pad_id), slots, lengths
-        )
+        width = max(source.width for source in sources)
+        self._states.fill(self._encoder, feeds_of(sources, width, self._pad_id), slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
         """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
@@ -270,16 +270,6 @@ class DecodeRunner:
             column.send()
         if self._has_memory:
             self._memory_lengths.send()
-
-
-def encoder_feeds(inputs: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
-    """Feeds of an encoder, classifier or tagger: pixels stacked, or ids padded to `width`."""
-    if inputs[0].ndim == 3:
-        return {"pixel_values": np.stack(inputs)}
-    input_ids = np.full((len(inputs), width), pad_id, np.int64)
-    for row, ids in enumerate(inputs):
-        input_ids[row, : len(ids)] = ids
-    return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in inputs], np.int32)}
 
 
 def _columns(input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device) -> dict[str, Column]:

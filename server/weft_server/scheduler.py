@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from weft_server.errors import Overloaded
-from weft_server.sequence import SHORT
+from weft_server.source import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,9 +87,9 @@ class Scheduler:
     def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
         if not self.waiting:
             return []
-        bucket = self.waiting[0].bucket
+        bucket = self.waiting[0].source.bucket
         limit = max(1, min(most, budget // bucket))
-        taken = self._pick(lambda sequence: sequence.bucket == bucket, limit)
+        taken = self._pick(lambda sequence: sequence.source.bucket == bucket, limit)
         return [self._admit(lane, sequence) for sequence in taken]
 
     def _take_share(self, lane: int, most: int, budget: int, least: int) -> list[Sequence]:
@@ -100,7 +100,7 @@ class Scheduler:
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
         while self.waiting and len(taken) < most and self.loads[lane] < limit:
-            budget -= self.waiting[0].bucket
+            budget -= self.waiting[0].source.bucket
             if taken and budget < 0:
                 break
             taken.append(self._admit(lane, self.waiting.popleft()))

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft_server.source import Source
+
 
 class FinishReason(enum.Enum):
     """Why an answer ended; the proto's FinishReason."""
@@ -112,29 +114,13 @@ class Reply:
         return self.outcome
 
 
-# A product is at nearly full speed from about so many rows on: a shorter input needs company to get there. And up to so
-# many tokens no sum of an encoder changes its order with the padded length, so that lengths may share its run.
-SHORT = 64
-
-
-def padded_length(num_tokens: int) -> int:
-    """Return the length that an input of `num_tokens` is padded to by itself: the next multiple of 8, of 2 beyond 64.
-
-    Coarse steps bring short inputs company; a longer one is fast alone, and padding would only cost.
-    """
-    step = 8 if num_tokens <= SHORT else 2
-    return -(-num_tokens // step) * step
-
-
 @dataclass(slots=True, eq=False)
 class Sequence:
     """One request's live state. The servicer makes it; from `submit` on, only its engine writes to it."""
 
     request_id: str
-    # What the graph takes: token ids [length] of a source or prompt, or pixel values [channels, height, width].
-    inputs: np.ndarray
-    # Tokens or patches of the input: what queue and prefill budgets count.
-    num_input_tokens: int
+    # A source to translate, classify or tag, or a prompt to continue.
+    source: Source
     # None for classification and tagging.
     decoding: Decoding | None
     # A stream, or a request with stop strings, wants each step's tokens; others get theirs at the end.
@@ -151,19 +137,16 @@ class Sequence:
     num_output_tokens: int = 0
 
     @property
+    def num_input_tokens(self) -> int:
+        """Tokens or patches of the input."""
+        return self.source.num_tokens
+
+    @property
     def stage(self) -> str:
         """Where it is on its way: queued, prefill or decode."""
         if not self.times.admitted:
             return "queued"
         return "decode" if self.times.first_token else "prefill"
-
-    @property
-    def bucket(self) -> int:
-        """Padded input length as it depends on this input alone; see encoder_runs for who may be padded further.
-
-        Pictures of a model are all of one size.
-        """
-        return padded_length(self.num_input_tokens) if self.inputs.ndim == 1 else self.num_input_tokens
 
 
 @dataclass(frozen=True, slots=True)

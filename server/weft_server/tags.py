@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.v1 import classification_pb2, common_pb2
+from weft_server.source import Ids
 from weft_server.tokenizer import Piece
 
 if TYPE_CHECKING:
@@ -29,17 +30,18 @@ class TagInput:
         self._labels = labels
         self._tokens: list[Piece] = []
 
-    def read_text(self, text: str) -> np.ndarray:
-        """Token ids int64 [length] of a text; raises InvalidRequest."""
+    def read_text(self, text: str) -> Ids:
+        """Token ids of a text; raises InvalidRequest."""
         self._tokens = self._reader.split_text(text, "text")
-        return np.array([token.id for token in self._tokens], np.int64)
+        return Ids(np.array([token.id for token in self._tokens], np.int64))
 
-    def read_ids(self, token_ids: common_pb2.TokenIds) -> np.ndarray:
-        """Token ids int64 [length] as the caller gave them, without places in a text; raises InvalidRequest."""
-        ids = self._reader.read_ids(token_ids, "token_ids")
-        added = self._tokenizer.added(ids.tolist())
-        self._tokens = [Piece(id_, 0, 0, is_added) for id_, is_added in zip(ids.tolist(), added, strict=True)]
-        return ids
+    def read_ids(self, token_ids: common_pb2.TokenIds) -> Ids:
+        """Token ids as the caller gave them, without places in a text; raises InvalidRequest."""
+        source = self._reader.read_ids(token_ids, "token_ids")
+        ids = source.array.tolist()
+        added = self._tokenizer.added(ids)
+        self._tokens = [Piece(id_, 0, 0, is_added) for id_, is_added in zip(ids, added, strict=True)]
+        return source
 
     def pieces(self) -> list[str]:
         """One string to show for each token, special ones included."""

@@ -16,6 +16,7 @@ from weft_server.runner import DecodeRunner
 from weft_server.sequence import Decoding, Sequence
 from weft_server.session import Session
 from weft_server.slots import Slots
+from weft_server.source import Ids
 
 
 class Bare:
@@ -54,7 +55,7 @@ class Bare:
         """Encode the source or prefill the prompt of every row, as admission does."""
         slots.past_lengths[:] = 0
         if self.encoder:
-            runner.encode([np.array(source)] * slots.num_slots, range(slots.num_slots))
+            runner.encode([Ids(np.array(source))] * slots.num_slots, range(slots.num_slots))
             return
         for slot in range(slots.num_slots):
             runner.prefill(slot, np.array(source))
@@ -108,7 +109,7 @@ class Bare:
             return candidates
 
         runner.decode = timed
-        inputs, host, waiting = np.array(source), [], []
+        host, waiting = [], []
 
         def take(most, **_):
             return [waiting.pop() for _ in range(min(most, len(waiting)))]
@@ -116,7 +117,7 @@ class Bare:
         async def steps():
             for _ in range(rounds):
                 decoding = Decoding(num_new, num_new - 1)
-                waiting.extend(Sequence("r", inputs, len(inputs), decoding) for _ in range(num_rows))
+                waiting.extend(Sequence("r", Ids(np.array(source)), decoding) for _ in range(num_rows))
                 lane.step(take)
                 for _ in range(num_new - 2):
                     started = time.perf_counter()

@@ -22,9 +22,8 @@ from machine import machine
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle import load_bundle
-from weft_server.runner import encoder_feeds
-from weft_server.sequence import padded_length
 from weft_server.session import Session
+from weft_server.source import Ids, Pixels, feeds_of
 
 ROOT = Path(__file__).parents[2]
 OUT = ROOT / "build" / "bench" / "families"
@@ -61,11 +60,11 @@ def state_bytes(manifest, length):
 
 def step_ms(bare, num_rows, length):
     """A decode step of so many rows, each with `length` tokens behind it and a source as long."""
-    text, image = bare.manifest.text, bare.manifest.image
+    text = bare.manifest.text
     source_length = min(length, text.max_source_tokens or length)
-    source = an_image(bare.manifest) if bare.manifest.HasField("image") else np.full(source_length, text.pad_id)
+    source = an_image(bare.manifest) if bare.manifest.HasField("image") else Ids(np.full(source_length, text.pad_id))
     slots, runner = bare.opened(num_rows)
-    slots.memory_lengths[:] = image.grid_rows * image.grid_columns or source_length
+    slots.memory_lengths[:] = source.num_tokens
     if bare.encoder:
         runner.encode([source] * num_rows, range(num_rows))
 
@@ -79,7 +78,8 @@ def step_ms(bare, num_rows, length):
 def an_image(manifest):
     """Random pixels."""
     image = manifest.image
-    return RNG.standard_normal((image.channels, image.height, image.width)).astype(np.float32)
+    pixels = RNG.standard_normal((image.channels, image.height, image.width)).astype(np.float32)
+    return Pixels(pixels, (image.grid_rows, image.grid_columns))
 
 
 def reading_ms(directory, manifest, num_rows):
@@ -90,8 +90,9 @@ def reading_ms(directory, manifest, num_rows):
     if graph is None:
         return None
     half = max(1, manifest.text.max_source_tokens // 2)
-    one = an_image(manifest) if manifest.HasField("image") else RNG.integers(0, manifest.text.source_vocab_size, half)
-    feeds = encoder_feeds([one] * num_rows, padded_length(half), manifest.text.pad_id)
+    ids = RNG.integers(0, manifest.text.source_vocab_size, half)
+    one = an_image(manifest) if manifest.HasField("image") else Ids(ids)
+    feeds = feeds_of([one] * num_rows, one.bucket, manifest.text.pad_id)
     session = Session(bundle.path(graph.path), 1)
     return median_ms(lambda: session.run(feeds))
 

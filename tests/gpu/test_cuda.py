@@ -15,6 +15,7 @@ from weft_server.errors import BundleError
 from weft_server.golden import verify_golden
 from weft_server.sequence import Decoding, Sequence
 from weft_server.session import Session, Value, verify_device
+from weft_server.source import Ids
 
 CUDA = Device("cuda", in_place=False)
 CHECKPOINTS = Path(__file__).parents[2] / "export" / "checkpoints"
@@ -78,7 +79,7 @@ async def golden_and_answers(directory, sources, **settings):
     """The model's golden request holds; greedy answers to `sources`, which all come at once."""
     async with Loaded(directory, device="cuda", **settings) as model:
         await verify_golden(model)
-        sequences = [Sequence(str(n), ids, len(ids), Decoding(24)) for n, ids in enumerate(sources)]
+        sequences = [Sequence(str(n), Ids(ids), Decoding(24)) for n, ids in enumerate(sources)]
         for sequence in sequences:
             model.engine.reserve()
             model.engine.submit(sequence)

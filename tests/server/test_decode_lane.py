@@ -17,6 +17,7 @@ from weft_server.scheduler import Scheduler
 from weft_server.sequence import Cancelled, Decoding, Sequence
 from weft_server.session import Session
 from weft_server.slots import Slots
+from weft_server.source import Ids
 
 BUDGET = 16
 
@@ -56,9 +57,7 @@ class Watched:
     def ask(self, num_tokens, num_new, *, streams=True):
         """Let a prompt wait."""
         ids, decoding = np.arange(3, 3 + num_tokens) % 200, Decoding(num_new, num_new)
-        sequence = Sequence(
-            "r", ids, num_tokens, decoding, wants_tokens=streams, wants_scores=len(self.answers) % 2 == 0
-        )
+        sequence = Sequence("r", Ids(ids), decoding, wants_tokens=streams, wants_scores=len(self.answers) % 2 == 0)
         self.answers[sequence] = []
         self.waiting.append(sequence)
 
@@ -279,7 +278,7 @@ class Admitting:
         for _ in range(num):
             self.scheduler.reserve()
             decoding = Decoding(20, 20)
-            self.scheduler.enqueue(Sequence("r", np.arange(3, 9), 6, decoding, wants_tokens=streams))
+            self.scheduler.enqueue(Sequence("r", Ids(np.arange(3, 9)), decoding, wants_tokens=streams))
 
     def step(self):
         """Let the lane step; how many sources each encoder run of the step had."""

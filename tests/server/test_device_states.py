@@ -27,6 +27,7 @@ from weft_server.runner import DecodeRunner
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.session import Session, Value
 from weft_server.slots import Slots
+from weft_server.source import Ids, Pixels
 
 FAR = Device(in_place=False)
 
@@ -135,7 +136,7 @@ def test_far_answers_are_the_definitions(tmp_path, attends, captures):
     sources = [[rng.randrange(3, 50) for _ in range(rng.randrange(1, 17))] for _ in range(60)]
 
     async def answers():
-        waiting = [Sequence(str(n), np.array(s), len(s), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
+        waiting = [Sequence(str(n), Ids(np.array(s)), Decoding(1 + n % 12)) for n, s in enumerate(sources)]
         found = {}
 
         def take(most, **_):
@@ -173,17 +174,18 @@ async def answers_of(directory, device, monkeypatch):
         sequences = []
         for index in range(40):
             if model.manifest.HasField("image"):
-                inputs = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+                pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+                source = Pixels(pixels, (image.grid_rows, image.grid_columns))
             else:
                 longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
-                inputs = rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1))
-            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - len(inputs)
+                source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
             max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
             # So hot that the candidates rarely decide, and rows of logits are fetched.
             sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
             decoding = Decoding(max_new, max_new // 2, (), sampling) if max_new else None
             model.engine.reserve()
-            sequence = Sequence(str(index), inputs, model.reader.num_tokens(inputs), decoding, wants_scores=True)
+            sequence = Sequence(str(index), source, decoding, wants_scores=True)
             model.engine.submit(sequence)
             sequences.append(sequence)
         for sequence in sequences:

@@ -6,13 +6,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft_server.encoder_runs import RUN_COST, computed_tokens, runs_of, width_of
-from weft_server.sequence import SHORT, Sequence
+from weft_server.encoder_runs import RUN_COST, computed_tokens, runs_of
+from weft_server.sequence import Sequence
+from weft_server.source import SHORT, Ids, Pixels
+
+
+def of(length):
+    """A sequence of so many tokens."""
+    return Sequence(str(length), Ids(np.zeros(length, np.int64)), None)
 
 
 def lengths_of(*lengths):
     """The runs that sources of these lengths form, by their lengths."""
-    sequences = [Sequence(str(length), np.zeros(length, np.int64), length, None) for length in lengths]
+    sequences = [of(length) for length in lengths]
     return [[sequence.num_input_tokens for sequence in run] for run in runs_of(sequences)]
 
 
@@ -33,11 +39,12 @@ def test_long_sources_share_a_run_at_one_padded_length_only():
 
 def test_what_is_computed_is_what_an_encoder_is_given():
     """Texts are padded to one width; pictures, whose patches count, are what they are."""
-    texts = [Sequence("t", np.zeros(length, np.int64), length, None) for length in (9, 25)]
+    picture = Pixels(np.zeros((3, 240, 240), np.float32), (15, 15))
+    texts = [of(length) for length in (9, 25)]
     assert 2 * 25 == computed_tokens(texts)
     assert 9 == computed_tokens(texts[:1])
-    assert computed_tokens([Sequence("t", np.zeros(65, np.int64), 65, None)]) == width_of(65) > 65
-    assert 2 * 225 == computed_tokens([Sequence("p", np.zeros((3, 240, 240), np.float32), 225, None)] * 2)
+    assert 66 == computed_tokens([of(65)])
+    assert 2 * 225 == computed_tokens([Sequence("p", picture, None)] * 2)
 
 
 @given(st.lists(st.integers(1, 200), max_size=40))
@@ -47,6 +54,6 @@ def test_everyone_is_in_one_run_that_is_worth_its_padding(lengths):
 
     assert sorted(lengths) == sorted(length for run in runs for length in run)
     for run in runs:
-        widths = [width_of(length) for length in run]
+        widths = [of(length).source.width for length in run]
         for index, (before, width) in enumerate(itertools.pairwise(widths), 1):
             assert width == before or (index * (width - before) <= RUN_COST and width <= SHORT)

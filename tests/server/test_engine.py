@@ -18,6 +18,7 @@ from weft_server.scheduler import Scheduler
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
 from weft_server.session import Session
 from weft_server.slots import Slots
+from weft_server.source import Ids
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["recurrent", "recurrent and memory"])
@@ -57,7 +58,7 @@ class Running:
     def submit(self, source, decoding, **more):
         """Submit as the servicer does."""
         self.engine.reserve()
-        sequence = Sequence("r", np.array(source, np.int64), len(source), decoding, **more)
+        sequence = Sequence("r", Ids(np.array(source, np.int64)), decoding, **more)
         sequence.times.accepted = time.monotonic()
         self.engine.submit(sequence)
         return sequence
@@ -94,9 +95,9 @@ def test_requests_that_come_together_share_a_step(toy, monkeypatch):
         async with Running(toy, num_slots=8, num_lanes=1) as running:
             encode, together = running.runners[0].encode, []
 
-            def noted(inputs, slots):
-                together.append([ids.tolist() for ids in inputs])
-                encode(inputs, slots)
+            def noted(sources, slots):
+                together.append([source.array.tolist() for source in sources])
+                encode(sources, slots)
 
             running.runners[0].encode = noted
             while not running.engine._wake._waiters:  # noqa: ASYNC110 - a thread that waits tells no event of asyncio's
@@ -232,7 +233,7 @@ def test_cancel_all_ends_everything_once(toy):
             assert "drained" in outcomes
             running.engine.reserve()
             with pytest.raises(Draining):  # its input was being read meanwhile
-                running.engine.submit(Sequence("r", np.array([5]), 1, Decoding(4)))
+                running.engine.submit(Sequence("r", Ids(np.array([5])), Decoding(4)))
             running.engine.release()
 
     asyncio.run(run())
@@ -336,7 +337,7 @@ def test_a_step_copies_no_memory(tmp_path):
     runner = DecodeRunner(toy.manifest, Session(toy.encoder_path, 1), Session(toy.path, 1), slots)
     (memory,) = (state for state in runner._states.states if state.memory)
     slots.memory_lengths[:] = 5
-    runner.encode([np.arange(5), np.arange(5, 10)], [0, 1])
+    runner.encode([Ids(np.arange(5)), Ids(np.arange(5, 10))], [0, 1])
     before, where = memory.buffers.copy(), memory.buffers.ctypes.data
     for _ in range(3):
         runner.decode(2)
@@ -375,7 +376,7 @@ def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
     prompts = [[rng.randrange(3, 50) for _ in range(rng.randrange(1, 12))] for _ in range(40)]
 
     async def answers():
-        waiting = [Sequence(str(n), np.array(prompt), len(prompt), Decoding(8)) for n, prompt in enumerate(prompts)]
+        waiting = [Sequence(str(n), Ids(np.array(prompt)), Decoding(8)) for n, prompt in enumerate(prompts)]
         found = {}
         while len(found) < len(prompts):
             for delivery in lane.step(lambda **_: [waiting.pop()] if waiting else []):

@@ -15,6 +15,7 @@ from weft_server.bundle import load_bundle
 from weft_server.config import read_config
 from weft_server.metrics import Metrics
 from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.source import Ids, Pixels, Source
 
 ROOT = Path(__file__).parents[2]
 TRAINED = sorted(path.parent.name for path in ROOT.glob("export/checkpoints/*/config.json"))
@@ -24,7 +25,7 @@ TRAINED = sorted(path.parent.name for path in ROOT.glob("export/checkpoints/*/co
 class Asked:
     """One request: what it brings and wants."""
 
-    inputs: np.ndarray
+    source: Source
     decoding: Decoding | None
     wants_tokens: bool
     wants_scores: bool
@@ -37,18 +38,19 @@ def requests_for(manifest, count, seed):
     asked = []
     for index in range(count):
         if manifest.HasField("image"):
-            inputs = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+            pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+            source = Pixels(pixels, (image.grid_rows, image.grid_columns))
         else:
             longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
-            inputs = rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1))
+            source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
         decoding = None
         if manifest.states:
-            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - len(inputs)
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
             max_new = int(rng.integers(1, min(room, 48) + 1))
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
-        asked.append(Asked(inputs, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
+        asked.append(Asked(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
     return asked
 
 
@@ -72,9 +74,8 @@ async def answers_of(directory, asked, order, *, crowd):
     async def ask(index):
         request = asked[index]
         model.engine.reserve()
-        count = model.reader.num_tokens(request.inputs)
         wants = {"wants_tokens": request.wants_tokens, "wants_scores": request.wants_scores}
-        sequence = Sequence(str(index), request.inputs, count, request.decoding, **wants)
+        sequence = Sequence(str(index), request.source, request.decoding, **wants)
         model.engine.submit(sequence)
         await sequence.reply.done()
         reply = sequence.reply
@@ -86,9 +87,9 @@ async def answers_of(directory, asked, order, *, crowd):
             answer.append(reply.probabilities.tobytes())
         if request.explain is not None:
             reading = model.explainer.resolve(request.explain)
-            explain = lambda _: model.explainer.explain(request.inputs, reply.token_ids, reading)  # noqa: E731 - a job
+            explain = lambda _: model.explainer.explain(request.source, reply.token_ids, reading)  # noqa: E731 - a job
             weights, source_mass = await model.work(explain)
-            assert (rows, count) == weights.shape
+            assert (rows, request.source.num_tokens) == weights.shape
             assert (rows,) == source_mass.shape
             assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
             assert -1e-5 < source_mass.min() <= source_mass.max() < 1 + 1e-5

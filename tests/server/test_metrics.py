@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from weft_server.meters import Counter, Histogram
 from weft_server.metrics import Metrics
 from weft_server.metrics_table import MODEL_LABELS, PREFIX, TABLE
 from weft_server.sequence import EngineStats, Sequence
+from weft_server.source import Ids
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0)
@@ -127,11 +129,11 @@ def test_a_sequence_is_observed_on_every_way_out():
     """A finished sequence shows its tokens and times; one that never was admitted only how long it waited."""
     metrics = Metrics()
     model = metrics.for_model("en-es", 1, "translate")
-    done = Sequence("a", None, 5, decoding=object())
+    done = Sequence("a", Ids(np.zeros(5, np.int64)), decoding=object())
     done.times.accepted, done.times.admitted, done.times.first_token, done.times.finished = 10.0, 10.5, 10.75, 12.0
     done.num_output_tokens = 9
     model.observe_sequence(done)
-    waited = Sequence("b", None, 5, decoding=object())
+    waited = Sequence("b", Ids(np.zeros(5, np.int64)), decoding=object())
     waited.times.accepted, waited.times.finished = 10.0, 13.0
     model.observe_sequence(waited)
     seen = _scrape(metrics)

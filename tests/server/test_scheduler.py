@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from weft_server.errors import Overloaded
 from weft_server.scheduler import Scheduler
 from weft_server.sequence import Sequence
+from weft_server.source import Ids
 
 
 def make(length):
     """A sequence of so many input tokens."""
-    return Sequence(f"of-{length}", np.zeros(length, np.int64), length, None)
+    return Sequence(f"of-{length}", Ids(np.zeros(length, np.int64)), None)
 
 
 def enqueue(scheduler, *lengths):
@@ -188,10 +189,3 @@ def test_nobody_is_lost_or_taken_twice(steps):
     assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
     assert 0 == scheduler.num_reserved
     assert scheduler.num_queued <= 8
-
-
-def test_padding_depends_on_the_sequence_alone():
-    """The bucket is the next multiple of eight, beyond 64 tokens of two."""
-    assert [8, 8, 16, 64, 66, 66, 68] == [make(length).bucket for length in (1, 8, 9, 64, 65, 66, 67)]
-    # Pictures are all of one size: nothing is added to them.
-    assert 49 == Sequence("picture", np.zeros((3, 224, 224), np.float32), 49, None).bucket

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.slots import Slots
+from weft_server.source import Ids
 
 
 def make(name, sampling=None):
     """A sequence with a decoding that names it."""
-    return Sequence(name, np.zeros(3, np.int64), 3, Decoding(7, 2, (), sampling))
+    return Sequence(name, Ids(np.zeros(3, np.int64)), Decoding(7, 2, (), sampling))
 
 
 def test_a_placed_row_starts_afresh():

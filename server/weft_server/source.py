@@ -1,0 +1,116 @@
+"""What a graph takes of one request: the ids of a text, or the pixels of a picture.
+
+A kind of input is a class, and one more kind is one more class. All inputs of a model are of one kind.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
+# Two things hold for inputs of up to this number of tokens:
+# 1. Such an input alone is too short for products to run at nearly full speed. It needs company.
+# 2. No sum of an encoder changes its order with the padded length. So inputs of several lengths may share a run.
+SHORT = 64
+
+
+class Source(ABC):
+    """One request's input. Where it is long, how far it is padded depends on it alone: padding could show in bits."""
+
+    __slots__ = ()
+
+    array: np.ndarray
+
+    @property
+    @abstractmethod
+    def num_tokens(self) -> int:
+        """What queue, batches and prefill budgets count."""
+
+    @property
+    @abstractmethod
+    def bucket(self) -> int:
+        """Padded length where a run holds inputs of one padded length only."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Padded length of an encoder's run in which this input is the longest."""
+
+    @staticmethod
+    @abstractmethod
+    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """What a graph reads of several inputs of this kind, by port."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ids(Source):
+    """The token ids of a text or prompt, int64 [length]."""
+
+    array: np.ndarray
+
+    @property
+    def num_tokens(self) -> int:
+        """Its tokens."""
+        return len(self.array)
+
+    @property
+    def bucket(self) -> int:
+        """The next multiple of 8, beyond SHORT of 2.
+
+        Coarse steps bring short inputs company. A longer one is fast alone, and padding would only cost.
+        """
+        step = 8 if len(self.array) <= SHORT else 2
+        return -(-len(self.array) // step) * step
+
+    @property
+    def width(self) -> int:
+        """Its own length, where all lengths may share a run; else its bucket."""
+        return len(self.array) if len(self.array) <= SHORT else self.bucket
+
+    @staticmethod
+    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """Ids int64 [inputs, width], filled up with `pad_id`, and their lengths int32 [inputs]."""
+        input_ids = np.full((len(arrays), width), pad_id, np.int64)
+        for row, ids in enumerate(arrays):
+            input_ids[row, : len(ids)] = ids
+        return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in arrays], np.int32)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pixels(Source):
+    """The pixel values of a picture, float32 [channels, height, width]. Pictures of a model are all of one size."""
+
+    array: np.ndarray
+    # Rows and columns of patches: what its tokens are.
+    grid: tuple[int, int]
+
+    @property
+    def num_tokens(self) -> int:
+        """Its patches."""
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def bucket(self) -> int:
+        """Its patches: nothing is padded."""
+        return self.num_tokens
+
+    @property
+    def width(self) -> int:
+        """Its patches: nothing is padded."""
+        return self.num_tokens
+
+    @staticmethod
+    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+        """Pixel values float32 [inputs, channels, height, width]."""
+        return {"pixel_values": np.stack(arrays)}
+
+
+def feeds_of(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:
+    """Return what a graph reads of inputs that share a run, padded to `width` where their kind is padded."""
+    return sources[0].feeds([source.array for source in sources], width, pad_id)
