@@ -1,4 +1,4 @@
-"""A request's Decoding, checked against the model's limits and with every default filled in; and back to proto."""
+"""A request's Decoding, checked against the model's limits and with every default filled in."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import Decoding, Sampling
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import bundle_pb2
+    from weft_proto.v1 import bundle_pb2, common_pb2
 
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
@@ -37,20 +36,6 @@ def resolve_decoding(
     chosen = requested if requested.WhichOneof("strategy") else manifest.decoding
     sampling = _sampling(chosen.sampling) if chosen.WhichOneof("strategy") == "sampling" else None
     return Decoding(max_new, min_new, tuple(requested.stop), sampling)
-
-
-def decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
-    """The proto of a resolved decoding, for the answer."""
-    proto = common_pb2.Decoding(
-        max_new_tokens=decoding.max_new_tokens, min_new_tokens=decoding.min_new_tokens, stop=decoding.stop
-    )
-    if decoding.sampling is None:
-        proto.greedy.SetInParent()
-    else:
-        sampling = decoding.sampling
-        proto.sampling.temperature, proto.sampling.top_k = sampling.temperature, sampling.top_k
-        proto.sampling.top_p, proto.sampling.seed = sampling.top_p, sampling.seed
-    return proto
 
 
 def _max_new_tokens(requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, num_prompt: int) -> int:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 from google.protobuf import duration_pb2
 
 from weft_proto.v1 import common_pb2
-from weft_server.decoding import decoding_proto
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
     from weft_server.call import Call
     from weft_server.completion import Completed
     from weft_server.model import Model
-    from weft_server.sequence import Sequence
+    from weft_server.sequence import Decoding, Sequence
 
 _REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
@@ -36,7 +35,7 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         token_log_probs=done.log_probs if scored else (),
         tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
-        decoding=decoding_proto(done.sequence.decoding),
+        decoding=_decoding_proto(done.sequence.decoding),
         usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),
         timings=timings_proto(done.sequence),
         model=resolved_proto(model.name, model.version),
@@ -59,6 +58,22 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
 def resolved_proto(name: str, version: int) -> common_pb2.ResolvedModel:
     """The model that answered; the same message each time, not to be changed."""
     return common_pb2.ResolvedModel(name=name, version=version)
+
+
+def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
+    """How the answer was produced, every default filled in."""
+    proto = common_pb2.Decoding(
+        max_new_tokens=decoding.max_new_tokens, min_new_tokens=decoding.min_new_tokens, stop=decoding.stop
+    )
+    if decoding.sampling is None:
+        proto.greedy.SetInParent()
+    else:
+        sampling = decoding.sampling
+        proto.sampling.temperature = sampling.temperature
+        proto.sampling.top_k = sampling.top_k
+        proto.sampling.top_p = sampling.top_p
+        proto.sampling.seed = sampling.seed
+    return proto
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:

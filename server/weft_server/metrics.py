@@ -28,6 +28,7 @@ class ModelMetrics:
 
     def __init__(self, labels: tuple[str, ...]) -> None:
         self.labels = labels
+        # Empty for calls that reach no model.
         self.name = labels[0]
         self.counters: dict[tuple[str, str], Counter] = defaultdict(Counter)
         self.histograms = {spec.name: Histogram(spec.buckets) for spec in TABLE if spec.kind == "histogram"}
@@ -151,25 +152,17 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric of the table, for the registry."""
         models = list(self._models.values())
-        gauges = {model.labels: model.gauges() for model in models if model is not self._no_model}
+        # Once for all gauges, so that they agree.
+        gauges = {model.labels: model.gauges() for model in models if model.name}
         for spec in TABLE:
             if not spec.per_model:
                 yield self._of_server(spec)
             elif spec.kind == "counter":
                 yield _counters(spec, models)
             elif spec.kind == "gauge":
-                gauge = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
-                for labels, values in gauges.items():
-                    if spec.name in values:
-                        gauge.add_metric(labels, values[spec.name])
-                yield gauge
+                yield _gauges(spec, gauges)
             else:
-                histogram = HistogramMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
-                for model in models:
-                    buckets, total = model.histograms[spec.name].snapshot()
-                    if model is not self._no_model or buckets[-1][1]:
-                        histogram.add_metric(model.labels, buckets, total)
-                yield histogram
+                yield _histograms(spec, models)
 
     def _of_server(self, spec: Spec) -> Metric:
         if spec.name == "model_loads_total":
@@ -189,6 +182,24 @@ def _counters(spec: Spec, models: list[ModelMetrics]) -> CounterMetricFamily:
     family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=labels)
     for model in models:
         for (name, value), counter in list(model.counters.items()):
-            if name == spec.name and (any(model.labels) or counter.value):
+            if name == spec.name and (model.name or counter.value):
                 family.add_metric((*model.labels, value) if spec.label else model.labels, counter.value)
+    return family
+
+
+def _gauges(spec: Spec, gauges: dict[tuple[str, ...], dict[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
+    for labels, values in gauges.items():
+        if spec.name in values:
+            family.add_metric(labels, values[spec.name])
+    return family
+
+
+def _histograms(spec: Spec, models: list[ModelMetrics]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
+    for model in models:
+        buckets, total = model.histograms[spec.name].snapshot()
+        # Calls of no model have a line only if there were any.
+        if model.name or buckets[-1][1]:
+            family.add_metric(model.labels, buckets, total)
     return family
