@@ -6,16 +6,14 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
+from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle_files import read_small_file, verify_files
 from weft_server.bundle_graphs import verify_graphs
-from weft_server.bundle_limits import MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, verify_limits
+from weft_server.bundle_limits import verify_limits
 from weft_server.bundle_manifest import verify_manifest
 from weft_server.bundle_ports import verify_ports
 from weft_server.errors import BundleError, first_line
-from weft_server.repository import MANIFEST
-
-FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def load_bundle(directory: Path) -> Bundle:
         verify_limits(manifest)
         verify_manifest(manifest)
         verify_ports(manifest)
-        verify_files(directory, manifest, MANIFEST)
+        verify_files(directory, manifest)
         verify_graphs(directory, manifest)
     except OSError as error:
         raise BundleError(f"{error.filename or directory}: {error.strerror}", manifest.task) from error
@@ -65,16 +63,16 @@ def load_bundle(directory: Path) -> Bundle:
 
 def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
     try:
-        text = read_small_file(directory / MANIFEST, MAX_MANIFEST_BYTES).decode()
+        text = read_small_file(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES).decode()
         # Making messages of millions of entries would take a minute.
         if not _has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)):
-            raise BundleError(f"{MANIFEST} has more than {MAX_MANIFEST_ENTRIES:,} entries")
+            raise BundleError(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_ENTRIES:,} entries")
         manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
     except (json_format.ParseError, ValueError, RecursionError) as error:  # no UTF-8 is a ValueError
-        raise BundleError(f"{MANIFEST} is not a BundleManifest in JSON: {first_line(error)}") from error
+        raise BundleError(f"{MANIFEST_FILE} is not a BundleManifest in JSON: {first_line(error)}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise BundleError(
-            f"{MANIFEST} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}"
+            f"{MANIFEST_FILE} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}"
         )
     return manifest
 

@@ -7,10 +7,10 @@ import stat
 from io import BufferedReader
 from pathlib import Path
 
+from weft_proto.bundle_rules import FILE_NAME, MANIFEST_FILE
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
 
-_NAME = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -23,11 +23,11 @@ def read_small_file(path: Path, max_bytes: int) -> bytes:
         return file.read()
 
 
-def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest, manifest_name: str) -> None:
+def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse names that are paths, links, files that are missing, changed or not listed."""
     listed: set[str] = set()
     for file in manifest.files:
-        if not _NAME.fullmatch(file.path) or file.path in {".", "..", manifest_name}:
+        if not FILE_NAME.fullmatch(file.path) or file.path in {".", "..", MANIFEST_FILE}:
             raise BundleError(f"file name {file.path!r} is not allowed")
         if file.path in listed:
             raise BundleError(f"{file.path} is listed twice")
@@ -35,8 +35,8 @@ def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest, manifest_
             raise BundleError(f"{file.path} has a sha256 that is not 64 lower-case hexadecimal digits")
         listed.add(file.path)
     for entry in sorted(directory.iterdir()):
-        if entry.name not in listed | {manifest_name}:
-            raise BundleError(f"{entry.name} is not listed in {manifest_name}")
+        if entry.name not in listed | {MANIFEST_FILE}:
+            raise BundleError(f"{entry.name} is not listed in {MANIFEST_FILE}")
     for file in manifest.files:
         _verify_file(directory / file.path, file)
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, Message
 
-from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle_manifest import require
-from weft_server.errors import BundleError
+from weft_proto.bundle_rules import ONNX_NAME
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+from weft_server.errors import BundleError, require
 
 ALLOWED_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
 # EPContext names a file with a compiled engine for an execution provider to load.
@@ -22,14 +23,7 @@ REFUSED_METADATA = {"ort_config"}
 EXTERNAL_DATA_KEYS = {"location", "offset", "length"}
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_DATA_TYPES = {
-    bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
-    bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
-    bundle_pb2.DATA_TYPE_BFLOAT16: onnx.TensorProto.BFLOAT16,
-    bundle_pb2.DATA_TYPE_INT32: onnx.TensorProto.INT32,
-    bundle_pb2.DATA_TYPE_INT64: onnx.TensorProto.INT64,
-    bundle_pb2.DATA_TYPE_INT8: onnx.TensorProto.INT8,
-}
+_DATA_TYPES = {data_type: onnx.TensorProto.DataType.Value(name) for data_type, name in ONNX_NAME.items()}
 
 
 def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
@@ -95,8 +89,7 @@ def _verify_embeddings(model: onnx.ModelProto, graph: bundle_pb2.Graph, manifest
     source, target = ["source_vocab_size"], ["target_vocab_size"]
     fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
     if graph.role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
-        generates = manifest.task == common_pb2.TASK_GENERATE
-        fields["input_ids"] = source + target if generates else target
+        fields["input_ids"] = source + target if TASKS[manifest.task].takes_prompt else target
     for node in model.graph.node:
         if node.op_type != "Gather" or len(node.input) != 2 or any(attribute.i for attribute in node.attribute):
             continue

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE, require
-from weft_server.ports import PROMPT, READS_ALL
+from weft_proto.bundle_rules import PROMPT, READS_ALL
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+from weft_server.errors import require
 
 
 class Demand(NamedTuple):
@@ -64,7 +65,7 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
 
 
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:
-    if manifest.task in TAKES_IMAGE:
+    if TASKS[manifest.task].takes_image:
         shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
         return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
     return {
@@ -75,12 +76,12 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
 
 def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
     inputs = _source(manifest, batch=1)
-    if manifest.task in PRODUCES_TEXT:
+    task = TASKS[manifest.task]
+    if task.writes_text:
         inputs["target_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
     inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
-    classifies = manifest.task in {common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE}
-    rows = 1 if classifies else None
-    source = manifest.image.grid_rows * manifest.image.grid_columns if manifest.task in TAKES_IMAGE else None
+    rows = None if task.writes_text or task.labels_tokens else 1
+    source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
     return inputs, {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
         "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),

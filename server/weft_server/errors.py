@@ -94,6 +94,12 @@ class BundleError(Exception):
         self.task = task
 
 
+def require(condition: object, sentence: str) -> None:
+    """Refuse the bundle with one sentence unless the condition holds."""
+    if not condition:
+        raise BundleError(sentence)
+
+
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line; its kind when it says nothing."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from weft_server.bundle_manifest import PRODUCES_TEXT
+from weft_proto.tasks import TASKS
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.source import feeds_of
 
@@ -53,7 +53,7 @@ class Explainer:
         thread_name: str,
     ) -> None:
         self._attention, self._text = manifest.attention, manifest.text
-        self._writes = manifest.task in PRODUCES_TEXT
+        self._writes = TASKS[manifest.task].writes_text
         self._session, self._metrics = session, metrics
         self._num_asking, self._max_asking = 0, max_asking
         # Not the model's workers: texts and pictures of those who don't ask would wait behind explanations.

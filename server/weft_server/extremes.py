@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle_manifest import PRODUCES_TEXT, TAKES_IMAGE
+from weft_proto.tasks import TASKS
 from weft_server.errors import BundleError, first_line
 from weft_server.explainer import Reading
 from weft_server.runner import PREFILL_BUCKETS
@@ -21,6 +20,7 @@ from weft_server.source import Ids, Pixels, feeds_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from weft_proto.v1 import bundle_pb2
     from weft_server.explainer import Explainer
     from weft_server.runner import DecodeRunner
     from weft_server.session import Session
@@ -38,7 +38,7 @@ def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> 
     for field, sources in _sources(manifest):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
-        rows = (len(sources), bucket) if manifest.task == common_pb2.TASK_TAG else (len(sources),)
+        rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
         with _claims(manifest, field):
             found = session.run(feeds)["probabilities"].shape
             _expect((*rows, len(manifest.labels)), found)
@@ -50,14 +50,15 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
     Also an empty row beside a full one. The slots are as new afterwards.
     """
     text, num_rows = manifest.text, min(2, slots.num_slots)
-    if manifest.task != common_pb2.TASK_GENERATE:
+    takes_prompt = TASKS[manifest.task].takes_prompt
+    if not takes_prompt:
         _verify_encoder(runner, slots, manifest)
     slots.input_ids[:num_rows] = text.target_vocab_size - 1
     for field, past in (("text.target_vocab_size", 0), ("text.max_total_tokens", text.max_total_tokens - 1)):
         slots.past_lengths[:num_rows] = (past, 0)[:num_rows]
         with _claims(manifest, field):
             runner.decode(num_rows)
-    if manifest.task == common_pb2.TASK_GENERATE:
+    if takes_prompt:
         _verify_prompts(runner, slots, manifest)
     slots.input_ids[:], slots.past_lengths[:], slots.memory_lengths[:] = 0, 0, 1
 
@@ -66,12 +67,12 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
     """Raise BundleError unless the EXPLAIN graph takes the last ids and the longest request."""
     text, attention = manifest.text, manifest.attention
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
-    writes, longest = manifest.task in PRODUCES_TEXT, min(text.max_new_tokens, MAX_TOKENS)
+    task, longest = TASKS[manifest.task], min(text.max_new_tokens, MAX_TOKENS)
     for field, (source,) in _sources(manifest, together=False):
         # A generated answer follows its prompt, so the longest is one to the shortest prompt.
-        room = text.max_total_tokens - (source.num_tokens if manifest.task == common_pb2.TASK_GENERATE else 0)
+        room = text.max_total_tokens - (source.num_tokens if task.takes_prompt else 0)
         answers = {field: 0}
-        if writes:  # the last token of an answer is not read
+        if task.writes_text:  # the last token of an answer is not read
             answers = {field: 1, "text.target_vocab_size": min(2, room), "text.max_new_tokens": min(room, longest)}
         for claim, num_new in answers.items():
             with _claims(manifest, claim):
@@ -105,15 +106,15 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
 def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> Iterator[tuple[str, list[Source]]]:
     """Yield inputs that share a run, and which claim of the manifest it tries."""
     text, image = manifest.text, manifest.image
-    if manifest.task in TAKES_IMAGE:
+    task = TASKS[manifest.task]
+    if task.takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         yield "image", [Pixels(pixels, (image.grid_rows, image.grid_columns))] * (1 + together)
         return
-    generates = manifest.task == common_pb2.TASK_GENERATE
-    longest = min(text.max_total_tokens - 1 if generates else text.max_source_tokens, MAX_TOKENS)
+    longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, MAX_TOKENS)
     last = text.source_vocab_size - 1
     yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
-    yield "text.max_total_tokens" if generates else "text.max_source_tokens", [Ids(np.full(longest, last))]
+    yield "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens", [Ids(np.full(longest, last))]
 
 
 @contextmanager

@@ -7,27 +7,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE, GOLDEN_TOLERANCE, READS_ALL
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.call import Call
 from weft_server.completion import Completed, classify, complete
 from weft_server.decoding import resolve_decoding
-from weft_server.errors import BundleError
+from weft_server.errors import BundleError, InvalidRequest
 from weft_server.explainer import Explanation, Reading
-from weft_server.ports import READS_ALL
 
 if TYPE_CHECKING:
     from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.source import Source
 
-_TOLERANCE = {
-    bundle_pb2.PRECISION_FP32: 1e-3,
-    bundle_pb2.PRECISION_FP16: 1e-2,
-    bundle_pb2.PRECISION_BF16: 3e-2,
-    bundle_pb2.PRECISION_INT8: 1e-2,
-}
-# Rows are made to sum to 1 in float32 at any precision; a mass is what a softmax in the bundle's own summed to.
-_SUM_TOLERANCE = 1e-5
+# A mass is what a softmax in the bundle's own precision summed to.
 _MASS_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-5,
     bundle_pb2.PRECISION_FP16: 1e-2,
@@ -49,7 +42,7 @@ async def verify_golden(model: Model) -> None:
 async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
-    resolve_decoding(common_pb2.Decoding(), model.manifest, 1)
+    _verify_default(model.manifest)
     # A graph that can leave out what only scores need is tried both ways.
     decoder = model.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER)
     assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
@@ -65,11 +58,19 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     await _verify_explanation(model, sequence.source, expected, len(expected))
 
 
+def _verify_default(manifest: bundle_pb2.BundleManifest) -> None:
+    """What a request gets that asks for nothing is what a request may ask for."""
+    try:
+        resolve_decoding(common_pb2.Decoding(), manifest, 1)
+    except InvalidRequest as error:
+        raise BundleError(error.message) from error
+
+
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
     sequence, _, actual = await classify(_call(), model, _reader(model, golden))
     # A tagger's are [tokens, labels].
     expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
-    tolerance = _TOLERANCE[model.manifest.precision]
+    tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
     rows = actual.reshape(-1, len(model.manifest.labels))
     if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:  # said this way round, NaN fails
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
@@ -113,7 +114,7 @@ def _verify_rows(explanation: Explanation, shape: tuple[int, int], tolerance: fl
     if weights.shape != shape or mass.shape != shape[:1]:
         raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {shape}")
     sums = np.abs(weights.sum(axis=1, dtype=np.float64) - 1)
-    if not (sums.max() <= _SUM_TOLERANCE and weights.min() >= 0):
+    if not (sums.max() <= EXPLAIN_SUM_TOLERANCE and weights.min() >= 0):
         raise BundleError("the golden answer is explained by rows that are no distributions")
     if not (mass.min() >= -tolerance and mass.max() <= 1 + tolerance):
         raise BundleError("the golden answer is explained with a mass outside [0, 1]")

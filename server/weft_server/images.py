@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
+from weft_proto.bundle_rules import PICTURE_FORMATS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.picture_file import BLOCK, FIELD, PictureFile, num_scans, without_metadata
 from weft_server.wanted import Wanted
 
-FORMATS = ("PNG", "JPEG", "WEBP")
 # A progressive JPEG may go over all its pixels again and again, for 33 bytes a time. A real one does 10 times, or 18.
 MAX_SCANS = 100
 # Of a picture of the most pixels that are taken; smaller ones may have more.
@@ -70,7 +70,7 @@ def load_pixels(
 
 def _open(data: bytes, wanted: Wanted) -> ImageFile.ImageFile:
     try:
-        return Image.open(PictureFile(without_metadata(data), wanted), formats=FORMATS)
+        return Image.open(PictureFile(without_metadata(data), wanted), formats=PICTURE_FORMATS)
     except UnidentifiedImageError:
         raise InvalidRequest(FIELD, "is not a PNG, JPEG or WebP picture", "BAD_IMAGE") from None
     except RequestError:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from weft_proto.v1 import common_pb2
+from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.tasks import TASKS
 from weft_server.errors import InvalidRequest
 from weft_server.images import load_pixels
 from weft_server.source import Ids, Pixels
@@ -17,13 +18,11 @@ from weft_server.source import Ids, Pixels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_proto.v1 import bundle_pb2
+    from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.tokenizer import Piece, Tokenizer
     from weft_server.wanted import Wanted
 
 Token = TypeVar("Token")
-# No tokenizer makes fewer tokens than one for so many characters of sensible text, so a longer text is refused unread.
-MAX_CHARS_PER_TOKEN = 32
 
 
 class InputReader:
@@ -41,9 +40,9 @@ class InputReader:
         self._vocab_size = self._text.source_vocab_size
         self._tokenizer = tokenizer
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
-        generates = manifest.task == common_pb2.TASK_GENERATE
+        takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
-        self.max_tokens = self._text.max_total_tokens - 1 if generates else self._text.max_source_tokens
+        self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
     def read_text(self, text: str, field: str) -> Ids:

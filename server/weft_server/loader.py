@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.build import build_model
 from weft_server.bundle import load_bundle
 from weft_server.errors import BundleError, RequestError, first_line
 from weft_server.golden import verify_golden
-from weft_server.models import TASK_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -101,7 +101,7 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
     try:
         bundle = await work(load_bundle, entry.directory)
         entry.task = bundle.manifest.task
-        model_metrics = metrics.for_model(entry.name, entry.version, TASK_NAMES[bundle.manifest.task])
+        model_metrics = metrics.for_model(entry.name, entry.version, TASKS[bundle.manifest.task].name)
         model = await work(build_model, bundle, config, model_metrics, loop)
         model.engine.start()
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import common_pb2, model_pb2, model_pb2_grpc
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import model_pb2, model_pb2_grpc
 from weft_server.call import CALL
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         assert entry.model is not None
         manifest, text = entry.model.manifest, entry.model.manifest.text
         limits.max_new_tokens = text.max_new_tokens
-        if manifest.task == common_pb2.TASK_GENERATE:
+        if TASKS[manifest.task].takes_prompt:
             limits.max_prompt_tokens, limits.max_total_tokens = entry.model.reader.max_tokens, text.max_total_tokens
         else:
             limits.max_source_tokens = text.max_source_tokens

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
 
@@ -16,14 +17,6 @@ if TYPE_CHECKING:
 LOADING_RETRY_S = 5.0
 # Of many models so many names are told.
 MAX_NAMES = 10
-TASK_NAMES = {
-    common_pb2.TASK_TRANSLATE: "translate",
-    common_pb2.TASK_CAPTION: "caption",
-    common_pb2.TASK_CLASSIFY_TEXT: "classify_text",
-    common_pb2.TASK_CLASSIFY_IMAGE: "classify_image",
-    common_pb2.TASK_GENERATE: "generate",
-    common_pb2.TASK_TAG: "tag",
-}
 
 
 @dataclass(slots=True)
@@ -74,7 +67,7 @@ class Models:
         if entry.model is None:
             raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
         if entry.model.manifest.task != task:
-            has, wants = TASK_NAMES[entry.model.manifest.task], TASK_NAMES[task]
+            has, wants = TASKS[entry.model.manifest.task].name, TASKS[task].name
             raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
         return entry.model
 
@@ -89,7 +82,7 @@ class Models:
         if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
             raise ModelNotReady("models are loading", LOADING_RETRY_S)
         self._tell_of_refused(task)
-        raise ModelNotFound(f"there is no model for {TASK_NAMES[task]}; there are {self._names()}")
+        raise ModelNotFound(f"there is no model for {TASKS[task].name}; there are {self._names()}")
 
     def _tell_of_refused(self, task: common_pb2.Task.ValueType) -> None:
         """Raise ModelNotReady if a model that was refused is for `task`, or may be."""
@@ -99,7 +92,7 @@ class Models:
         for entry in (known or unknown)[:1]:
             may = "" if known else ", whose task is not known,"
             who = f"model {entry.name!r} version {entry.version}{may} was refused"
-            raise ModelNotReady(f"no model for {TASK_NAMES[task]} is ready: {who}: {entry.error}")
+            raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
 
     def _names(self) -> str:
         names = sorted({entry.name for entry in self.entries})

@@ -1,15 +1,11 @@
 """The model repository: which bundles lie in `<repository>/<model>/<version>/`. Nothing in them is opened here."""
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
-MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
-# By these files a bundle and a checkpoint are known.
-MANIFEST = "bundle.json"
-CHECKPOINT = "config.json"
-LAYOUT = f"a model repository holds MODEL/VERSION/{MANIFEST}"
-_VERSION = re.compile(r"[1-9][0-9]{0,8}")
+from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, MODEL_NAME, VERSION
+
+LAYOUT = f"a model repository holds MODEL/VERSION/{MANIFEST_FILE}"
 
 
 class Candidate(NamedTuple):
@@ -60,16 +56,16 @@ def _what_it_is(directory: Path, oddities: list[str]) -> str:
     """Say what a directory without models is instead, and what to do."""
     # An empty path is shown as a dot, and has no parents.
     place = directory.absolute()
-    if (directory / MANIFEST).exists():
+    if (directory / MANIFEST_FILE).exists():
         return (
             f"{directory} is one bundle, not a model repository; serve {place.parent.parent}, if that holds your models"
         )
-    if any(directory.glob(f"*/{MANIFEST}")):
+    if any(directory.glob(f"*/{MANIFEST_FILE}")):
         return f"{directory} is one model, not a model repository; serve the folder that it is in, {place.parent}"
-    if (directory / CHECKPOINT).exists():
+    if (directory / CONFIG_FILE).exists():
         makes = f"`weft export {directory} models/MODEL/1` makes a bundle of it"
         return f"{directory} is a checkpoint, not a model repository; {makes}"
-    if checkpoints := sorted(directory.glob(f"*/{CHECKPOINT}")):
+    if checkpoints := sorted(directory.glob(f"*/{CONFIG_FILE}")):
         first = checkpoints[0].parent
         return (
             f"{directory} holds checkpoints, not bundles; `weft export {first} models/{first.name}/1` makes a bundle of"
@@ -97,7 +93,7 @@ def _scan_model(model: Path, scan: Scan) -> None:
     if not versions:
         scan.oddities.append(f"{model} has no versions")
     for path in versions:
-        if _VERSION.fullmatch(path.name) and path.is_dir():
+        if VERSION.fullmatch(path.name) and path.is_dir():
             scan.candidates.append(Candidate(model.name, int(path.name), path))
         else:
             scan.oddities.append(f"{path} is not a directory named by a version, 1 or more")

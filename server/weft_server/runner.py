@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.bundle_rules import PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
 from weft_server.buffers import Column
 from weft_server.device_states import DeviceStates
 from weft_server.next_tokens import NextTokens
-from weft_server.ports import PROMPT, READS_ALL
 from weft_server.session import NO_GRAPH
 from weft_server.source import feeds_of
 from weft_server.states import HostStates

@@ -78,7 +78,9 @@ def test_a_text_of_which_nothing_is_left_is_an_empty_text(tmp_path, text):
         single="[START] $A [END]", special_tokens=[("[START]", 1), ("[END]", 2)]
     )
     source.save(str(tmp_path / "source.json"))
-    manifest = bundle_pb2.BundleManifest(text={"max_source_tokens": 9, "source_vocab_size": 3})
+    manifest = bundle_pb2.BundleManifest(
+        task=common_pb2.TASK_CLASSIFY_TEXT, text={"max_source_tokens": 9, "source_vocab_size": 3}
+    )
     reader = InputReader(manifest, Tokenizer(tmp_path / "source.json"), max_image_bytes=1, max_image_pixels=1)
     for read in (reader.read_text, reader.split_text):
         with pytest.raises(InvalidRequest) as refused:
