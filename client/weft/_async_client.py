@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import ParamSpec, Self, TypeVar, Unpack
 
 import grpc
 from google.protobuf.message import Message
@@ -17,18 +17,14 @@ from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, Tag
 from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._types import Caption, Classification, Generation, Health, Model, Picture, Tagging, Text, Translation
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
-from weft_proto.v1 import caption_pb2_grpc as caption_grpc
-from weft_proto.v1 import classification_pb2_grpc as classification_grpc
-from weft_proto.v1 import generation_pb2_grpc as generation_grpc
 from weft_proto.v1 import model_pb2_grpc as model_grpc
-from weft_proto.v1 import translation_pb2_grpc as translation_grpc
-from weft_proto.v1.caption_pb2 import StreamCaptionRequest
-from weft_proto.v1.generation_pb2 import StreamGenerateRequest
 from weft_proto.v1.model_pb2 import ListModelsRequest
-from weft_proto.v1.translation_pb2 import StreamTranslateRequest
 
+Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 Call = TypeVar("Call")
 
 
@@ -64,10 +60,7 @@ class AsyncClient:
             self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel, credentials
         )
         self._closed = False
-        self._translation = translation_grpc.TranslationServiceStub(self._channel)
-        self._caption = caption_grpc.CaptionServiceStub(self._channel)
-        self._classification = classification_grpc.ClassificationServiceStub(self._channel)
-        self._generation = generation_grpc.GenerationServiceStub(self._channel)
+        self._methods = methods_on(self._channel)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -75,31 +68,25 @@ class AsyncClient:
         self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
-        request = _requests.translate_request(text, **options)
-        return _answers.translation(await self._call(self._translation.Translate, request, timeout))
+        return await self._ask(TRANSLATE, timeout, text, **options)
 
     def stream_translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> AsyncStream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
-        request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
-        call = self._open(self._translation.StreamTranslate, request, timeout)
-        return AsyncStream(call, _answers.translation, self._settings.target)
+        return self._stream(TRANSLATE, timeout, text, **options)
 
     async def caption(
         self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
-        request = _requests.caption_request(image, **options)
-        return _answers.caption(await self._call(self._caption.Caption, request, timeout))
+        return await self._ask(CAPTION, timeout, image, **options)
 
     def stream_caption(
         self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> AsyncStream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
-        request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
-        call = self._open(self._caption.StreamCaption, request, timeout)
-        return AsyncStream(call, _answers.caption, self._settings.target)
+        return self._stream(CAPTION, timeout, image, **options)
 
     async def classify(
         self,
@@ -110,28 +97,23 @@ class AsyncClient:
         **options: Unpack[ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
-        request = _requests.classify_request(text, image, **options)
-        return _answers.classification(await self._call(self._classification.Classify, request, timeout))
+        return await self._ask(CLASSIFY, timeout, text, image, **options)
 
     async def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
-        request = _requests.tag_request(text, **options)
-        return _answers.tagging(await self._call(self._classification.Tag, request, timeout))
+        return await self._ask(TAG, timeout, text, **options)
 
     async def generate(
         self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> Generation:
         """Continue a prompt; `GenerateOptions` lists the options."""
-        request = _requests.generate_request(prompt, **options)
-        return _answers.generation(await self._call(self._generation.Generate, request, timeout))
+        return await self._ask(GENERATE, timeout, prompt, **options)
 
     def stream_generate(
         self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncStream[Generation]:
         """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
-        request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
-        call = self._open(self._generation.StreamGenerate, request, timeout)
-        return AsyncStream(call, _answers.generation, self._settings.target)
+        return self._stream(GENERATE, timeout, prompt, **options)
 
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -176,12 +158,27 @@ class AsyncClient:
     ) -> None:
         await self.close()
 
+    async def _ask(
+        self, verb: Verb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+    ) -> Answer:
+        request = verb.request(*asked, **options)
+        return verb.read(await self._call(self._methods[verb.path], request, timeout))
+
+    def _stream(
+        self, verb: WritingVerb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+    ) -> AsyncStream[Answer]:
+        request = verb.stream_request(request=verb.request(*asked, **options))
+        call = self._open(self._methods[verb.stream_path], request, timeout)
+        return AsyncStream(call, verb.read, self._settings.target)
+
     def _open(self, method: Callable[..., Call], request: Message, timeout: float | None) -> Call:
         if self._closed:
             raise Error("the client is closed")
         return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
 
-    async def _call(self, method: Callable[..., Awaitable[Answer]], request: Message, timeout: float | None) -> Answer:
+    async def _call(
+        self, method: Callable[..., Awaitable[Response]], request: Message, timeout: float | None
+    ) -> Response:
         try:
             return await self._open(method, request, timeout)
         except grpc.RpcError as error:

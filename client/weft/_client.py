@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import ParamSpec, Self, TypeVar, Unpack
 
 import grpc
 from google.protobuf.message import Message
@@ -15,18 +15,14 @@ from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, Tag
 from weft._status import error_of
 from weft._streams import Stream
 from weft._types import Caption, Classification, Generation, Health, Model, Picture, Tagging, Text, Translation
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
-from weft_proto.v1 import caption_pb2_grpc as caption_grpc
-from weft_proto.v1 import classification_pb2_grpc as classification_grpc
-from weft_proto.v1 import generation_pb2_grpc as generation_grpc
 from weft_proto.v1 import model_pb2_grpc as model_grpc
-from weft_proto.v1 import translation_pb2_grpc as translation_grpc
-from weft_proto.v1.caption_pb2 import StreamCaptionRequest
-from weft_proto.v1.generation_pb2 import StreamGenerateRequest
 from weft_proto.v1.model_pb2 import ListModelsRequest
-from weft_proto.v1.translation_pb2 import StreamTranslateRequest
 
+Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
+Response = TypeVar("Response")
 
 
 class Client:
@@ -59,10 +55,7 @@ class Client:
             self._settings, grpc.insecure_channel, grpc.secure_channel, credentials
         )
         self._closed = False
-        self._translation = translation_grpc.TranslationServiceStub(self._channel)
-        self._caption = caption_grpc.CaptionServiceStub(self._channel)
-        self._classification = classification_grpc.ClassificationServiceStub(self._channel)
-        self._generation = generation_grpc.GenerationServiceStub(self._channel)
+        self._methods = methods_on(self._channel)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -70,29 +63,23 @@ class Client:
         self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
-        request = _requests.translate_request(text, **options)
-        return _answers.translation(self._call(self._translation.Translate, request, timeout))
+        return self._ask(TRANSLATE, timeout, text, **options)
 
     def stream_translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
     ) -> Stream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
-        request = StreamTranslateRequest(request=_requests.translate_request(text, **options))
-        call = self._call(self._translation.StreamTranslate, request, timeout)
-        return Stream(call, _answers.translation, self._settings.target)
+        return self._stream(TRANSLATE, timeout, text, **options)
 
     def caption(self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
-        request = _requests.caption_request(image, **options)
-        return _answers.caption(self._call(self._caption.Caption, request, timeout))
+        return self._ask(CAPTION, timeout, image, **options)
 
     def stream_caption(
         self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
     ) -> Stream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
-        request = StreamCaptionRequest(request=_requests.caption_request(image, **options))
-        call = self._call(self._caption.StreamCaption, request, timeout)
-        return Stream(call, _answers.caption, self._settings.target)
+        return self._stream(CAPTION, timeout, image, **options)
 
     def classify(
         self,
@@ -103,26 +90,21 @@ class Client:
         **options: Unpack[ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
-        request = _requests.classify_request(text, image, **options)
-        return _answers.classification(self._call(self._classification.Classify, request, timeout))
+        return self._ask(CLASSIFY, timeout, text, image, **options)
 
     def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
-        request = _requests.tag_request(text, **options)
-        return _answers.tagging(self._call(self._classification.Tag, request, timeout))
+        return self._ask(TAG, timeout, text, **options)
 
     def generate(self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]) -> Generation:
         """Continue a prompt; `GenerateOptions` lists the options."""
-        request = _requests.generate_request(prompt, **options)
-        return _answers.generation(self._call(self._generation.Generate, request, timeout))
+        return self._ask(GENERATE, timeout, prompt, **options)
 
     def stream_generate(
         self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
     ) -> Stream[Generation]:
         """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
-        request = StreamGenerateRequest(request=_requests.generate_request(prompt, **options))
-        call = self._call(self._generation.StreamGenerate, request, timeout)
-        return Stream(call, _answers.generation, self._settings.target)
+        return self._stream(GENERATE, timeout, prompt, **options)
 
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -165,7 +147,20 @@ class Client:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _call(self, method: Callable[..., Answer], request: Message, timeout: float | None) -> Answer:
+    def _ask(
+        self, verb: Verb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+    ) -> Answer:
+        request = verb.request(*asked, **options)
+        return verb.read(self._call(self._methods[verb.path], request, timeout))
+
+    def _stream(
+        self, verb: WritingVerb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+    ) -> Stream[Answer]:
+        request = verb.stream_request(request=verb.request(*asked, **options))
+        call = self._call(self._methods[verb.stream_path], request, timeout)
+        return Stream(call, verb.read, self._settings.target)
+
+    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None) -> Response:
         if self._closed:
             raise Error("the client is closed")
         try:

@@ -192,7 +192,7 @@ def generate_request(prompt: Text, **options: Unpack[GenerateOptions]) -> genera
 
 
 def classify_request(
-    text: Text | None, image: Picture | None, **options: Unpack[ClassifyOptions]
+    text: Text | None, image: Picture | None = None, **options: Unpack[ClassifyOptions]
 ) -> classification_pb2.ClassifyRequest:
     """Ask for the labels of a text or of a picture."""
     message = classification_pb2.ClassifyRequest()

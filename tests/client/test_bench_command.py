@@ -18,8 +18,8 @@ from fakes import Failure, fake_server
 from weft._bench import load
 from weft._bench.arrivals import Closed
 from weft._bench.asking import Asked
+from weft._bench.method import Method
 from weft._bench.record import Outcome
-from weft._bench.verb import Verb
 from weft._bench.workload import Workload
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
@@ -177,14 +177,14 @@ def test_a_model_of_a_newer_server_is_not_asked(weft_command, server):
 
     assert known == Workload().find((known, strange))
     with pytest.raises(weft.InvalidRequest, match="too old"):
-        Workload(model="strange").verb(strange)
+        Workload(model="strange").method(strange)
 
 
 def test_streams_are_cancelled_within_their_messages():
     """Where four tokens share a message, cancelling after up to 64 of them would come too late for most."""
     asked = Asked(b"", 64)
     plan = load.Plan(cancel_fraction=1.0)
-    new = load.Load(Closed(1), plan, Verb(weft.Task.TRANSLATE, streams=True), [asked])
+    new = load.Load(Closed(1), plan, Method(weft.Task.TRANSLATE, streams=True), [asked])
     assert 32 < max(new._cancel_after(asked) for _ in range(200)) <= 64
 
     new.run.num_ended[Outcome.COMPLETED], new.run.num_tokens, new.run.message_sum = 10, 640, 160

@@ -161,8 +161,8 @@ def test_what_is_no_file_is_not_read(tmp_path):
 def asked(model, stream, **options):
     """The requests that a workload makes, as messages."""
     workload = Workload(**options)
-    verb = workload.verb(model)
-    return [stream.FromString(each.payload).request for each in make_requests(workload, model, verb)]
+    method = workload.method(model)
+    return [stream.FromString(each.payload).request for each in make_requests(workload, model, method)]
 
 
 def test_forced_answers_have_the_length_that_was_drawn():

@@ -9,7 +9,6 @@ from grpc import StatusCode
 
 import weft
 from fakes import Failure
-from weft_proto.v1 import translation_pb2
 
 TABLE = [
     (Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "too long", field="text"), weft.InvalidRequest),
@@ -201,7 +200,7 @@ def test_a_client_that_another_thread_closes_says_so(server):
     for closed in (False, True):
         client._closed = closed
         with pytest.raises(weft.Error if closed else ValueError, match="closed"):
-            client._call(client._translation.Translate, translation_pb2.TranslateRequest(), None)
+            client.translate("a")
 
 
 def test_a_closed_client_says_so(server):

@@ -8,6 +8,9 @@ import pytest
 
 import weft
 from fakes import fake_server
+from weft._verbs import VERBS as TABLE
+from weft._verbs import WritingVerb
+from weft_proto.v1 import caption_pb2, classification_pb2, generation_pb2, translation_pb2
 from weft_proto.v1 import common_pb2 as common
 from weft_proto.v1 import model_pb2 as model
 
@@ -344,3 +347,22 @@ def test_the_clients_have_the_same_verbs(name):
         return inspect.signature(getattr(kind, name)).parameters
 
     assert arguments(weft.Client) == arguments(weft.AsyncClient)
+
+
+def test_the_table_of_verbs_is_the_contract():
+    """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
+    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2)
+    services = [each for contract in contracts for each in contract.DESCRIPTOR.services_by_name.values()]
+    rpcs = {
+        f"/{service.full_name}/{rpc.name}": (rpc.input_type, rpc.output_type)
+        for service in services
+        for rpc in service.methods
+    }
+    unary = {verb.path: (rpcs[verb.path][0], verb.response.DESCRIPTOR) for verb in TABLE}
+    streams = {
+        verb.stream_path: (verb.stream_request.DESCRIPTOR, verb.stream_response.DESCRIPTOR)
+        for verb in TABLE
+        if isinstance(verb, WritingVerb)
+    }
+
+    assert rpcs == {**unary, **streams}

@@ -8,7 +8,7 @@ from typing import Any
 
 from weft._bench.inputs import are_pictures, read_pictures, read_texts
 from weft._bench.lengths import Uniform
-from weft._bench.verb import PICTURE_TASKS, WRITES_TEXT, Verb
+from weft._bench.method import PICTURE_TASKS, WRITES_TEXT, Method
 from weft._bench.workload import Workload
 from weft._types import Decoding, Model, Picture, Text
 from weft.exceptions import InvalidRequest
@@ -29,7 +29,7 @@ class Asked:
     num_new_tokens: int
 
 
-def make_requests(workload: Workload, model: Model, verb: Verb) -> list[Asked]:
+def make_requests(workload: Workload, model: Model, method: Method) -> list[Asked]:
     """Return the requests; the same seed makes the same ones.
 
     Raises:
@@ -50,7 +50,7 @@ def make_requests(workload: Workload, model: Model, verb: Verb) -> list[Asked]:
         longest = 0 if output is None else output.draw(random, limit)
         if model.task in WRITES_TEXT and longest:
             options["decoding"] = Decoding(longest, longest - 1 if workload.forced else None)
-        made.append(Asked(verb.payload(source(longest), **options), longest if workload.forced else 0))
+        made.append(Asked(method.payload(source(longest), **options), longest if workload.forced else 0))
     return made
 
 

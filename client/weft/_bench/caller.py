@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 
 from weft._bench.asking import Asked
+from weft._bench.method import Method
 from weft._bench.record import Outcome, Record
-from weft._bench.verb import Verb
 from weft._channel import CHANNEL_OPTIONS, CallSettings
 from weft._status import error_of
 from weft._streams import task_is_cancelled
@@ -28,11 +28,12 @@ def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
 class Caller:
     """Calls one method on one channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, verb: Verb, settings: CallSettings) -> None:
-        self._verb, self._settings = verb, settings
+    def __init__(self, channel: grpc.aio.Channel, method: Method, settings: CallSettings) -> None:
+        self._method = method
+        self._settings = settings
         self._timeout = settings.seconds(None)
-        multicallable: Any = channel.unary_stream if verb.streams else channel.unary_unary
-        self._method = multicallable(verb.path)  # without serializers: bytes go and bytes come
+        multicallable: Any = channel.unary_stream if method.streams else channel.unary_unary
+        self._send = multicallable(method.path)  # without serializers: bytes go and bytes come
 
     async def call(self, asked: Asked, record: Record, cancel_after: float | None) -> None:
         """Send a request and fill in its record.
@@ -40,9 +41,9 @@ class Caller:
         `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
         """
         record.sent = time.monotonic()
-        call = self._method(asked.payload, timeout=self._timeout)
+        call = self._send(asked.payload, timeout=self._timeout)
         try:
-            if self._verb.streams:
+            if self._method.streams:
                 last = await _read_stream(call, record, cancel_after)
             else:
                 last = await _read_one(call, cancel_after)
@@ -50,7 +51,7 @@ class Caller:
             if last is None:
                 record.outcome = Outcome.CANCELLED
             else:
-                self._verb.read(last, record)
+                self._method.read(last, record)
                 record.outcome = Outcome.COMPLETED
         except grpc.RpcError as error:
             record.ended = time.monotonic()

@@ -33,15 +33,15 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     judging.check_plot(sweeps=sending.sweep is not None)
     with server.client() as client, show.patience("asking for models"):
         model = workload.find(client.list_models())
-    verb = workload.verb(model)
-    slo = judging.slo(streams=verb.streams)
-    requests = make_requests(workload, model, verb)
+    method = workload.method(model)
+    slo = judging.slo(streams=method.streams)
+    requests = make_requests(workload, model, method)
     about = {
         "target": server.target,
         "model": model.name,
         "version": model.version,
         "task": model.task,
-        "streams": verb.streams,
+        "streams": method.streams,
         "seed": asking.seed,
         "options": {**_given(asking, sending, judging), "timeout": _finite(server.timeout)},
     }
@@ -51,7 +51,7 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     for arrivals in loads:
         try:
             with progress(plan, f"{model.name}, {arrivals}") as watch:
-                load = Load(arrivals, plan, verb, requests)
+                load = Load(arrivals, plan, method, requests)
                 with asyncio.Runner(loop_factory=_precise_loop) as runner:
                     run = runner.run(load.measure(settings, watch))
         except (Error, KeyboardInterrupt) as error:  # Ctrl-C while a load connects; one that runs ends by itself

@@ -13,8 +13,8 @@ import grpc
 from weft._bench.arrivals import Arrivals, Closed, Open
 from weft._bench.asking import Asked
 from weft._bench.caller import Caller, open_bench_channel
+from weft._bench.method import Method
 from weft._bench.record import Outcome, Record
-from weft._bench.verb import Verb
 from weft._channel import CallSettings
 from weft.exceptions import Unavailable
 
@@ -93,9 +93,9 @@ class Run:
 class Load:
     """One run of requests against a server; `run` can be looked at while it goes on."""
 
-    def __init__(self, arrivals: Arrivals, plan: Plan, verb: Verb, requests: list[Asked]) -> None:
-        self.run = Run(arrivals, plan, verb.streams)
-        self._verb = verb
+    def __init__(self, arrivals: Arrivals, plan: Plan, method: Method, requests: list[Asked]) -> None:
+        self.run = Run(arrivals, plan, method.streams)
+        self._method = method
         self._requests = cycle(requests)
         # Streams of chance of their own: the same requests are cancelled whatever the arrivals are.
         self._when = Random(f"arrivals {plan.seed}")  # noqa: S311 - a load, not a secret
@@ -108,7 +108,7 @@ class Load:
         """
         run = self.run
         async with open_bench_channel(settings) as channel:
-            caller = Caller(channel, self._verb, settings)
+            caller = Caller(channel, self._method, settings)
             await _connect(channel, settings)
             began, cpu = time.monotonic(), time.process_time()
             run.start = began + run.plan.warmup_s
@@ -170,7 +170,7 @@ class Load:
             return None
         run = self.run
         completed = run.num_ended[Outcome.COMPLETED]
-        if not self._verb.streams:
+        if not self._method.streams:
             return share * (run.e2e_sum / completed if completed else FIRST_SECONDS)
         usual = run.message_sum / completed if completed else FIRST_MESSAGES
         # A message may hold several tokens, the more the busier the server is.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from weft._bench.inputs import are_pictures
 from weft._bench.lengths import Lengths
-from weft._bench.verb import PICTURE_TASKS, TASKS, WRITES_TEXT, Verb
+from weft._bench.method import PICTURE_TASKS, TASKS, WRITES_TEXT, Method
 from weft._types import Model, ModelState
 from weft.exceptions import InvalidRequest
 
@@ -61,13 +61,13 @@ class Workload:
         is_seen = bool(self.paths) and are_pictures(self.paths)
         return sees == is_seen and (writes or not (self.output_tokens or self.streams))
 
-    def verb(self, model: Model) -> Verb:
+    def method(self, model: Model) -> Method:
         """Return what is called; refuses options that mean nothing to the model."""
         if model.task not in TASKS:
             raise InvalidRequest(f"--model: this client is too old to know what {model.name} does")
         if writes := model.task in WRITES_TEXT:
-            return Verb(model.task, streams=self.streams is not False)
+            return Method(model.task, streams=self.streams is not False)
         for name, given in (("--stream", self.streams), ("--output-tokens", self.output_tokens)):
             if given:
                 raise InvalidRequest(f"{name}: {model.name} writes no text")
-        return Verb(model.task, streams=writes)
+        return Method(model.task, streams=writes)

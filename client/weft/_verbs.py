@@ -1,0 +1,118 @@
+"""The verbs that ask a model something: one table, for `Client`, `AsyncClient` and `weft bench`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from google.protobuf.message import Message
+
+from weft import _answers, _requests
+from weft._types import Task
+from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
+from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
+from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest, StreamGenerateResponse
+from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Verb(Generic[Asked, Answer]):
+    """One method of the server, and the tasks of the models that answer it.
+
+    `request` makes the message from the verb's arguments. `read` makes the answer from a message of type `response`.
+    """
+
+    service: str
+    method: str
+    tasks: frozenset[Task]
+    request: Callable[Asked, Message]
+    response: type[Message]
+    read: Callable[[Any], Answer]
+
+    @property
+    def path(self) -> str:
+        """The method's name on the wire."""
+        return f"/weft.v1.{self.service}/{self.method}"
+
+
+@dataclass(frozen=True, slots=True)
+class WritingVerb(Verb[Asked, Answer]):
+    """A verb whose answer is text, and can be streamed.
+
+    `stream_request` wraps the request of the unary call. Each message of the stream is a `stream_response`.
+    """
+
+    stream_request: Callable[..., Message]
+    stream_response: type[Message]
+
+    @property
+    def stream_path(self) -> str:
+        """The streaming method's name on the wire."""
+        return f"/weft.v1.{self.service}/Stream{self.method}"
+
+
+TRANSLATE = WritingVerb(
+    "TranslationService",
+    "Translate",
+    frozenset({Task.TRANSLATE}),
+    _requests.translate_request,
+    TranslateResponse,
+    _answers.translation,
+    StreamTranslateRequest,
+    StreamTranslateResponse,
+)
+CAPTION = WritingVerb(
+    "CaptionService",
+    "Caption",
+    frozenset({Task.CAPTION}),
+    _requests.caption_request,
+    CaptionResponse,
+    _answers.caption,
+    StreamCaptionRequest,
+    StreamCaptionResponse,
+)
+GENERATE = WritingVerb(
+    "GenerationService",
+    "Generate",
+    frozenset({Task.GENERATE}),
+    _requests.generate_request,
+    GenerateResponse,
+    _answers.generation,
+    StreamGenerateRequest,
+    StreamGenerateResponse,
+)
+CLASSIFY = Verb(
+    "ClassificationService",
+    "Classify",
+    frozenset({Task.CLASSIFY_TEXT, Task.CLASSIFY_IMAGE}),
+    _requests.classify_request,
+    ClassifyResponse,
+    _answers.classification,
+)
+TAG = Verb(
+    "ClassificationService",
+    "Tag",
+    frozenset({Task.TAG}),
+    _requests.tag_request,
+    TagResponse,
+    _answers.tagging,
+)
+
+VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE)
+
+
+def methods_on(channel: Any) -> dict[str, Any]:
+    """Return the methods of all verbs, by path, to be called on a channel: a blocking one, or asyncio's."""
+    methods = {}
+    for verb in VERBS:
+        methods[verb.path] = channel.unary_unary(verb.path, _bytes_of, verb.response.FromString)
+        if isinstance(verb, WritingVerb):
+            path = verb.stream_path
+            methods[path] = channel.unary_stream(path, _bytes_of, verb.stream_response.FromString)
+    return methods
+
+
+def _bytes_of(message: Message) -> bytes:
+    return message.SerializeToString()
