@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
 from weft_server.alignment import explain_rows, reading_of
 from weft_server.call import CALL, Call
-from weft_server.completion import classify, finishing
+from weft_server.completion import classify, finishing, input_of
 from weft_server.errors import InvalidRequest
 from weft_server.messages import resolved_proto, timings_proto
 from weft_server.tags import TagInput, spans_of
@@ -15,7 +15,6 @@ from weft_server.tags import TagInput, spans_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from weft_server.completion import Read
     from weft_server.model import Model
     from weft_server.models import Models
     from weft_server.sequence import Sequence
@@ -45,7 +44,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.metrics = model.metrics
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
-            sequence, reason, probabilities = await classify(call, model, _reader(model, request, kind))
+            sequence, reason, probabilities = await classify(call, model, input_of(model, request, kind))
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, sequence, reason):
@@ -102,11 +101,3 @@ def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
     if not 1 <= request.top_k <= num_labels:
         raise InvalidRequest("top_k", f"must be 1..{num_labels}, not {request.top_k}")
     return request.top_k
-
-
-def _reader(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Read:
-    if kind == "image":
-        return lambda wanted: model.reader.read_image(request.image, wanted)
-    if kind == "text":
-        return lambda _: model.reader.read_text(request.text, "text")
-    return model.reader.read_ids(request.token_ids, "token_ids")

@@ -1,4 +1,4 @@
-"""Produces text with a model: reads the input, submits a sequence, turns tokens into text, leaves nothing behind."""
+"""Answers a request with a model: reads the input, submits a sequence, makes text of tokens, leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from weft_proto.tasks import TASKS
 from weft_server.decoding import resolve_decoding
 from weft_server.sequence import Decoding, FinishReason, Sequence
 from weft_server.text_stream import TextStream
@@ -23,21 +24,8 @@ if TYPE_CHECKING:
     from weft_server.source import Source
     from weft_server.wanted import Wanted
 
-    # What a graph takes, or what reads it in a worker thread.
+    # An input that is read, or what reads it in a worker thread.
     Read = Source | Callable[[Wanted], Source]
-
-
-@contextmanager
-def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
-    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
-    try:
-        yield
-    except BaseException as error:
-        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
-        if isinstance(error, asyncio.CancelledError):
-            model.metrics.cancelled("explain")
-        raise
-    model.metrics.finished(reason.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +37,16 @@ class Completed:
     log_probs: list[float]
     finish_reason: FinishReason
     sequence: Sequence
+
+
+def input_of(model: Model, request: Any, kind: str) -> Read:
+    """The input of a request, or what reads it; `kind` is the field that holds it: text, token_ids or image."""
+    if kind == "image":
+        return lambda wanted: model.reader.read_image(request.image, wanted)
+    if kind == "text":
+        return lambda _: model.reader.read_text(request.text, "text")
+    # Checking ids takes less than handing them to a worker.
+    return model.reader.read_ids(request.token_ids, "token_ids")
 
 
 async def submit(
@@ -68,7 +66,6 @@ async def submit(
     engine.reserve()
     try:
         started = time.monotonic()
-        # Checking ids takes less than handing them to a worker.
         source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = resolve(source)
@@ -118,10 +115,10 @@ async def complete(
     Raises:
         RequestError: the request was refused, or its deadline passed.
     """
-    generates = not model.manifest.text.HasField("start_id")
+    takes_prompt = TASKS[model.manifest.task].takes_prompt
 
     def resolve(source: Source) -> Decoding:
-        return resolve_decoding(requested, model.manifest, source.num_tokens if generates else 0)
+        return resolve_decoding(requested, model.manifest, source.num_tokens if takes_prompt else 0)
 
     sequence = await submit(call, model, read, resolve, streams=streams, scores=scores)
     try:
@@ -131,7 +128,8 @@ async def complete(
         assert sequence.decoding is not None
         assert model.target_tokenizer is not None
         text = TextStream(model.target_tokenizer, sequence.decoding.stop)
-        seen, reply = 0, sequence.reply
+        reply = sequence.reply
+        seen = 0
         while not text.stopped:
             # Read before the tokens: what came before the end is taken below, also when it came during a slow write.
             ended = reply.outcome is not None
@@ -144,6 +142,7 @@ async def complete(
                 break
             if seen == len(reply.token_ids) and reply.outcome is None:
                 await reply.changed()
+
         reason = FinishReason.STOP_STRING
         if not text.stopped:
             reason = await reply.done()
@@ -167,6 +166,19 @@ def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
 
 def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer up to and including the token that completed a stop string, if one did."""
-    used = text.tokens_used if text.stopped else len(sequence.reply.token_ids)
     reply = sequence.reply
+    used = text.tokens_used if text.stopped else len(reply.token_ids)
     return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)
+
+
+@contextmanager
+def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
+    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
+    try:
+        yield
+    except BaseException as error:
+        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
+        if isinstance(error, asyncio.CancelledError):
+            model.metrics.cancelled("explain")
+        raise
+    model.metrics.finished(reason.value)

@@ -16,7 +16,7 @@ from weft_proto.v1 import (
 )
 from weft_server.alignment import explain_text, reading_of
 from weft_server.call import CALL
-from weft_server.completion import Completed, complete, finishing
+from weft_server.completion import Completed, complete, finishing, input_of
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.messages import completion_proto
 
@@ -39,7 +39,7 @@ class TextService:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def _reader(self, model: Model, request: Any) -> Read:
+    def _read(self, model: Model, request: Any) -> Read:
         """Check what is particular to the task; the input, or what reads it in a worker thread."""
         raise NotImplementedError
 
@@ -50,7 +50,7 @@ class TextService:
         model = self._models.resolve(request.model, self.task)
         call.metrics = model.metrics
         with reading_of(model, request) as reading:
-            read = self._reader(model, request)
+            read = self._read(model, request)
             completion = complete(call, model, read, request.decoding, streams=streams, scores=request.return_scores)
             async with aclosing(completion) as events:
                 async for event in events:
@@ -96,11 +96,11 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         """Answer as it comes."""
         return self._stream(request.request, translation_pb2.StreamTranslateResponse)
 
-    def _reader(self, model: Model, request: Any) -> Read:
+    def _read(self, model: Model, request: Any) -> Read:
         text = model.manifest.text
         _check_language("source_language", request.source_language, text.source_languages)
         _check_language("target_language", request.target_language, text.target_languages)
-        return _text_reader(model, request, "source")
+        return _read_text(model, request, "source")
 
 
 class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
@@ -117,10 +117,10 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
         """Answer as it comes."""
         return self._stream(request.request, caption_pb2.StreamCaptionResponse)
 
-    def _reader(self, model: Model, request: Any) -> Read:
+    def _read(self, model: Model, request: Any) -> Read:
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
-        return lambda wanted: model.reader.read_image(request.image, wanted)
+        return input_of(model, request, "image")
 
 
 class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
@@ -137,17 +137,15 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         """Answer as it comes."""
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
-    def _reader(self, model: Model, request: Any) -> Read:
-        return _text_reader(model, request, "prompt")
+    def _read(self, model: Model, request: Any) -> Read:
+        return _read_text(model, request, "prompt")
 
 
-def _text_reader(model: Model, request: Any, oneof: str) -> Read:
+def _read_text(model: Model, request: Any, oneof: str) -> Read:
     kind = request.WhichOneof(oneof)
     if kind is None:
         raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
-    if kind == "text":
-        return lambda _: model.reader.read_text(request.text, "text")
-    return model.reader.read_ids(request.token_ids, "token_ids")
+    return input_of(model, request, kind)
 
 
 def _check_language(field: str, asked: str, known: Many[str]) -> None:
