@@ -1,0 +1,48 @@
+"""Each graph has the ports of its role, in the shapes that the manifest demands."""
+
+import pytest
+
+from drafts import caption, classify_image, generate, generate_mixed, refused, tag, translate, translate_with_rnn
+
+PORTS = [
+    (generate, "m.graphs[0].outputs[3].shape[1] = 'vocab'", "'logits' has shape ['batch', 'vocab']"),
+    (generate, "m.graphs[0].inputs[4].shape[2] = 'length'", "has shape ['batch', '2', 'length', '4']"),
+    (translate_with_rnn, "m.states[1].present = 'other'", "decoder.onnx has no output 'other'"),
+    (translate_with_rnn, "m.states[0].encoder_output = ''", "encoder.onnx has an output 'recurrent_out.0'"),
+    (generate_mixed, "m.graphs[1].inputs[2].name = 'ids'", "mixed.onnx has no input 'prompt_ids'"),
+    (generate_mixed, "m.graphs[1].inputs[-1].shape[0] = '2'", "mixed.onnx: 'prompt.past_key_values.0.key' has shape"),
+    (
+        generate_mixed,
+        "m.graphs[1].outputs[0].shape[1] = m.graphs[1].outputs[1].shape[1] = '6'",
+        "the MIXED graph has another number of candidates",
+    ),
+    (generate_mixed, "del m.graphs[1].inputs[-3]", "only one has an input 'reads_all'"),
+    (generate_mixed, "m.graphs[0].inputs[4].data_type = 4", "'reads_all' has the wrong data_type"),
+    (generate_mixed, "m.graphs[0].inputs[4].shape[0] = '2'", "'reads_all' has shape"),
+    (translate, "del m.graphs[2].inputs[0]", "decoder.onnx has no input 'input_ids'"),
+    (translate, "m.graphs[2].inputs.add(name='more')", "decoder.onnx has an input 'more'"),
+    (translate, "m.graphs[2].inputs.append(m.graphs[2].inputs[0])", "decoder.onnx has an input twice"),
+    (translate, "m.graphs[2].outputs[0].data_type = 2", "'topk_logits' has the wrong data_type"),
+    (translate, "m.graphs[2].outputs[3].shape[1] = '21'", "'logits' has shape ['batch', '21']"),
+    (translate, "m.graphs[2].outputs[0].shape[1] = '6'", "not of one fixed width"),
+    (translate, "m.graphs[2].outputs[0].shape[1] = m.graphs[2].outputs[1].shape[1] = 'k'", "not of one fixed width"),
+    (translate, "m.graphs[0].outputs[0].shape.append('x')", "'memory_out.0.key' has shape"),
+    (translate, "m.states[1].encoder_output = 'other'", "encoder.onnx has no output 'other'"),
+    (translate, "del m.graphs[1].inputs[2]", "explain.onnx has no input 'target_ids'"),
+    (classify_image, "m.graphs[1].inputs.add(name='target_ids')", "has an input 'target_ids' that its role does not"),
+    (tag, "del m.graphs[1].inputs[3]", "explain.onnx has no input 'head'"),
+    (tag, "m.graphs[1].inputs[2].data_type = 3", "'layer' has the wrong data_type"),
+    (tag, "m.graphs[1].inputs[0].shape[0] = '2'", "'input_ids' has shape ['2', 'seq']"),
+    (tag, "del m.graphs[1].outputs[1]", "explain.onnx has no output 'source_mass'"),
+    (caption, "m.graphs[1].outputs[0].shape[1] = '11'", "'weights' has shape ['target', '11']"),
+    (classify_image, "m.graphs[1].outputs[1].shape[0] = '2'", "'source_mass' has shape ['2']"),
+    (tag, "m.graphs[0].outputs[0].shape[2] = '4'", "'probabilities' has shape ['batch', 'seq', '4']"),
+]
+
+
+@pytest.mark.parametrize(("make", "change", "text"), PORTS, ids=[f"{m.__name__}: {c}" for m, c, _ in PORTS])
+def test_ports_that_do_not_fit_the_role_are_refused(tmp_path, make, change, text):
+    """One is missing, too many, or of another type or shape."""
+    draft = make(tmp_path / "tiny" / "1")
+    exec(change, {"m": draft.manifest})
+    assert text in refused(draft.write())
