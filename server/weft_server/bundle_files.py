@@ -25,6 +25,16 @@ def read_small_file(path: Path, max_bytes: int) -> bytes:
 
 def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse names that are paths, links, files that are missing, changed or not listed."""
+    listed = _listed(manifest)
+    for entry in sorted(directory.iterdir()):
+        if entry.name not in listed | {MANIFEST_FILE}:
+            raise BundleError(f"{entry.name} is not listed in {MANIFEST_FILE}")
+    for file in manifest.files:
+        _verify_file(directory / file.path, file)
+
+
+def _listed(manifest: bundle_pb2.BundleManifest) -> set[str]:
+    """Return the names of the files that a manifest lists. Each is a name, listed once, and has a digest."""
     listed: set[str] = set()
     for file in manifest.files:
         if not FILE_NAME.fullmatch(file.path) or file.path in {".", "..", MANIFEST_FILE}:
@@ -34,11 +44,7 @@ def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         if not _SHA256.fullmatch(file.sha256):
             raise BundleError(f"{file.path} has a sha256 that is not 64 lower-case hexadecimal digits")
         listed.add(file.path)
-    for entry in sorted(directory.iterdir()):
-        if entry.name not in listed | {MANIFEST_FILE}:
-            raise BundleError(f"{entry.name} is not listed in {MANIFEST_FILE}")
-    for file in manifest.files:
-        _verify_file(directory / file.path, file)
+    return listed
 
 
 def _verify_file(path: Path, file: bundle_pb2.BundleFile) -> None:

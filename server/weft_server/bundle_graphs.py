@@ -71,12 +71,16 @@ def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, 
         return
     name = f"{path}: external data of tensor {tensor.name!r}"
     entries = {entry.key: entry.value for entry in tensor.external_data}
+
     require(len(entries) == len(tensor.external_data), f"{name} has a key twice")
     for key in entries.keys() - EXTERNAL_DATA_KEYS:
         raise BundleError(f"{name} has the unknown key {key!r}")
+
     location = entries.get("location", "")
     require(location in sizes, f"{name} lies in {location!r}, which is not a file of the bundle")
-    offset, length = entries.get("offset", "0"), entries.get("length", "0")
+
+    offset = entries.get("offset", "0")
+    length = entries.get("length", "0")
     for number in (offset, length):
         require(_NUMBER.fullmatch(str(number)), f"{name} has offset or length {number!r}")
     end = int(offset) + int(length)
@@ -86,17 +90,29 @@ def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, 
 def _verify_embeddings(model: onnx.ModelProto, graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a table that is looked up by ids and lacks some. A device would read whatever lies behind it."""
     sizes = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
-    source, target = ["source_vocab_size"], ["target_vocab_size"]
-    fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
-    if graph.role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
-        fields["input_ids"] = source + target if TASKS[manifest.task].takes_prompt else target
+    fields = _vocabularies(graph.role, manifest)
     for node in model.graph.node:
+        # Along another axis than 0, no rows of a table are looked up.
         if node.op_type != "Gather" or len(node.input) != 2 or any(attribute.i for attribute in node.attribute):
             continue
         table, ids = node.input
-        for field in fields.get(ids, []) if table in sizes else []:
-            claimed, size = getattr(manifest.text, field), sizes[table]
+        if table not in sizes:
+            continue
+        for field in fields.get(ids, []):
+            claimed = getattr(manifest.text, field)
+            size = sizes[table]
             require(claimed <= size, f"text.{field} is {claimed}; {graph.path} has a table of {size} ids")
+
+
+def _vocabularies(role: int, manifest: bundle_pb2.BundleManifest) -> dict[str, list[str]]:
+    """Which fields of TextSpec say how many ids there are that an input of a graph may hold."""
+    source = ["source_vocab_size"]
+    target = ["target_vocab_size"]
+    fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
+    if role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
+        # A prompt and its answer go in by the same port.
+        fields["input_ids"] = source + target if TASKS[manifest.task].takes_prompt else target
+    return fields
 
 
 def _verify_ports(

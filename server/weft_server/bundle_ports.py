@@ -8,6 +8,8 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
 
+_DECODERS = {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}
+
 
 class Demand(NamedTuple):
     """Element type and shape of one port. A None is a size that may be symbolic or fixed, and so may a 1."""
@@ -18,19 +20,23 @@ class Demand(NamedTuple):
 
 def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a graph that lacks a port of its role, has one too many, or one of the wrong type or shape."""
-    candidates, asking = set(), set()
     for graph in manifest.graphs:
         inputs, outputs = _demands(graph.role, manifest)
         _verify(graph, "input", graph.inputs, inputs)
         _verify(graph, "output", graph.outputs, outputs)
-        if graph.role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
-            widths = {port.shape[1] for port in graph.outputs if port.name in {"topk_logits", "topk_ids"}}
-            fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
-            require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
-            candidates |= widths
-            asking.add(any(port.name == READS_ALL for port in graph.inputs))
-    require(len(candidates) <= 1, "the MIXED graph has another number of candidates than the DECODER")
+    decoders = [graph for graph in manifest.graphs if graph.role in _DECODERS]
+    widths = {_candidates(graph) for graph in decoders}
+    require(len(widths) <= 1, "the MIXED graph has another number of candidates than the DECODER")
+    asking = {any(port.name == READS_ALL for port in graph.inputs) for graph in decoders}
     require(len(asking) <= 1, f"of the DECODER and the MIXED graph, only one has an input {READS_ALL!r}")
+
+
+def _candidates(graph: bundle_pb2.Graph) -> str:
+    """How many of the best tokens a run gives of each row."""
+    widths = {port.shape[1] for port in graph.outputs if port.name in {"topk_logits", "topk_ids"}}
+    fixed = len(widths) == 1 and all(width.isdecimal() and int(width) > 0 for width in widths)
+    require(fixed, f"{graph.path}: topk_logits and topk_ids are not of one fixed width")
+    return widths.pop()
 
 
 def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port], demands: dict[str, Demand]) -> None:
@@ -115,9 +121,8 @@ def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
 def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
     inputs, outputs = _decoder(manifest)
     del inputs["lengths"]
-    one = Demand(bundle_pb2.DATA_TYPE_INT32, (1,))
-    inputs |= {"prompt_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (1, None)), "prompt_past_lengths": one}
-    inputs |= {"prompt_lengths": one}
+    inputs["prompt_ids"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1, None))
+    inputs["prompt_past_lengths"] = inputs["prompt_lengths"] = Demand(bundle_pb2.DATA_TYPE_INT32, (1,))
     for state in manifest.states:
         lone = Demand(state.data_type, (1, *state.shape))
         inputs[PROMPT + state.past] = lone
