@@ -49,14 +49,18 @@ def classify(
     picture: Annotated[Path | None, typer.Argument(help="A PNG, JPEG or WebP file.")] = None,
     *,
     text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="A text instead, or - to read it from stdin.")
+        str | None,
+        typer.Option(
+            "--text", metavar="TEXT", help="Classify this text instead of a picture. A dash (-) reads it from stdin."
+        ),
     ] = None,
     top: Annotated[
-        int | None, typer.Option("--top", min=1, help="With --scores: how many labels; by default up to 5.")
+        int | None,
+        typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
     ] = None,
     request: Request,
 ) -> None:
-    """Put a picture or a text into one of the labels."""
+    """Find the label of a picture or of a text."""
     asked = request.options()
     source = None if text is None else _read(text)
     with request.client() as client, show.patience("classifying"):
@@ -71,12 +75,15 @@ def classify(
 def tag(
     text: SourceText,
     *,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Print every token with its label, not the spans.")] = False,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Print every token with its label, instead of the spans.")
+    ] = False,
     request: Request,
 ) -> None:
     """Find the spans of a text that the model labels.
 
-    Each is a line: label, start, end and text, between tabs. Start and end count code points of the text.
+    Each span is one line: its label, start, end and text, with tabs between them. Start and end count the characters
+    of the text (Unicode code points).
     """
     asked = request.options()
     source = _read(text)
@@ -99,16 +106,18 @@ def models(*, server: Server, as_json: AsJson = False) -> None:
 
 
 def health(
-    service: Annotated[str, typer.Argument(help="A service, live, or model/NAME; by default the whole server.")] = "",
+    service: Annotated[
+        str, typer.Argument(help="A health service: live, accepting or model/NAME. By default the whole server.")
+    ] = "",
     *,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until the server is ready, for --timeout seconds.")
+        bool, typer.Option("--wait", help="Wait until the server is ready, at most --timeout seconds.")
     ] = False,
     server: Server,
 ) -> None:
     """Say whether the server serves.
 
-    The exit code is 1 when it does not.
+    The exit code is 1 if it does not.
     """
     with server.client() as client, show.patience("waiting for the server"):
         if wait:

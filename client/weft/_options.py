@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".pdf", ".svg")
 
-SourceText = Annotated[str, typer.Argument(show_default=False, help="The text, or - to read it from stdin.")]
+SourceText = Annotated[str, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")]
 PicturePath = Annotated[Path, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
-Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag; by default the model's only one.")]
+Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag such as en. By default the model's only one.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 
@@ -46,23 +46,31 @@ class Request(Server):
     """What every request to a model takes."""
 
     model: Annotated[
-        str, typer.Option("--model", metavar="NAME", help="The model; by default the only one for the task.")
+        str, typer.Option("--model", metavar="NAME", help="Name of the model. By default the only one for the task.")
     ] = ""
     model_version: Annotated[
-        int | None, typer.Option("--model-version", min=1, help="Its version; by default the highest.")
+        int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
     ] = None
     explain: Annotated[
-        Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at.")
+        Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at, into this file.")
     ] = None
     layer: Annotated[
-        int | None, typer.Option("--layer", min=0, help="Of this attention layer, from 0; `weft models` counts them.")
+        int | None,
+        typer.Option(
+            "--layer",
+            min=0,
+            help="With --explain: the attention layer, counted from 0. `weft models` shows how many there are.",
+        ),
     ] = None
     head: Annotated[
-        int | None, typer.Option("--head", min=0, help="Of this head of the layer; by default the average.")
+        int | None,
+        typer.Option(
+            "--head",
+            min=0,
+            help="With --layer: the head of that layer, counted from 0. By default the average of all heads.",
+        ),
     ] = None
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Print probabilities too; with --explain also what each token is.")
-    ] = False
+    scores: Annotated[bool, typer.Option("--scores", help="Print the probabilities too.")] = False
     as_json: AsJson = False
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")] = False
 
@@ -102,23 +110,36 @@ class TextRequest(Request):
     """What every request for new text takes."""
 
     max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Stop after so many tokens.")
+        int | None, typer.Option("--max-new-tokens", min=1, help="Stop after this number of tokens.")
     ] = None
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", metavar="TEXT", help="Stop before this text; up to four times.")
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="Stop before this text. Can be given up to four times."),
     ] = None
     temperature: Annotated[
         float | None,
-        typer.Option("--temperature", min=0.0, max=10.0, help="Draw tokens at random; 0 takes the most probable."),
+        typer.Option(
+            "--temperature",
+            min=0.0,
+            max=10.0,
+            help="How randomly tokens are drawn. 0 always takes the most probable token.",
+        ),
     ] = None
-    top_k: Annotated[int | None, typer.Option("--top-k", min=0, help="Draw from so many tokens; 0 for all.")] = None
+    top_k: Annotated[
+        int | None,
+        typer.Option("--top-k", min=0, help="Draw only from this number of the most probable tokens. 0: from all."),
+    ] = None
     top_p: Annotated[
-        float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Draw from the nucleus of this mass, more than 0.")
+        float | None,
+        typer.Option(
+            "--top-p",
+            min=0.0,
+            max=1.0,
+            help="Draw only from the most probable tokens that together have this probability. Above 0.",
+        ),
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Draw the same text again with the same seed.")] = (
-        None
-    )
-    stream: Annotated[bool, typer.Option("--stream", help="Print the text as it comes.")] = False
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed draws the same text again.")] = None
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text piece by piece, as it comes.")] = False
 
     def options(self) -> "GenerateOptions":
         """Return what the SDK takes. As soon as one option of sampling is given it samples; else the model decides."""

@@ -245,8 +245,9 @@ def test_help_is_whole(weft_command, monkeypatch, command, columns):
     for option in typer.main.get_command(cli.app).commands[command].params:
         assert option.name == "help" or option.opts[0] in flat or option.name in flat
     if command in {"translate", "caption", "generate"}:
-        assert "--temperature <float range> Draw tokens at random; 0 takes the most probable. [0.0<=x<=10.0]" in flat
-        assert "--max-new-tokens <int range> Stop after so many tokens. [x>=1]" in flat
+        drawn = "How randomly tokens are drawn. 0 always takes the most probable token."
+        assert f"--temperature <float range> {drawn} [0.0<=x<=10.0]" in flat
+        assert "--max-new-tokens <int range> Stop after this number of tokens. [x>=1]" in flat
 
 
 def test_the_list_of_commands_is_whole(weft_command, monkeypatch):

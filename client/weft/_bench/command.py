@@ -25,8 +25,9 @@ from weft.exceptions import Error, InvalidRequest, Overloaded
 def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging) -> None:
     """Put a load on a running server and measure it.
 
-    Shows latencies, rates, and where the time went. The exit code is 1 when a request failed that the server did not
-    refuse for its load.
+    Prints latencies, rates, and where the time was spent.
+
+    The exit code is 1 if a request failed. A request that the server refused because it was overloaded has not failed.
     """
     settings = CallSettings.of(server.target, server.timeout, None)
     workload, loads, plan = asking.workload(), sending.loads(), sending.plan(asking.seed)

@@ -26,35 +26,49 @@ def _seconds(option: str, value: float | None, *, least: float = 0.0) -> None:
 class Asking:
     """What is asked."""
 
-    model: Annotated[str, typer.Option("--model", metavar="NAME", help="The model; by default the one that fits.")] = ""
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model", metavar="NAME", help="Name of the model. By default the only one that fits the other options."
+        ),
+    ] = ""
     model_version: Annotated[
-        int | None, typer.Option("--model-version", min=1, help="Its version; by default the highest.")
+        int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
     ] = None
     input: Annotated[
         list[Path] | None,
         typer.Option(
             "--input",
             metavar="FILE",
-            help="A text file (a text on each line), a .jsonl file (a string, token ids or an object with text or "
-            "token_ids on each line), a picture or a folder of them; several times. By default token ids are drawn.",
+            help="What to send. A text file: each line is a text. A .jsonl file: each line is a string, a list of "
+            "token ids, or an object with text or token_ids. A picture, or a folder of pictures. "
+            "Can be given several times. By default token ids are drawn at random.",
         ),
     ] = None
     input_tokens: Annotated[
         str | None,
-        typer.Option("--input-tokens", metavar="LENGTHS", help=f"Lengths to draw: {FORMS}; by default 8..32."),
+        typer.Option(
+            "--input-tokens", metavar="LENGTHS", help=f"Lengths of the drawn inputs: {FORMS}. By default 8..32."
+        ),
     ] = None
     output_tokens: Annotated[
         str | None,
-        typer.Option("--output-tokens", metavar="LENGTHS", help="The same for answers; by default the model decides."),
+        typer.Option(
+            "--output-tokens",
+            metavar="LENGTHS",
+            help="Lengths of the answers, in the same forms. By default the model decides.",
+        ),
     ] = None
-    free: Annotated[
-        bool, typer.Option("--free", help="Answers may end before --output-tokens, when the model ends them.")
-    ] = False
+    free: Annotated[bool, typer.Option("--free", help="The model may end an answer before --output-tokens.")] = False
     stream: Annotated[
         bool | None,
-        typer.Option("--stream/--unary", help="By default streams where text is produced.", show_default=False),
+        typer.Option(
+            "--stream/--unary",
+            help="Whether answers are streams or single messages. By default streams, if the model writes text.",
+            show_default=False,
+        ),
     ] = None
-    seed: Annotated[int, typer.Option("--seed", help="Draw the same load again with the same seed.")] = 0
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same requests again.")] = 0
 
     def workload(self) -> Workload:
         """Return what to ask."""
@@ -79,25 +93,47 @@ class Sending:
     """How much of it, for how long."""
 
     concurrency: Annotated[
-        int | None, typer.Option("--concurrency", "-c", min=1, help="Closed loop: callers that wait for their answer.")
+        int | None,
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Closed loop: this number of callers. Each waits for its answer before it asks again.",
+        ),
     ] = None
     rate: Annotated[
-        float | None, typer.Option("--rate", help="Open loop: requests a second, at random; waiting counts.")
+        float | None,
+        typer.Option(
+            "--rate", help="Open loop: requests a second, at random times. No request waits for the answer of another."
+        ),
     ] = None
     sweep: Annotated[
         str | None,
-        typer.Option("--sweep", metavar="LIST", help="One load after another: 1,2,4 in flight, or rate:5,10,20."),
+        typer.Option(
+            "--sweep",
+            metavar="LIST",
+            help="Several loads, one after another. 1,2,4 are values of --concurrency. "
+            "rate:5,10,20 are values of --rate.",
+        ),
     ] = None
     duration: Annotated[
         float | None,
-        typer.Option("--duration", metavar="SECONDS", help=f"How long to measure; {DEFAULT_S:g} unless --requests."),
+        typer.Option(
+            "--duration",
+            metavar="SECONDS",
+            help=f"How long to measure. By default {DEFAULT_S:g}, if there is no --requests.",
+        ),
     ] = None
-    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Send so many that count.")] = None
+    requests: Annotated[int | None, typer.Option("--requests", min=1, help="Measure this number of requests.")] = None
     warmup: Annotated[
-        float, typer.Option("--warmup", metavar="SECONDS", help="How long before; that does not count.")
+        float,
+        typer.Option("--warmup", metavar="SECONDS", help="How long to send requests before the measurement begins."),
     ] = 1.0
     cancel_fraction: Annotated[
-        float, typer.Option("--cancel-fraction", min=0.0, max=1.0, help="Share of requests that are cancelled midway.")
+        float,
+        typer.Option(
+            "--cancel-fraction", min=0.0, max=1.0, help="Share of the requests that are cancelled before they end."
+        ),
     ] = 0.0
 
     def loads(self) -> list[Arrivals]:
@@ -124,16 +160,26 @@ class Judging:
     """What to make of it."""
 
     slo_ttft: Annotated[
-        float | None, typer.Option("--slo-ttft", metavar="SECONDS", help="Goodput: to the first message, at most.")
+        float | None,
+        typer.Option("--slo-ttft", metavar="SECONDS", help="Goodput: the first message comes within this time."),
     ] = None
     slo_tpot: Annotated[
-        float | None, typer.Option("--slo-tpot", metavar="SECONDS", help="The same for each further token.")
+        float | None,
+        typer.Option(
+            "--slo-tpot",
+            metavar="SECONDS",
+            help="Goodput: each token after the first takes at most this time, on average.",
+        ),
     ] = None
     slo_e2e: Annotated[
-        float | None, typer.Option("--slo-e2e", metavar="SECONDS", help="The same for the whole answer.")
+        float | None,
+        typer.Option("--slo-e2e", metavar="SECONDS", help="Goodput: the whole answer comes within this time."),
     ] = None
     plot: Annotated[
-        Path | None, typer.Option("--plot", metavar="OUT.png", help="Draw a sweep: throughput and latencies by load.")
+        Path | None,
+        typer.Option(
+            "--plot", metavar="OUT.png", help="With --sweep: draw throughput and latencies by load, into this file."
+        ),
     ] = None
     as_json: Annotated[bool, typer.Option("--json", help="Print each load as one line of JSON.")] = False
 
