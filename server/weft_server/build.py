@@ -8,6 +8,7 @@ import numpy as np
 
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.chunks import PREFILL_BUCKETS
 from weft_server.classify_lane import ClassifyLane
 from weft_server.cpus import cpu_quota, share_cpus
 from weft_server.decode_lane import DecodeLane
@@ -19,7 +20,7 @@ from weft_server.extremes import verify_classifier, verify_decoder, verify_expla
 from weft_server.inputs import InputReader
 from weft_server.mixed_proof import verify_mixed
 from weft_server.model import Model, worker_name
-from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
+from weft_server.runner import DecodeRunner
 from weft_server.scheduler import Scheduler
 from weft_server.session import Session
 from weft_server.slots import Slots

@@ -7,9 +7,9 @@ from collections import deque
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from weft_server.chunks import PREFILL_BUCKETS
 from weft_server.encoder_runs import RUN_COST, computed_tokens, runs_of
 from weft_server.rows import Rows, slot_of
-from weft_server.runner import PREFILL_BUCKETS
 from weft_server.sequence import Usage
 
 if TYPE_CHECKING:

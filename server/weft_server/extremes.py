@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.tasks import TASKS
+from weft_server.chunks import PREFILL_BUCKETS
 from weft_server.errors import BundleError, first_line
 from weft_server.explainer import Reading
-from weft_server.runner import PREFILL_BUCKETS
 from weft_server.source import Ids, Pixels, feeds_of
 
 if TYPE_CHECKING:

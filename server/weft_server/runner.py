@@ -14,6 +14,7 @@ from weft_proto.bundle_rules import PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
 from weft_server.blocks import block_of
 from weft_server.buffers import Column
+from weft_server.chunks import Chunks, columns_of
 from weft_server.device_states import DeviceStates
 from weft_server.next_tokens import NextTokens
 from weft_server.session import NO_GRAPH
@@ -26,32 +27,15 @@ if TYPE_CHECKING:
 
     from weft_server.blocks import Block
     from weft_server.candidates import Candidates
-    from weft_server.device import Device
+    from weft_server.chunks import Chunk
     from weft_server.session import Bound, Session
     from weft_server.slots import Slots
     from weft_server.source import Source
     from weft_server.states import States
 
-PREFILL_BUCKETS = (8, 16, 32, 64, 128)
-PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 _PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
 # On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
 _TOTAL_STEP = 256
-
-
-class Chunk:
-    """What prefill runs of one padded length read: one prompt's tokens, whichever its slot."""
-
-    def __init__(self, bucket: int, device: Device) -> None:
-        self._input_ids = np.zeros((1, bucket), np.int64)
-        self._past_lengths, self._lengths = np.zeros(1, np.int32), np.ones(1, np.int32)
-        self.columns = _columns(self._input_ids, self._past_lengths, self._lengths, device)
-
-    def fill(self, token_ids: np.ndarray, past: int, pad_id: int) -> None:
-        """Take the next tokens of a prompt of which `past` have been read."""
-        self._input_ids[0, : len(token_ids)] = token_ids
-        self._input_ids[0, len(token_ids) :] = pad_id
-        self._past_lengths[0], self._lengths[0] = past, len(token_ids)
 
 
 class DecodeRunner:
@@ -65,13 +49,18 @@ class DecodeRunner:
         slots: Slots,
         mixed: Session | None = None,
     ) -> None:
-        self._encoder, self._decoder, self._slots, self._mixed = encoder, decoder, slots, mixed
+        self._encoder = encoder
+        self._decoder = decoder
+        self._mixed = mixed
+        self._slots = slots
         self._device = device = decoder.device
+
         self._states: States = (
             HostStates(manifest.states, slots.num_slots)
             if device.in_place
             else DeviceStates(manifest.states, slots.num_slots, device)
         )
+
         kinds = {spec.kind for spec in manifest.states}
         self._has_memory = bundle_pb2.STATE_KIND_MEMORY in kinds
         self._has_cache = bundle_pb2.STATE_KIND_KV_CACHE in kinds
@@ -79,14 +68,17 @@ class DecodeRunner:
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         self._total_length = np.array([self._max_total], np.int32)
+
         self._batches = device.batches(slots.num_slots)
-        # Where batches are filled up, a row that does not run is computed too, and writes at the end of what it holds.
+        # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
         self._past_lengths = slots.past_lengths if device.in_place else slots.past_lengths.copy()
         ones = np.ones(slots.num_slots, np.int32)
-        self._columns = _columns(slots.input_ids, self._past_lengths, ones, device)
-        self._columns["lengths"].send()  # once: a decode run reads one token of each row
+        self._columns = columns_of(slots.input_ids, self._past_lengths, ones, device)
+        # Once: a decode run reads one token of each row.
+        self._columns["lengths"].send()
         self._changing = [self._columns["input_ids"], self._columns["past_lengths"]]
         self._memory_lengths = Column(slots.memory_lengths, device)
+
         vocab = manifest.text.target_vocab_size
         num_candidates = min(_fixed_size(manifest, "topk_ids"), vocab)
         self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
@@ -95,8 +87,9 @@ class DecodeRunner:
         self._asks = READS_ALL in decoder.input_names
         self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
+
+        self._chunks = Chunks(device, max_total=self._max_total, pad_id=self._pad_id, one_by_one=self._flips)
         self._decodes: dict[tuple[int, int, bool], Bound] = {}
-        self._chunks: dict[int, Chunk] = {}
         self._prefills: dict[tuple[int, int, int, bool], Bound] = {}
         self._mixes: dict[tuple[int, int, bool], Bound] = {}
 
@@ -112,9 +105,7 @@ class DecodeRunner:
 
     def chunk(self, budget: int) -> int:
         """Prompt tokens that a prefill run should read where `budget` may be computed: a bucket, so without padding."""
-        if self._flips:
-            return 1
-        return max((bucket for bucket in PREFILL_BUCKETS if bucket <= budget), default=PREFILL_BUCKETS[0])
+        return self._chunks.size(budget)
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
@@ -133,17 +124,17 @@ class DecodeRunner:
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        bucket, chunk = self._chunk_of(token_ids, past)
+        chunk = self._chunks.filled(token_ids, past)
         reads_all = self._reads_all(slot, slot + 1)
-        key = (slot, bucket, self._states.flip, reads_all)
+        key = (slot, chunk.bucket, self._states.flip, reads_all)
         if key not in self._prefills:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns, reads_all=reads_all)
         if not self._device.in_place:
-            self._tell(past + bucket, chunk.columns.values())
+            self._tell(past + chunk.bucket, chunk.columns.values())
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
         self._states.turn(slot, slot + 1, self._num_held)
-        return bucket, self._next.read(1, 1, reads_all=reads_all)
+        return chunk.bucket, self._next.read(1, 1, reads_all=reads_all)
 
     def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
         """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
@@ -152,15 +143,15 @@ class DecodeRunner:
         if it `ends` with these tokens.
         """
         past = int(self._slots.past_lengths[num_rows])
-        bucket, chunk = self._chunk_of(token_ids, past)
+        chunk = self._chunks.filled(token_ids, past)
         reads_all = self._reads_all(0, num_rows + ends)
-        key = (num_rows, bucket, reads_all)
+        key = (num_rows, chunk.bucket, reads_all)
         if key not in self._mixes:
             self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
         self._mixes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._slots.past_lengths[num_rows] = past + len(token_ids)
-        return bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
+        return chunk.bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
 
     def decode(self, num_rows: int) -> Candidates:
         """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...]."""
@@ -180,46 +171,42 @@ class DecodeRunner:
 
     def move(self, source: int, target: int) -> None:
         """Move a slot's state into a hole."""
-        past, memory = self._slots.past_lengths[source], self._slots.memory_lengths[source]
-        self._states.move(source, target, int(past), int(memory))
+        past = int(self._slots.past_lengths[source])
+        memory = int(self._slots.memory_lengths[source])
+        self._states.move(source, target, past, memory)
 
     def warm(self) -> None:
-        """Run every decode batch and prefill bucket once, and the least of a prompt beside every number of rows.
+        """Run each shape once, so that no request pays for being its first.
 
-        So that no request pays for first shapes, but for a larger piece of a prompt beside rows. What is read as a
-        whole is run once with all rows, for its memory; the rest of such runs is bound when it is first asked for.
+        1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
+        2. Decode runs that read all logits: one with all rows, for the memory that it takes.
+        3. Prefill runs, where there is no encoder: every bucket.
+        4. Mixed runs: the smallest bucket beside every number of rows.
+
+        Larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first asked for.
         """
         for num_rows in sorted(set(self._batches) - {0}):
-            for _ in range(1 + self._flips):  # each order of the two buffers is a binding of its own
+            for _ in range(1 + self._flips):
                 self.decode(num_rows)
             self._slots.past_lengths[:] = 0
         if not self._always_all:
             self._slots.reads_all[:] = True
             self.decode(self._slots.num_slots)
-            self._slots.past_lengths[:], self._slots.reads_all[:] = 0, False
+            self._slots.past_lengths[:] = 0
+            self._slots.reads_all[:] = False
         if self._encoder is None:
-            for length in [1] if self._flips else PREFILL_BUCKETS:
+            for length in self._chunks.buckets:
                 self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
                 self._slots.past_lengths[:] = 0
         if self.mixes:
             for num_rows in range(1, self._slots.num_slots):
-                self.mixed(num_rows, np.full(min(PREFILL_BUCKETS[0], self._max_total), self._pad_id), ends=True)
+                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
                 self._slots.past_lengths[:] = 0
 
     @property
     def _num_held(self) -> int:
-        return min(self._slots.num_running + 1, self._slots.num_slots)  # with the one in prefill
-
-    def _bucket(self, length: int, past: int) -> int:
-        """Padded length of a chunk, which never runs over the end of the cache.
-
-        It is two or more, because a prompt leaves room for a new token: one token alone takes another kernel and gets
-        other bits, and how a prompt is cut must not show.
-        """
-        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
-        if self._flips:
-            return 1
-        return min(next(bucket for bucket in PREFILL_BUCKETS if bucket >= length), self._max_total - past)
+        """Slots that may be held: those of the rows, and the one in prefill."""
+        return min(self._slots.num_running + 1, self._slots.num_slots)
 
     def _reads_all(self, start: int, stop: int) -> bool:
         """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
@@ -253,14 +240,6 @@ class DecodeRunner:
         told = {"total_length": block_of(self._total_length)}
         return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
 
-    def _chunk_of(self, token_ids: np.ndarray, past: int) -> tuple[int, Chunk]:
-        """Return the padded length of a piece of a prompt, and what its run reads, filled."""
-        bucket = self._bucket(len(token_ids), past)
-        if bucket not in self._chunks:
-            self._chunks[bucket] = Chunk(bucket, self._device)
-        self._chunks[bucket].fill(token_ids, past, self._pad_id)
-        return bucket, self._chunks[bucket]
-
     def _tell(self, longest: int, columns: Iterable[Column]) -> None:
         """Send a device what a run reads of the host; after it no row is longer than `longest`."""
         # A captured run would go on with the value of its capture, so there it is the capacity.
@@ -270,12 +249,6 @@ class DecodeRunner:
             column.send()
         if self._has_memory:
             self._memory_lengths.send()
-
-
-def _columns(input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device) -> dict[str, Column]:
-    """What a run reads and from where on, by port."""
-    arrays = {"input_ids": input_ids, "past_lengths": past_lengths, "lengths": lengths}
-    return {name: Column(array, device) for name, array in arrays.items()}
 
 
 def _fixed_size(manifest: bundle_pb2.BundleManifest, port_name: str) -> int:

@@ -10,16 +10,17 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server import runner
+from weft_server import chunks
 from weft_server.call import Call
 from weft_server.completion import Completed, complete
 from weft_server.sequence import FinishReason
+from weft_server.source import Ids
 
 
 async def answer(model, ids, decoding, *, streams=False, pause=0.0):
     """(deltas joined, Completed), each delta held for `pause` seconds as a slow reader does."""
     deltas = []
-    async with aclosing(complete(Call("x"), model, lambda _: np.array(ids), decoding, streams=streams)) as events:
+    async with aclosing(complete(Call("x"), model, lambda _: Ids(np.array(ids)), decoding, streams=streams)) as events:
         async for event in events:
             if isinstance(event, Completed):
                 return "".join(deltas), event
@@ -67,8 +68,8 @@ def test_a_text_cut_by_a_stop_string_says_so(tiny_repository):
 @pytest.mark.parametrize(("lanes", "slots", "budget"), [(1, 4, 8), (2, 5, 8), (3, 7, 16)])
 def test_prompts_in_many_chunks_survive_moves_and_cancels(tiny_repository, monkeypatch, lanes, slots, budget):
     """Prompts spread over steps while rows beside them end, move and are cancelled: answers stay bit-identical."""
-    monkeypatch.setattr(runner, "PREFILL_CHUNK", 8)
-    monkeypatch.setattr(runner, "PREFILL_BUCKETS", (4, 8))
+    monkeypatch.setattr(chunks, "PREFILL_CHUNK", 8)
+    monkeypatch.setattr(chunks, "PREFILL_BUCKETS", (4, 8))
 
     async def run():
         rng = random.Random(5)
@@ -118,7 +119,7 @@ def test_metrics_see_every_way_an_answer_ends(tiny_repository):
 
             lane._runner.decode = held
             forever = common_pb2.Decoding(max_new_tokens=60, min_new_tokens=60)
-            async with aclosing(complete(Call("x"), model, np.array([5]), forever, streams=True)) as events:
+            async with aclosing(complete(Call("x"), model, Ids(np.array([5])), forever, streams=True)) as events:
                 await anext(events)
             left.set()
         metrics = model.metrics

@@ -10,9 +10,10 @@ import pytest
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle import load_bundle
+from weft_server.chunks import PREFILL_BUCKETS
 from weft_server.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
 from weft_server.metrics import Metrics
-from weft_server.runner import PREFILL_BUCKETS, DecodeRunner
+from weft_server.runner import DecodeRunner
 from weft_server.scheduler import Scheduler
 from weft_server.sequence import Cancelled, Decoding, Sequence
 from weft_server.session import Session
