@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from weft_proto.v1 import model_pb2
-from weft_server import golden, loader
+from weft_server import explain_proof, loader
 from weft_server.config import read_config
 from weft_server.cpus import loading_places
 from weft_server.loader import load_entries, load_entry
@@ -121,7 +121,7 @@ def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch
     monkeypatch.setattr(loader, "GOLDEN_S", 0.05)
     monkeypatch.setattr(loader, "STOP_S", 0.05)
     go = threading.Event()
-    monkeypatch.setattr(golden, "_verify_heads", lambda *_: go.wait())
+    monkeypatch.setattr(explain_proof, "_verify_heads", lambda *_: go.wait())
     entry = Entry("a", 1, tiny_repository / "tiny-translate" / "1")
     try:
         asyncio.run(load_entry(entry, read_config(repository=tiny_repository), Metrics()))
