@@ -88,7 +88,8 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
 def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
     # It may quote the name of a file, which no message could hold if it is not UTF-8.
     why = why.encode("utf-8", "backslashreplace").decode()
-    entry.state, entry.error = model_pb2.MODEL_STATE_FAILED, why
+    entry.state = model_pb2.MODEL_STATE_FAILED
+    entry.error = why
     metrics.count_load("refused")
     _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
 
@@ -105,15 +106,20 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
         model = await work(build_model, bundle, config, model_metrics, loop)
         model.engine.start()
         try:
-            async with asyncio.timeout(GOLDEN_S):
-                await verify_golden(model)
-        except BaseException as error:
+            await _ask_golden(model)
+        except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)
-            if isinstance(error, RequestError):
-                raise BundleError(f"the golden request is refused: {error.message}") from error
-            if isinstance(error, TimeoutError):
-                raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error
             raise
     finally:
         worker.shutdown(wait=False)
     return model
+
+
+async def _ask_golden(model: Model) -> None:
+    try:
+        async with asyncio.timeout(GOLDEN_S):
+            await verify_golden(model)
+    except RequestError as error:
+        raise BundleError(f"the golden request is refused: {error.message}") from error
+    except TimeoutError as error:
+        raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft_server.model import Model
 
 LOADING_RETRY_S = 5.0
-# Of many models so many names are told.
+# A refusal names no more models than this.
 MAX_NAMES = 10
 
 
@@ -42,7 +42,12 @@ class Models:
         self.entries = sorted(entries, key=lambda entry: (entry.name, entry.version))
 
     def find(self, selector: common_pb2.ModelSelector) -> Entry:
-        """The entry a selector with a name means: its version, or the highest that is ready, or else the highest."""
+        """The entry that a selector with a name means. There are three cases.
+
+        1. It has a version: that one.
+        2. It has none, and versions are ready: the highest of those.
+        3. It has none, and no version is ready: the highest.
+        """
         if not selector.name:
             raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
         if selector.HasField("version") and not selector.version:
@@ -89,10 +94,12 @@ class Models:
         refused = [entry for entry in self.entries if entry.state == model_pb2.MODEL_STATE_FAILED]
         known = [entry for entry in refused if entry.task == task]
         unknown = [entry for entry in refused if entry.task == common_pb2.TASK_UNSPECIFIED]
-        for entry in (known or unknown)[:1]:
-            may = "" if known else ", whose task is not known,"
-            who = f"model {entry.name!r} version {entry.version}{may} was refused"
-            raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
+        entry = next(iter(known + unknown), None)
+        if entry is None:
+            return
+        may = "" if known else ", whose task is not known,"
+        who = f"model {entry.name!r} version {entry.version}{may} was refused"
+        raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
 
     def _names(self) -> str:
         names = sorted({entry.name for entry in self.entries})
