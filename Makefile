@@ -18,7 +18,7 @@ NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpo
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition and rules.
-EXPORTER := $(sort $(shell find export/weft_export -name recipes -prune -o -name '*.py' -print) $(wildcard proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
+EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
 
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
@@ -47,7 +47,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "$(VENV)/pip.log says how far it is."
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) -c constraints.txt torch hatchling editables
-	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,export,plot,dev]"
+	@$(INSTALL) -c constraints.txt --no-build-isolation -e ".[server,train,plot,dev]"
 	@touch $@
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.

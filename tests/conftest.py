@@ -15,7 +15,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # What tiny bundles are made of: the exporter, the manifest's definition, the checkpoints, the versions of libraries.
-SOURCES = ("export/weft_export/**/*.py", "proto/weft_proto/v1/bundle.proto", "tests/export/tiny*.py", "constraints.txt")
+SOURCES = (
+    "export/weft_export/**/*.py",
+    "proto/weft_proto/*.py",
+    "proto/weft_proto/v1/bundle.proto",
+    "tests/export/tiny*.py",
+    "constraints.txt",
+)
 
 # Tests are no packages; the few modules that they share are found by name.
 sys.path.insert(0, str(Path(__file__).parent / "export"))

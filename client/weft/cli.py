@@ -22,7 +22,7 @@ from weft.exceptions import Error, InvalidRequest, Unavailable
 _PLUGINS = {
     "serve": ("Serve a model repository.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
-    "train": ("Train a demo checkpoint by its recipe.", "export"),
+    "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 
 # They take one text, which a shell splits at its spaces.

@@ -1,21 +1,18 @@
-"""`weft export` and `weft train`."""
+"""`weft export`."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
-from weft_export.console.stopping import Stopped, stopped_by_signals
 from weft_proto.v1 import bundle_pb2
 
 # Without rich, which gives flags a type that they do not take, and columns that are too narrow for words.
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
-train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class Precision(StrEnum):
@@ -50,7 +47,7 @@ def export(
     quiet: Annotated[bool, typer.Option("--quiet", help="Don't say how far it is.")] = False,
 ) -> None:
     """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
-    with _plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
+    with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
 
@@ -87,51 +84,6 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
         f"{quality.metric} {quality.score:.4f} on {quality.num_examples} held-out examples,"
         f" {quality.fp32_score:.4f} at fp32 (allowed {quality.min_share:.0%} of it){few}"
     )
-
-
-@train_app.command()
-def train(
-    recipe: Annotated[str, typer.Argument(help="The recipe's name.")],
-    out: Annotated[
-        Path | None,
-        typer.Argument(help="The directory that the checkpoint goes to.", show_default="in build/checkpoints"),
-    ] = None,
-) -> None:
-    """Train a demo checkpoint by its recipe and print what it measured on held-out data."""
-    with _plain_errors("train"), shown("train", line_seconds=15) as say:
-        say(0, 0, "loading torch")
-        from weft_export.errors import ExportError  # noqa: PLC0415 - late, with the rest
-        from weft_export.recipes import RECIPES  # noqa: PLC0415 - late: torch takes seconds to import
-
-        if recipe not in RECIPES:
-            raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
-        directory = out or Path("build/checkpoints") / recipe
-        figures = RECIPES[recipe](directory, say)
-    typer.echo(f"{directory}:")
-    for name, value in figures.items():
-        typer.echo(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
-
-
-@contextmanager
-def _plain_errors(command: str) -> Iterator[None]:
-    from weft_export.errors import ExportError  # noqa: PLC0415 - keeps the module's own import light
-
-    try:
-        with stopped_by_signals():
-            yield
-    except Stopped as stopped:
-        typer.echo(f"weft {command}: stopped by {stopped.name}", err=True)
-        raise typer.Exit(stopped.exit_code) from None
-    except (ExportError, ModuleNotFoundError, OSError) as error:
-        if isinstance(error, ModuleNotFoundError):
-            if (error.name or "").startswith("weft"):  # one of our own is never missing by the user's choice
-                raise
-            error = ExportError(
-                f"the module {error.name!r} is not installed: pip install 'weft-serving[export]', "
-                "or in a clone: pip install '.[export]'"
-            )
-        typer.echo(f"weft {command}: {error}", err=True)
-        raise typer.Exit(1) from error
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import torch
 mpl.use("Agg")
 from matplotlib import pyplot as plt
 
-from weft_export.recipes.lengths import ATTENTION, BINS, D_HIDDEN, IN_BIN, NUM_TRAINED, SEED, Curve, run
-from weft_export.recipes.recurrent_translation import BATCH
+from weft_recipes.grammar.recurrent_translation import BATCH
+from weft_recipes.lengths import ATTENTION, BINS, D_HIDDEN, IN_BIN, NUM_TRAINED, SEED, Curve, run
 
 OUT = Path(__file__).parents[2] / "build" / "bench" / "lengths"
 

@@ -11,13 +11,14 @@ import pytest
 from tiny import save_tiny
 from typer.testing import CliRunner
 
-from weft_export import recipes
-from weft_export.__main__ import export_app, train_app
+from weft_export.__main__ import export_app
 from weft_export.console import stopping
 from weft_export.console.progress import shown
 from weft_export.console.stopping import Stopped, stopped_by_signals
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
+from weft_recipes.__main__ import train_app
+from weft_recipes.catalogue import RECIPES
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 
@@ -159,10 +160,32 @@ def test_training_never_writes_where_git_looks(tmp_path, monkeypatch):
     """Plain `weft train NAME` writes into build/, which git ignores, and says so."""
     written = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(recipes.RECIPES, "digits", lambda out, _: written.append(out) or {"accuracy": 0.5})
+    monkeypatch.setitem(RECIPES, "digits", lambda out, _: written.append(out) or {"accuracy": 0.5})
     ran = CliRunner().invoke(train_app, ["digits"])
 
     assert [Path("build/checkpoints/digits")] == written
     assert "build/checkpoints/digits:\n  accuracy: 0.5\n" == ran.stdout
     ignored = (Path(__file__).parents[2] / ".gitignore").read_text().splitlines()
     assert "/build/" in ignored
+
+
+@pytest.mark.parametrize(("missing", "recipe"), [("sklearn", "digits"), ("torch", "en-es")])
+def test_training_without_its_extra_names_it(missing, recipe, monkeypatch):
+    """What is not installed is said in one sentence, and which extra brings it."""
+    for name in [name for name in sys.modules if name.startswith("weft_recipes.") and "catalogue" not in name]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "sklearn.datasets", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    ran = CliRunner().invoke(train_app, [recipe])
+
+    remedy = "pip install 'weft-serving[train]', or in a clone: pip install '.[train]'"
+    assert (1, "") == (ran.exit_code, ran.stdout)
+    assert f"weft train: the module '{missing}' is not installed: {remedy}" == ran.stderr.splitlines()[-1]
+
+
+def test_an_unknown_recipe_is_answered_with_those_there_are():
+    """The name is the user's, so the error is one line."""
+    ran = CliRunner().invoke(train_app, ["digit"])
+
+    assert 1 == ran.exit_code
+    assert f"weft train: there is no recipe 'digit'; there are {', '.join(RECIPES)}" == ran.stderr.splitlines()[-1]

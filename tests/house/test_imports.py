@@ -15,7 +15,13 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-FOLDERS = {"weft": "client", "weft_server": "server", "weft_export": "export", "weft_proto": "proto"}
+FOLDERS = {
+    "weft": "client",
+    "weft_server": "server",
+    "weft_export": "export",
+    "weft_recipes": "export",
+    "weft_proto": "proto",
+}
 
 # A line planted into a module, and the import that the walls must then report.
 PLANTS = [
@@ -32,6 +38,9 @@ PLANTS = [
         "import onnxruntime",
         "weft_export.checkpoints.files -> onnxruntime",
     ),
+    ("weft_export/families/vit.py", "import weft_recipes", "weft_export.families.vit -> weft_recipes"),
+    ("weft_recipes/shared/card.py", "import weft", "weft_recipes.shared.card -> weft"),
+    ("weft_recipes/shared/card.py", "import grpc", "weft_recipes.shared.card -> grpc"),
     ("weft_proto/__init__.py", "import weft_export", "weft_proto -> weft_export"),
     ("weft_proto/bundle_rules.py", "import numpy", "weft_proto.bundle_rules -> numpy"),
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
@@ -140,6 +149,7 @@ def test_the_contracts_need_protobuf_and_grpc_alone():
         ("weft", ["plot"]),
         ("weft_server", ["server"]),
         ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime
+        ("weft_recipes", ["train"]),
     ],
 )
 def test_a_package_declares_what_it_imports(package, extras):

@@ -14,9 +14,10 @@ SOURCES = [
     "constraints.txt",
     "proto/weft_proto/v1/bundle.proto",
     "proto/weft_proto/bundle_rules.py",
+    "export/weft_export/export.py",
     "export/weft_export/graphs/graphs.py",
     "export/weft_export/families/vit.py",
-    "export/weft_export/recipes/digits.py",
+    "export/weft_recipes/digits.py",
     "export/checkpoints/digits/config.json",
     "export/checkpoints/digits/model.safetensors",
     "export/checkpoints/topics/config.json",
@@ -59,6 +60,7 @@ def test_a_changed_checkpoint_is_exported_alone(workshop, name):
 @pytest.mark.parametrize(
     "name",
     [
+        "export/weft_export/export.py",
         "export/weft_export/graphs/graphs.py",
         "export/weft_export/families/vit.py",
         "proto/weft_proto/bundle_rules.py",
@@ -72,7 +74,7 @@ def test_a_changed_exporter_makes_every_bundle_due(workshop, name):
 
 def test_a_changed_recipe_exports_nothing(workshop):
     """A recipe makes checkpoints, and its checkpoint has not changed."""
-    assert (set(), False) == due(workshop, changed=["export/weft_export/recipes/digits.py"])
+    assert (set(), False) == due(workshop, changed=["export/weft_recipes/digits.py"])
 
 
 @pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])

@@ -1,4 +1,4 @@
-"""The distribution holds the four packages and asks for no more than each of them needs."""
+"""The distribution holds our packages and asks for no more than each of them needs."""
 
 import subprocess
 import sys
@@ -12,9 +12,15 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"weft": "client", "weft_export": "export", "weft_proto": "proto", "weft_server": "server"}
+PACKAGES = {
+    "weft": "client",
+    "weft_export": "export",
+    "weft_proto": "proto",
+    "weft_recipes": "export",
+    "weft_server": "server",
+}
 BASE_INSTALL = {"grpcio", "protobuf", "googleapis-common-protos", "typer", "rich"}
-EXTRAS = {"serve-core", "server", "gpu", "export", "plot", "dev"}
+EXTRAS = {"serve-core", "server", "gpu", "export", "train", "plot", "dev"}
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +50,8 @@ def requirements(metadata, extra=""):
     return {entry.name for entry in every if entry.marker is not None and entry.marker.evaluate({"extra": extra})}
 
 
-def test_the_wheel_holds_the_four_packages(wheel):
-    """Four top-level packages and the metadata, and nothing else."""
+def test_the_wheel_holds_our_packages(wheel):
+    """Our top-level packages and the metadata, and nothing else."""
     tops = {name.split("/")[0] for name in wheel.namelist()}
     dist_infos = {top for top in tops if top.endswith(".dist-info")}
 
@@ -80,7 +86,7 @@ def test_a_plain_install_is_light(metadata):
 
 
 def test_the_extras_are_the_documented_ones(metadata):
-    """server, gpu, export, plot and dev, and the part that server and gpu share."""
+    """server, gpu, export, train, plot and dev, and the part that server and gpu share."""
     assert EXTRAS == set(metadata.get_all("Provides-Extra"))
 
 
@@ -88,6 +94,11 @@ def test_no_server_needs_torch(metadata):
     """Neither server nor gpu brings torch or transformers."""
     for extra in ("server", "gpu"):
         assert not {"torch", "transformers", "safetensors", "onnxscript"} & requirements(metadata, extra)
+
+
+def test_scikit_learn_is_for_training_alone(metadata):
+    """The recipes want its data sets and figures; an exporter does without."""
+    assert {"train"} == {name for name in EXTRAS if "scikit-learn" in requirements(metadata, name)}
 
 
 @pytest.mark.parametrize(("extra", "runtime"), [("server", "onnxruntime"), ("gpu", "onnxruntime-gpu")])

@@ -68,7 +68,8 @@ def _digest(files):
 
 def _exporter():
     """The digest of everything that a bundle is made by."""
-    return _digest([*(ROOT / "export" / "weft_export").rglob("*.py"), ROOT / "proto/weft_proto/v1/bundle.proto"])
+    contract = ROOT / "proto" / "weft_proto"
+    return _digest([*(ROOT / "export/weft_export").rglob("*.py"), *contract.glob("*.py"), contract / "v1/bundle.proto"])
 
 
 # Taken now, of the code that was imported: it may be edited while a benchmark runs.

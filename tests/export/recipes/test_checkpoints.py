@@ -13,10 +13,11 @@ from tokenizers import Tokenizer
 from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
-from weft_export.recipes import RECIPES, digits, en_es, pydocs, scenes, topics
-from weft_export.recipes.corpus import sample as sample_sentences
-from weft_export.recipes.drawing import render
-from weft_export.recipes.scene import sample as sample_scenes
+from weft_recipes import digits, en_es, pydocs, scenes, topics
+from weft_recipes.catalogue import RECIPES
+from weft_recipes.grammar.corpus import sample as sample_sentences
+from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.scene import sample as sample_scenes
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 
@@ -47,7 +48,7 @@ def test_checkpoint_is_complete_and_small(name):
 def test_recipe_modules_exist():
     """Each name leads to a module with a `train`, though none is imported before it is asked for."""
     for name in RECIPES:
-        assert callable(importlib.import_module(f"weft_export.recipes.{name.replace('-', '_')}").train)
+        assert callable(importlib.import_module(f"weft_recipes.{name.replace('-', '_')}").train)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ def test_card_states_a_figure_over_the_bar(name, row, bar):
 @pytest.mark.parametrize("name", ["digits", "en-es", "scenes", "tags"])
 def test_held_out_examples_are_of_the_part_that_is_not_trained_on(name, tmp_path):
     """What int8 is measured on, the recipe draws of its held-out part (of the others, it depends on the Python)."""
-    write_held_out(tmp_path, importlib.import_module(f"weft_export.recipes.{name.replace('-', '_')}").held_out())
+    write_held_out(tmp_path, importlib.import_module(f"weft_recipes.{name.replace('-', '_')}").held_out())
     drawn, committed = (
         [json.loads(line) for line in (directory / HELD_OUT_FILE).read_text(encoding="utf-8").split("\n")[:-1]]
         for directory in (tmp_path, CHECKPOINTS / name)

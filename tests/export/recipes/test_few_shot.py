@@ -7,8 +7,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
-from weft_export.recipes import few_shot
-from weft_export.recipes.rules import RULES, Tasks, answer
+from weft_recipes import few_shot
+from weft_recipes.texts.rules import RULES, Tasks, answer
 
 DIRECTORY = Path(__file__).parents[3] / "export" / "checkpoints" / "few-shot"
 

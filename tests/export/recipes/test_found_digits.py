@@ -9,8 +9,8 @@ from PIL import Image
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.checkpoints.pixels import to_pixel_values
-from weft_export.recipes import found_digits
-from weft_export.recipes.found_digits import SIDE, Canvas
+from weft_recipes.pictures import found_digits
+from weft_recipes.pictures.found_digits import SIDE, Canvas
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 BARS = {"found-digits-resnet": 0.93, "found-digits-swin": 0.7, "found-digits-deit": 0.44}

@@ -4,11 +4,11 @@ from collections import Counter
 
 import pytest
 
-from weft_export.recipes.clauses import TENSES, predicate, tenses_of
-from weft_export.recipes.corpus import count_clauses, sample
-from weft_export.recipes.lexicon import ADJECTIVES, NOUNS, VERBS, pluralize_es
-from weft_export.recipes.phrases import PRONOUNS, both, noun_phrases, owned, subject_of, with_article
-from weft_export.recipes.vocabulary import word_tokenizer
+from weft_recipes.grammar.clauses import TENSES, predicate, tenses_of
+from weft_recipes.grammar.corpus import count_clauses, sample
+from weft_recipes.grammar.lexicon import ADJECTIVES, NOUNS, VERBS, pluralize_es
+from weft_recipes.grammar.phrases import PRONOUNS, both, noun_phrases, owned, subject_of, with_article
+from weft_recipes.shared.vocabulary import word_tokenizer
 
 NOUN = {noun.en: noun for noun in NOUNS}
 VERB = {verb.key: verb for verb in VERBS}

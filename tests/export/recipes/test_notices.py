@@ -6,9 +6,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.spans import spans_of
-from weft_export.recipes import names, templates
-from weft_export.recipes.notices import LABEL_OF, Notice, Notices
-from weft_export.recipes.tags import IGNORED, LABELS, f1, labels_of, word_piece_tokenizer
+from weft_recipes.tags import IGNORED, LABELS, f1, labels_of, word_piece_tokenizer
+from weft_recipes.texts import names, templates
+from weft_recipes.texts.notices import LABEL_OF, Notice, Notices
 
 ALL_NAMES = f"{names.GIVEN_NAMES} {names.FAMILY_NAMES} {names.TOWNS} {names.EITHER}".split()
 

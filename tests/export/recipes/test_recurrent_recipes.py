@@ -8,15 +8,16 @@ import torch
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
-from weft_export.recipes import recurrent_translation, scenes_lstm
-from weft_export.recipes.bleu import bleu
-from weft_export.recipes.compounds import JOINS, draw_compounds, statements
-from weft_export.recipes.corpus import sample as sample_sentences
-from weft_export.recipes.drawing import render
-from weft_export.recipes.en_es import measure_alignment
-from weft_export.recipes.scene import sample as sample_scenes
-from weft_export.recipes.scenes import measure_pointing
-from weft_export.recipes.stepping import answer_by_steps
+from weft_recipes import scenes_lstm
+from weft_recipes.en_es import measure_alignment
+from weft_recipes.grammar import recurrent_translation
+from weft_recipes.grammar.compounds import JOINS, draw_compounds, statements
+from weft_recipes.grammar.corpus import sample as sample_sentences
+from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.scene import sample as sample_scenes
+from weft_recipes.scenes import measure_pointing
+from weft_recipes.shared.bleu import bleu
+from weft_recipes.shared.stepping import answer_by_steps
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 

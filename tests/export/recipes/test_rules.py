@@ -2,8 +2,8 @@
 
 import pytest
 
-from weft_export.recipes.few_shot import CONTEXT, END, IGNORED, LONGEST, MAX_SHOTS, character_tokenizer, lesson
-from weft_export.recipes.rules import LENGTHS, RULES, Task, Tasks, answer, is_held_out
+from weft_recipes.few_shot import CONTEXT, END, IGNORED, LONGEST, MAX_SHOTS, character_tokenizer, lesson
+from weft_recipes.texts.rules import LENGTHS, RULES, Task, Tasks, answer, is_held_out
 
 
 @pytest.mark.parametrize(

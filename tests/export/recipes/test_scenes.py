@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from weft_export.recipes.drawing import render
-from weft_export.recipes.scene import Scene, Thing, sample
+from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.scene import Scene, Thing, sample
 
 
 def test_same_seed_same_pictures():

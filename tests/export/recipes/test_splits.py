@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from weft_export.recipes import digits, pydocs, topics
-from weft_export.recipes.bigram import Bigram
-from weft_export.recipes.docstrings import read_docstrings, read_topics
+from weft_recipes import digits, pydocs, topics
+from weft_recipes.texts.bigram import Bigram
+from weft_recipes.texts.docstrings import read_docstrings, read_topics
 
 
 def test_digits_are_split():

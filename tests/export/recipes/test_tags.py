@@ -7,8 +7,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
-from weft_export.recipes import tags
-from weft_export.recipes.notices import Notices
+from weft_recipes import tags
+from weft_recipes.texts.notices import Notices
 
 DIRECTORY = Path(__file__).parents[3] / "export" / "checkpoints" / "tags"
 

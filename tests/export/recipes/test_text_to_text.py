@@ -8,11 +8,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
-from weft_export.recipes import text_to_text
-from weft_export.recipes.facts import TOPICS, FactSampler
-from weft_export.recipes.lexicon import NOUNS
-from weft_export.recipes.text_tasks import SUMMARISE, TASKS, TOPIC, TRANSLATE, examples
-from weft_export.recipes.vocabulary import END
+from weft_recipes import text_to_text
+from weft_recipes.grammar.facts import TOPICS, FactSampler
+from weft_recipes.grammar.lexicon import NOUNS
+from weft_recipes.grammar.text_tasks import SUMMARISE, TASKS, TOPIC, TRANSLATE, examples
+from weft_recipes.shared.vocabulary import END
 
 CHECKPOINT = Path(__file__).parents[3] / "export" / "checkpoints" / "text-to-text"
 KIND = {form: noun.kind for noun in NOUNS for form in (noun.en, noun.plural) if form}

@@ -1,0 +1,39 @@
+"""`weft train`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft_export.console.failing import plain_errors
+from weft_export.console.progress import shown
+from weft_export.errors import ExportError
+
+# Without rich, as `weft export`.
+train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@train_app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="The recipe's name.")],
+    out: Annotated[
+        Path | None,
+        typer.Argument(help="The directory that the checkpoint goes to.", show_default="in build/checkpoints"),
+    ] = None,
+) -> None:
+    """Train a demo checkpoint by its recipe and print what it measured on held-out data."""
+    with plain_errors("train"), shown("train", line_seconds=15) as say:
+        say(0, 0, "loading torch")
+        from weft_recipes.catalogue import RECIPES  # noqa: PLC0415 - late: torch takes seconds to import
+
+        if recipe not in RECIPES:
+            raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
+        directory = out or Path("build/checkpoints") / recipe
+        figures = RECIPES[recipe](directory, say)
+    typer.echo(f"{directory}:")
+    for name, value in figures.items():
+        typer.echo(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")
+
+
+if __name__ == "__main__":
+    train_app()

@@ -1,0 +1,1 @@
+"""What recipes of every kind share: the training loop, tokenizers, answers, cards."""

@@ -1,0 +1,1 @@
+"""Texts that recipes read or make up: documentation, notices, rules of words."""
