@@ -37,7 +37,8 @@ class Output:
     """A tensor [slots, ...] of which a run writes the first rows, and the host reads them."""
 
     def __init__(self, array: np.ndarray, device: Device) -> None:
-        self._array, self._device = array, device
+        self._array = array
+        self._device = device
         # On a device, a tensor for each number of rows, so that no more is fetched than was written.
         self._values: dict[int, Value] = {}
 

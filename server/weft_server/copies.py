@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from weft_server.blocks import Block
     from weft_server.device import Device
 
-_OPSET, _IR_VERSION = 21, 10
+_OPSET = 21
+_IR_VERSION = 10
 
 
 class Copies:
@@ -31,7 +32,8 @@ class Copies:
         nodes = [helper.make_node("Identity", [source], [target]) for source, target in names]
         sources = [_words(source, ["n" + source]) for source, _ in names]
         targets = [_words(target, ["n" + source]) for source, target in names]
-        self._session, self._names = _session(nodes, sources, targets, device), names
+        self._names = names
+        self._session = _session(nodes, sources, targets, device)
 
     def run(self, pairs: Many[tuple[Block, Block]]) -> None:
         """Copy each source onto its target; the targets are written when this returns."""
@@ -46,10 +48,11 @@ class Stretch:
     """A tensor [outer, length, inner] copied onto a longer or shorter one, zeros behind its end."""
 
     def __init__(self, device: Device) -> None:
-        shapes = ["outer", "from", "inner"], ["outer", "onto", "inner"]
-        ports = _words("x", shapes[0]), helper.make_tensor_value_info("pads", TensorProto.INT64, [6])
+        source = _words("x", ["outer", "from", "inner"])
+        pads = helper.make_tensor_value_info("pads", TensorProto.INT64, [6])
+        target = _words("y", ["outer", "onto", "inner"])
         node = helper.make_node("Pad", ["x", "pads"], ["y"])
-        self._session = _session([node], list(ports), [_words("y", shapes[1])], device)
+        self._session = _session([node], [source, pads], [target], device)
 
     def run(self, source: Block, target: Block) -> None:
         """Copy the source's middle axis from its start, as far as both go; both are in words, of rank 3."""

@@ -37,7 +37,8 @@ class DeviceState:
     def __init__(self, spec: bundle_pb2.StateTensor, num_slots: int, device: Device) -> None:
         self.spec = spec
         self.recurrent = spec.kind == bundle_pb2.STATE_KIND_RECURRENT
-        shape, element_type = (num_slots, *spec.shape), _ELEMENT_TYPES[spec.data_type]
+        shape = (num_slots, *spec.shape)
+        element_type = _ELEMENT_TYPES[spec.data_type]
         self._blocks = [Value(shape, element_type, device).block for _ in range(2 if self.recurrent else 1)]
         # A slot is [outer, length, inner]; a recurrent one has a single position.
         self._outer = 1 if self.recurrent else math.prod(spec.shape[: spec.length_axis])
@@ -46,7 +47,8 @@ class DeviceState:
         if inner_bytes % _WORD:
             raise BundleError(f"state {spec.past!r} has {inner_bytes} bytes a position, no multiple of {_WORD}")
         self._inner = inner_bytes // _WORD
-        self.words = self._outer * self._length * self._inner  # of one slot
+        # Of one slot.
+        self.words = self._outer * self._length * self._inner
 
     def past(self, flip: int) -> Block:
         """What the next run reads, [slots, shape...]."""
@@ -68,7 +70,8 @@ class DeviceStates:
         self.flip = 0
         self._states = [DeviceState(spec, num_slots, device) for spec in specs]
         self._recurrent = [state for state in self._states if state.recurrent]
-        self._copy_one, self._copy_all = Copies(1, device), Copies(len(self._states), device)
+        self._copy_one = Copies(1, device)
+        self._copy_all = Copies(len(self._states), device)
         self._stretch = Stretch(device)
         zeros = np.zeros(max(state.words for state in self._states), np.float32)
         self._zeros = Value.like(zeros, device)
@@ -127,5 +130,6 @@ def _neighbours(slots: Many[int]) -> Iterator[tuple[tuple[int, int], tuple[int, 
     """Yield [start, stop) of rows and of the slots they go to, as long as both count up together."""
     for _, group in groupby(enumerate(slots), key=lambda pair: pair[1] - pair[0]):
         pairs = list(group)
-        (row, slot), num = pairs[0], len(pairs)
+        row, slot = pairs[0]
+        num = len(pairs)
         yield (row, row + num), (slot, slot + num)

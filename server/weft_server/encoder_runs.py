@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
     from weft_server.sequence import Sequence
 
-# Tokens that cost what a run costs by itself, because it reads all weights: an encoder's 8 of Transformer-base at fp32
-# and 25 at int8, a prefill run's 16 of Llama's shape at both.
+# A run costs something by itself, because it reads all weights. This many tokens cost as much. Measured:
+# - an encoder's run, Transformer-base: 8 tokens at fp32, 25 at int8;
+# - a prefill run, Llama's shape: 16 tokens at both.
 RUN_COST = 16
 
 
@@ -34,6 +35,13 @@ def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
 
 
 def _joins(sequence: Sequence, run: list[Sequence]) -> bool:
+    """Whether a sequence, which is no shorter than those of a run, should be read with them.
+
+    There are two cases in which it should:
+
+    1. They are as long as it, padded: it costs nothing.
+    2. Padding them to its length costs no more than another run, and lengths may share a run.
+    """
     width = sequence.source.width
     padding = len(run) * (width - run[-1].source.width)
     return padding == 0 or (padding <= RUN_COST and width <= SHORT)

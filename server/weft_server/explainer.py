@@ -52,10 +52,13 @@ class Explainer:
         max_asking: int,
         thread_name: str,
     ) -> None:
-        self._attention, self._text = manifest.attention, manifest.text
+        self._attention = manifest.attention
+        self._text = manifest.text
         self._writes = TASKS[manifest.task].writes_text
-        self._session, self._metrics = session, metrics
-        self._num_asking, self._max_asking = 0, max_asking
+        self._session = session
+        self._metrics = metrics
+        self._max_asking = max_asking
+        self._num_asking = 0
         # Not the model's workers: texts and pictures of those who don't ask would wait behind explanations.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
         self._waiting: set[asyncio.Future[Any]] = set()

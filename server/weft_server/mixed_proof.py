@@ -20,10 +20,15 @@ def verify_mixed(runner: DecodeRunner, slots: Slots, prompt: np.ndarray) -> None
     The golden request comes alone, so nothing else would ask the MIXED graph before a caller does.
     """
     slots.input_ids[0] = prompt[-1]
-    apart = [_best(runner.decode(1), 0), _best(runner.prefill(1, prompt)[1], 0)]
+    alone = _best(runner.decode(1), 0)
+    _, candidates = runner.prefill(1, prompt)
+    apart = [alone, _best(candidates, 0)]
+
     slots.past_lengths[:] = 0
     _, both = runner.mixed(1, prompt, ends=True)
-    slots.past_lengths[:], slots.input_ids[0] = 0, 0
+    slots.past_lengths[:] = 0
+    slots.input_ids[0] = 0
+
     for who, row in (("row", 0), ("prompt", 1)):
         if not all(map(np.array_equal, apart[row], _best(both, row))):
             raise BundleError(f"the MIXED graph gives a {who} other bits than DECODER; export without --mixed-runs")

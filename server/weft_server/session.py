@@ -78,8 +78,10 @@ class Session:
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if device.kind != "cpu":
-            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")  # for _verify_placement
-        self.device, self._captures = device, captures
+            # For _verify_placement.
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        self.device = device
+        self._captures = captures
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
         # Without fallback at opening too, which would be a session on the host and a line on stdout.
@@ -139,10 +141,12 @@ class Bound:
     """A session tied to memory; binding costs 100 us and more for many ports, running a bound session 10 us."""
 
     def __init__(self, session: Any, inputs: Mapping[str, Block], outputs: Mapping[str, Block], options: Any) -> None:
-        self._session, self._options = session, options
+        self._session = session
+        self._options = options
         self._binding = session.io_binding()
         # The binding holds no reference to the memory: these do.
-        self.inputs, self.outputs = inputs, outputs
+        self.inputs = inputs
+        self.outputs = outputs
         for bind, blocks in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):
             for name, block in blocks.items():
                 device = block.device

@@ -52,12 +52,16 @@ class Slots:
         """Give `slot` to a sequence and set its columns; the row starts with nothing produced and an empty cache."""
         assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
         assert sequence.decoding is not None
-        decoding, sampling = sequence.decoding, sequence.decoding.sampling
+        decoding = sequence.decoding
+        sampling = decoding.sampling
+
         self.sequences[slot] = sequence
         sequence.slot = slot
+
         self.past_lengths[slot] = 0
         self.memory_lengths[slot] = 1
         self.num_new[slot] = 0
+
         self.max_new[slot] = decoding.max_new_tokens
         self.min_new[slot] = decoding.min_new_tokens
         self.temperature[slot] = sampling.temperature if sampling else 0.0
@@ -82,7 +86,8 @@ class Slots:
         assert self.sequences[target] is None, f"slot {target} is held. This is a bug."
         for column in self._columns:
             column[target] = column[source]
-        self.sequences[source], self.sequences[target] = None, sequence
+        self.sequences[source] = None
+        self.sequences[target] = sequence
         sequence.slot = target
 
     def settings(self, start: int, stop: int) -> Settings:
