@@ -92,6 +92,7 @@ class App:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
+
         self.http.start()
         await self.grpc.start()
         at = self.config.address
@@ -99,19 +100,27 @@ class App:
         loading = asyncio.create_task(self._load())
         pulse = asyncio.create_task(self._pulse())
         await self._draining.wait()
+
         is_cut_off = loading.cancel()
         await self._drain()
         pulse.cancel()
         await asyncio.gather(loading, pulse, return_exceptions=True)
         self.http.stop()
+        self._stop_models(is_cut_off=is_cut_off)
+
+    def _stop_models(self, *, is_cut_off: bool) -> None:
+        """Stop what the models run. Python waits for threads at its exit, so it is not left to exit in two cases.
+
+        1. A lane or a worker does not end: the exit code says so. Waiting would end in the orchestrator's kill.
+        2. Loading was cut off, or a refused model left threads behind: nobody needs what they do.
+        """
         stuck = [entry.name for entry in self.models.entries if entry.model and not entry.model.stop(STOP_S)]
         if stuck:
-            # Python would wait for their threads, and the orchestrator's patience ends in a kill.
             _log.error("stopped with threads that are stuck", models=stuck)
             exit_now(1)
         _log.info("stopped")
         if is_cut_off or any(entry.is_stuck for entry in self.models.entries):
-            exit_now(0)  # Python would wait for the threads that open models, or that a refused one left behind
+            exit_now(0)
 
     async def _load(self) -> None:
         # CUDA gives a capture up when another thread allocates meanwhile.
