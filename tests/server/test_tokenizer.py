@@ -1,157 +1,14 @@
-"""Text streams: deltas joined are the text, however tokens arrive, and nothing given is ever taken back."""
-
-import time
+"""Tokenizers: each token knows its place in the text, and what a file says beyond that changes nothing."""
 
 import pytest
 import tokenizers
 from hypothesis import given, settings
-from hypothesis import strategies as st
-from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import models, pre_tokenizers
 
+import tokenizer_kinds
+from tokenizer_kinds import TEXTS
 from weft_server.errors import BundleError
-from weft_server.text_stream import TextStream
 from weft_server.tokenizer import Tokenizer
-
-CORPUS = ["hello world, we are eating bread", "¿dónde está el niño? ñandú", "日本語 と 😀 emoji 👩‍👩‍👧", "a  b\n\tc"]
-
-
-def _byte_level() -> tokenizers.Tokenizer:
-    """Byte-level BPE, as GPT-2's, with a special token and one added as text."""
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=330,
-        special_tokens=["<s>", "<end>"],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(CORPUS * 3, trainer)
-    tokenizer.add_tokens([AddedToken("[ñ ☃]", special=False)])
-    tokenizer.post_processor = processors.TemplateProcessing("$A <end>", special_tokens=[("<end>", 1)])
-    return tokenizer
-
-
-def _words() -> tokenizers.Tokenizer:
-    """Words with a space mark, characters and bytes to fall back on, and question marks that swallow a space."""
-    words = ["▁hola", "▁pan", "▁donde", "▁¿", "▁?", "▁", "?", "a", "b", "▁a▁"]
-    pieces = [("<s>", 0.0), ("<unk>", 0.0), *((word, -1.0) for word in words)]
-    pieces += [(f"<0x{byte:02X}>", -200.0) for byte in range(256)]
-    tokenizer = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=1, byte_fallback=True))
-    tokenizer.add_special_tokens([AddedToken("<s>", special=True), AddedToken("<unk>", special=True)])
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme="always")
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Replace("¿ ", "¿"),
-            decoders.Replace(" ?", "?"),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    return tokenizer
-
-
-def _word_piece() -> tokenizers.Tokenizer:
-    """BERT's: ## marks a continuation, and decoding tidies punctuation up."""
-    vocab = {word: i for i, word in enumerate(["[UNK]", "hello", "wor", "##ld", ".", "do", "n't", ",", "##s"])}
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    return tokenizer
-
-
-def _loaded(tmp_path_factory, reference: tokenizers.Tokenizer) -> tuple[Tokenizer, tokenizers.Tokenizer]:
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    reference.save(str(path))
-    return Tokenizer(path), reference
-
-
-@pytest.fixture(scope="module")
-def byte_level(tmp_path_factory):
-    """Ours and the library's own, of the same file."""
-    return _loaded(tmp_path_factory, _byte_level())
-
-
-@pytest.fixture(scope="module")
-def words(tmp_path_factory):
-    """Ours and the library's own, of the same file."""
-    return _loaded(tmp_path_factory, _words())
-
-
-@pytest.fixture(scope="module")
-def word_piece(tmp_path_factory):
-    """Ours and the library's own, of the same file."""
-    return _loaded(tmp_path_factory, _word_piece())
-
-
-def _stream(tokenizer, ids, stop=(), chunk=1):
-    """Push ids in chunks; the stream and the deltas it gave, empty ones left out."""
-    stream = TextStream(tokenizer, stop)
-    deltas = [stream.push(ids[at : at + chunk]) for at in range(0, len(ids), chunk)]
-    deltas.append(stream.finish())
-    return stream, deltas
-
-
-TEXTS = st.text(st.one_of(st.sampled_from("ab ñ日本😀👩‍👧?¿\n�"), st.characters(exclude_categories=["Cs"])))
-IDS = st.lists(st.integers(0, 340), max_size=40)
-
-
-@settings(max_examples=300, deadline=None)
-@given(ids=IDS, chunk=st.integers(1, 7))
-def test_byte_level_streams_equal_whole_decoding(byte_level, ids, chunk):
-    """Any byte-level tokens, broken characters and unknown ids too: deltas joined are the library's own decoding."""
-    tokenizer, reference = byte_level
-    stream, deltas = _stream(tokenizer, ids, chunk=chunk)
-    assert reference.decode(ids) == "".join(deltas) == stream.text == tokenizer.decode(ids)
-    assert (len(ids), False) == (stream.tokens_used, stream.stopped)
-
-
-@settings(max_examples=300, deadline=None)
-@given(data=st.binary(max_size=24))
-def test_every_byte_sequence_decodes_as_utf8_with_replacements(byte_level, data):
-    """A token for each byte: the text is the bytes as UTF-8, what is invalid replaced."""
-    tokenizer, _ = byte_level
-    token_of = {raw: id_ for id_, raw in tokenizer.vocabulary.raw.items() if len(raw) == 1}
-    ids = [token_of[bytes([byte])] for byte in data]
-    assert data.decode(errors="replace") == "".join(_stream(tokenizer, ids)[1])
-
-
-@settings(max_examples=300, deadline=None)
-@given(text=TEXTS, chunk=st.integers(1, 7))
-def test_encoded_text_comes_back(byte_level, words, text, chunk):
-    """Encoded text streams back as the library decodes it; byte-level gives the very text."""
-    for tokenizer, reference in (byte_level, words):
-        ids = tokenizer.encode(text)
-        assert reference.decode(ids) == "".join(_stream(tokenizer, ids, chunk=chunk)[1])
-    assert text == byte_level[0].decode(byte_level[0].encode(text))
-
-
-@settings(max_examples=300, deadline=None)
-@given(ids=st.lists(st.integers(0, 11), max_size=60), chunk=st.integers(1, 7))
-def test_spaces_that_later_tokens_swallow_are_never_given(words, word_piece, ids, chunk):
-    """Decoders that rewrite spaces before the next token: deltas joined still are the library's own decoding."""
-    for tokenizer, reference in (words, word_piece):
-        assert reference.decode(ids) == "".join(_stream(tokenizer, ids, chunk=chunk)[1])
-
-
-@settings(max_examples=200, deadline=None)
-@given(ids=st.lists(st.integers(0, 267), max_size=40), chunk=st.integers(2, 7))
-def test_chunks_change_nothing(words, ids, chunk):
-    """Any tokens, in any chunks, with any broken bytes: the text is the same as one token at a time."""
-    tokenizer, _ = words
-    assert _stream(tokenizer, ids)[0].text == _stream(tokenizer, ids, chunk=chunk)[0].text
-
-
-@settings(max_examples=300, deadline=None)
-@given(ids=st.lists(st.integers(0, 267), max_size=70))
-def test_a_whole_answer_is_what_its_stream_gives(byte_level, words, word_piece, ids):
-    """Decoded by windows or by tokens, broken bytes, special tokens and swallowed spaces included: the same text."""
-    for tokenizer in (byte_level[0], words[0], word_piece[0]):
-        own = [id_ % tokenizer.num_ids for id_ in ids]
-        assert _stream(tokenizer, own)[0].text == tokenizer.decode(own)
 
 
 @settings(max_examples=300, deadline=None)
@@ -223,39 +80,6 @@ def test_added_tokens_are_those_of_the_post_processor(byte_level):
     assert not any(tokenizer.added([reference.token_to_id("<s>"), 1, *reference.encode("a").ids[:-1]]))
 
 
-STOPS = st.lists(st.text("ab ñ😀\n", min_size=1, max_size=4), min_size=1, max_size=4).map(tuple)
-
-
-@settings(max_examples=500, deadline=None)
-@given(text=st.text("ab ñ😀\n", max_size=30), stop=STOPS, chunk=st.integers(1, 7))
-def test_the_text_ends_before_the_first_stop_string(byte_level, text, stop, chunk):
-    """Deltas joined are the text up to the token that completes a stop string, cut before the earliest one in it."""
-    tokenizer, reference = byte_level
-    ids = tokenizer.encode(text)
-    stream, deltas = _stream(tokenizer, ids, stop, chunk)
-    expected, used = text, len(ids)
-    for num in range(1, len(ids) + 1):
-        so_far = reference.decode(ids[:num])
-        found = [so_far.find(s) for s in stop if s in so_far]
-        if found:
-            expected, used = so_far[: min(found)], num
-            break
-    assert expected == "".join(deltas) == stream.text
-    assert used == stream.tokens_used
-    assert any(s in text for s in stop) == stream.stopped
-
-
-def test_deltas_hold_whole_characters_as_soon_as_they_are_whole(byte_level):
-    """A character of several tokens comes with its last one, and text that may begin a stop string waits."""
-    tokenizer, _ = byte_level
-    token_of = {raw: id_ for id_, raw in tokenizer.vocabulary.raw.items() if len(raw) == 1}
-    ids = [token_of[bytes([byte])] for byte in "é😀\n\n".encode()]
-    stream = TextStream(tokenizer, ("\n\n",))
-    assert ["", "é", "", "", "", "😀", "", ""] == [stream.push([id_]) for id_ in ids]
-    assert ("é😀", True, 8) == (stream.text, stream.stopped, stream.tokens_used)
-    assert "" == stream.push(ids) == stream.finish()
-
-
 def test_pieces_show_tokens_without_marks(byte_level, words):
     """Pieces carry no byte-level or space marks, name special tokens, and show lone bytes as such."""
     tokenizer, reference = byte_level
@@ -269,7 +93,7 @@ def test_pieces_show_tokens_without_marks(byte_level, words):
 
 def test_limits_in_the_file_are_switched_off(tmp_path):
     """A file's own truncation and padding do not touch a request: too long is refused elsewhere, never cut."""
-    reference = _byte_level()
+    reference = tokenizer_kinds.byte_level()
     reference.enable_truncation(3)
     reference.enable_padding(length=50)
     reference.save(str(tmp_path / "tokenizer.json"))
@@ -285,23 +109,6 @@ def test_no_tokenizer_is_a_bundle_error(tmp_path, content):
     path.write_text(content)
     with pytest.raises(BundleError, match=r"tokenizer\.json is no tokenizer"):
         Tokenizer(path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "token"), [("byte_level", "Ġ"), ("byte_level", "ð"), ("words", "▁"), ("words", "▁a▁")]
-)
-def test_a_stream_is_not_quadratic(request, kind, token):
-    """Tokens that are held back for long cost no more each when there are many of them."""
-    tokenizer, reference = request.getfixturevalue(kind)
-
-    def seconds(num: int) -> float:
-        started = time.process_time()
-        _stream(tokenizer, [reference.token_to_id(token)] * num + [reference.token_to_id("a")])
-        return time.process_time() - started
-
-    seconds(1000)
-    # Quadratic would be 64 times as long for 8 times as many.
-    assert seconds(32_000) < 24 * max(seconds(4000), 0.002)
 
 
 def test_a_word_that_a_vocabulary_without_unknown_lacks(tmp_path):

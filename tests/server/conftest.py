@@ -1,0 +1,30 @@
+"""Tokenizers of three kinds, each as the server loads it, and as the library has it."""
+
+import pytest
+
+import tokenizer_kinds
+from weft_server.tokenizer import Tokenizer
+
+
+def _loaded(tmp_path_factory, reference):
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    reference.save(str(path))
+    return Tokenizer(path), reference
+
+
+@pytest.fixture(scope="session")
+def byte_level(tmp_path_factory):
+    """Ours and the library's own, of the same file."""
+    return _loaded(tmp_path_factory, tokenizer_kinds.byte_level())
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory):
+    """Ours and the library's own, of the same file."""
+    return _loaded(tmp_path_factory, tokenizer_kinds.words())
+
+
+@pytest.fixture(scope="session")
+def word_piece(tmp_path_factory):
+    """Ours and the library's own, of the same file."""
+    return _loaded(tmp_path_factory, tokenizer_kinds.word_piece())
