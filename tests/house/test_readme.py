@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,23 @@ WRAPPED = [
     *sorted((ROOT / "docs/decisions").glob("*.md")),
     ROOT / "server/README.md",
 ]
+LINKED = [*sorted(set(WRAPPED) | set(PAGES)), ROOT / "client/README.md", ROOT / "export/README.md"]
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
+
+
+def anchors(page):
+    """What a link can name in a page: its headings, as GitHub makes them lower case and drops punctuation."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def leads_somewhere(page, link):
+    """Whether a relative link of a page has a target."""
+    path, _, anchor = link.partition("#")
+    target = page.parent / path if path else page
+    return target.exists() and (not anchor or anchor in anchors(target))
 
 
 def typed(program):
@@ -37,6 +54,15 @@ def test_a_page_can_be_read_in_an_editor(page):
     lines = enumerate(page.read_text().splitlines(), 1)
 
     assert [] == [number for number, line in lines if len(line) > 120 and not line.startswith("|")]
+
+
+@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page):
+    """A link to another page of ours names a file that is there, and a heading that is in it."""
+    prose = FENCED.sub("", page.read_text())
+    ours = [link for link in chain(*LINK.findall(prose)) if link and "://" not in link]
+
+    assert [] == [link for link in ours if not leads_somewhere(page, link)]
 
 
 def test_the_list_of_decisions_names_each_page():
