@@ -8,8 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,6 +17,7 @@ from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.console.progress import OnProgress
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import bundle_pb2
+from weft_recipes.pictures.handwriting import split
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, prepare, shuffled
@@ -76,16 +75,6 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     write_held_out(out, held_out())
     write_card(out, CARD, figures)
     return figures
-
-
-def split() -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]:
-    """Return pictures [n, 8, 8] and labels to train on, then those of the test split: a fifth, stratified by label."""
-    digits = load_digits()
-    pictures = np.round(digits.images * (255 / 16)).astype(np.uint8)
-    trained, tested, labels, test_labels = train_test_split(
-        pictures, digits.target, test_size=0.2, stratify=digits.target, random_state=0
-    )
-    return trained, labels, tested, test_labels
 
 
 @torch.no_grad()

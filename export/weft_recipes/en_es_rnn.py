@@ -4,7 +4,7 @@ from pathlib import Path
 
 from weft_export.console.progress import OnProgress
 from weft_export.families.rnn import Rnn, RnnConfig
-from weft_recipes.en_es import MAX_SOURCE, MAX_TARGET
+from weft_recipes.grammar.corpus import MAX_SOURCE, MAX_TARGET
 from weft_recipes.grammar.pairs import HELD_OUT_SHARE
 from weft_recipes.grammar.recurrent_translation import train_translator
 from weft_recipes.shared.card import Card

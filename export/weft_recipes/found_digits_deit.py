@@ -9,7 +9,8 @@ from torch.nn import functional
 from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.console.progress import OnProgress
 from weft_export.families.vit import Vit, VitConfig
-from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, Canvas, finish
+from weft_recipes.pictures.canvas import Canvas
+from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, finish
 from weft_recipes.shared.card import Card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, prepare

@@ -8,7 +8,8 @@ from torch.nn import functional
 
 from weft_export.console.progress import OnProgress
 from weft_export.families.swin import Swin, SwinConfig
-from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, Canvas, finish
+from weft_recipes.pictures.canvas import Canvas
+from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, finish
 from weft_recipes.shared.card import Card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, prepare

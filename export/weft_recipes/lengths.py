@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.rnn import Rnn, RnnConfig
-from weft_recipes.en_es import Row
+from weft_recipes.grammar.alignment import Row
 from weft_recipes.grammar.compounds import JOINS, Compound, draw_compounds, statements
 from weft_recipes.grammar.corpus import sample
 from weft_recipes.grammar.pairs import Pair

@@ -15,10 +15,23 @@ from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.console.progress import OnProgress
 from weft_export.families.captioner import Captioner, CaptionerConfig
-from weft_export.families.writer import Writer
 from weft_export.layers.positions import sinusoidal_table
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.gallery import (
+    GRID,
+    IMAGE,
+    MAX_TARGET,
+    PATCH,
+    PICTURE_SIDE,
+    SIDE,
+    draw,
+    examples_of_scenes,
+    measure_pointing,
+    normalize,
+    png,
+    write_examples,
+)
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene, sample
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
@@ -31,21 +44,6 @@ NUM_TRAINED, NUM_HELD_OUT = 30_000, 1_000
 BATCH, NUM_STEPS, PEAK_LR = 32, 2_900, 2e-3
 NUM_EASY_STEPS = 700
 """How many steps show lone things only: once a model can name one, it learns two four times as fast."""
-SIDE, PATCH, MAX_TARGET = 64, 8, 32
-PICTURE_SIDE = 256
-"""Side of the pictures that people see; the model's input is SIDE."""
-GRID = SIDE // PATCH
-IMAGE = bundle_pb2.ImageSpec(
-    channels=3,
-    height=SIDE,
-    width=SIDE,
-    resample=bundle_pb2.RESAMPLE_BILINEAR,
-    # About the background: what is empty becomes about 0.
-    mean=[0.9] * 3,
-    std=[0.3] * 3,
-    grid_rows=GRID,
-    grid_columns=GRID,
-)
 
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
@@ -97,15 +95,6 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     return figures
 
 
-def draw(scenes: list[Scene], on_progress: OnProgress) -> Tensor:
-    """Return scenes as uint8 [scenes, SIDE, SIDE, 3]."""
-    pictures = torch.empty(len(scenes), SIDE, SIDE, 3, dtype=torch.uint8)
-    for index, scene in enumerate(scenes):
-        pictures[index] = torch.from_numpy(np.asarray(render(scene, SIDE)).copy())
-        on_progress(index + 1, len(scenes), "drawing")
-    return pictures
-
-
 def measure(directory: Path, count: int) -> Figures:
     """Measure a stored checkpoint on `count` large pictures whose combinations it was never trained on."""
     checkpoint = load_checkpoint(directory)
@@ -144,64 +133,12 @@ def caption(model: Captioner, tokenizer: Tokenizer, pictures: list[Image.Image])
     return answers
 
 
-@torch.no_grad()
-def measure_pointing(model: Writer, tokenizer: Tokenizer, scenes: list[Scene], layer: int) -> float:
-    """Return the share of shape words whose most attended patch lies in the square around their thing."""
-    hits = total = 0
-    for scene in scenes:
-        ids = tokenizer.encode(scene.caption).ids
-        pixels = torch.from_numpy(to_pixel_values(render(scene, SIDE), IMAGE))[None]
-        target = torch.tensor([[START, *ids[:-1]]])
-        weights, _ = model.explain(torch.tensor([layer]), torch.tensor([-1]), target, pixels)
-        words = scene.caption.split()
-        # A thing is named by its article, size, colour and shape; two things have the relation between them.
-        for thing, position in zip(scene.things, (3, len(words) - 1), strict=False):
-            row, column = divmod(int(weights[position].argmax()), GRID)
-            x, y = (column + 0.5) / GRID, (row + 0.5) / GRID
-            reach = thing.radius + 0.5 / GRID
-            hits += abs(x - thing.x) <= reach and abs(y - thing.y) <= reach
-            total += 1
-    return hits / total
-
-
-def normalize(pictures: Tensor) -> Tensor:
-    """Return pixel_values [pictures, 3, SIDE, SIDE] of pictures uint8 [pictures, SIDE, SIDE, 3], as IMAGE says."""
-    return (pictures.permute(0, 3, 1, 2).float() / 255 - IMAGE.mean[0]) / IMAGE.std[0]
-
-
 def _place(model: Captioner) -> None:
     """Start the learned positions as sinusoids of row and column, so that neighbours are alike from the beginning."""
     half = sinusoidal_table(GRID, model.config.d_model // 2)
     rows, columns = half[:, None].expand(-1, GRID, -1), half[None].expand(GRID, -1, -1)
     with torch.no_grad():
         model.positions.copy_(0.7 * torch.cat((rows, columns), dim=-1).flatten(0, 1))
-
-
-def examples_of_scenes() -> list[Scene]:
-    """Return held-out scenes worth showing: a relation, one thing inside another, and a thing alone."""
-    scenes = sample(100, SEED + 3, held_out=True)
-    tests = (
-        lambda scene: scene.relation in ("above", "below"),
-        lambda scene: scene.relation == "inside",
-        lambda scene: len(scene.things) == 1,
-    )
-    return [next(filter(test, scenes)) for test in tests]
-
-
-def write_examples(directory: Path, scenes: list[Scene]) -> None:
-    """Write scenes as pictures named by their captions, and nothing else."""
-    directory.mkdir(exist_ok=True)
-    for old in directory.glob("*.png"):
-        old.unlink()
-    for scene in scenes:
-        (directory / f"{scene.caption.replace(' ', '-')}.png").write_bytes(png(scene))
-
-
-def png(scene: Scene) -> bytes:
-    """Return a scene as a PNG that people can see."""
-    file = io.BytesIO()
-    render(scene, PICTURE_SIDE).save(file, "PNG", optimize=True)
-    return file.getvalue()
 
 
 def _checkpoint(model: Captioner, tokenizer: Tokenizer, layer: int, golden: Scene) -> Checkpoint:

@@ -16,8 +16,7 @@ from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTell
 from weft_export.layers.positions import sinusoidal_table
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
-from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene, sample
-from weft_recipes.scenes import (
+from weft_recipes.pictures.gallery import (
     GRID,
     IMAGE,
     MAX_TARGET,
@@ -30,6 +29,7 @@ from weft_recipes.scenes import (
     png,
     write_examples,
 )
+from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene, sample
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.stepping import answer_by_steps

@@ -10,7 +10,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save
 from weft_export.console.progress import OnProgress
 from weft_export.families.t5 import T5, T5Config
 from weft_proto.v1 import bundle_pb2
-from weft_recipes.en_es import Row, guided_losses
+from weft_recipes.grammar.alignment import Row, guided_losses
 from weft_recipes.grammar.facts import TOPICS
 from weft_recipes.grammar.pairs import HELD_OUT_SHARE
 from weft_recipes.grammar.text_tasks import SUMMARISE, TASKS, TOPIC, TRANSLATE, Example, examples

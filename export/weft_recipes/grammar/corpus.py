@@ -1,4 +1,4 @@
-"""The grammar as a corpus: how large it is at least, and samples of its two parts."""
+"""The grammar as a corpus: its size, the lengths of its sentences, and samples of its two parts."""
 
 import random
 
@@ -7,6 +7,10 @@ from weft_recipes.grammar.lexicon import VERBS
 from weft_recipes.grammar.pairs import Pair
 from weft_recipes.grammar.phrases import PRONOUNS, noun_phrases, nouns_of
 from weft_recipes.grammar.sentences import PEOPLE, Sampler
+
+EXAMPLE = "we are eating bread"
+MAX_SOURCE, MAX_TARGET = 64, 64
+"""Tokens of a sentence in either language, at most."""
 
 
 def count_clauses() -> int:

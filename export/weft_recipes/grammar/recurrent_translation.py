@@ -14,8 +14,8 @@ from weft_export.console.progress import OnProgress
 from weft_export.families.attention_rnn import AttentionRnn
 from weft_export.families.rnn import Rnn
 from weft_proto.v1 import bundle_pb2
-from weft_recipes.en_es import EXAMPLE, MAX_TARGET, Row, encode, measure_alignment, misalignment
-from weft_recipes.grammar.corpus import sample
+from weft_recipes.grammar.alignment import Row, encode, measure_alignment, misalignment
+from weft_recipes.grammar.corpus import EXAMPLE, MAX_TARGET, sample
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.stepping import answer_by_steps

@@ -17,6 +17,7 @@ from weft_recipes import digits, en_es, pydocs, scenes, topics
 from weft_recipes.catalogue import RECIPES
 from weft_recipes.grammar.corpus import sample as sample_sentences
 from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.gallery import PICTURE_SIDE
 from weft_recipes.pictures.scene import sample as sample_scenes
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
@@ -105,7 +106,7 @@ def test_scenes_captions():
     checkpoint = load_checkpoint(CHECKPOINTS / "scenes")
     tokenizer = tokenizer_of(checkpoint, "target.json")
     drawn = sample_scenes(100, 99, held_out=True)
-    answers = scenes.caption(checkpoint.model, tokenizer, [render(scene, scenes.PICTURE_SIDE) for scene in drawn])
+    answers = scenes.caption(checkpoint.model, tokenizer, [render(scene, PICTURE_SIDE) for scene in drawn])
 
     assert np.mean([answer == scene.caption for answer, scene in zip(answers, drawn, strict=True)]) >= 0.93
     files = sorted((CHECKPOINTS / "scenes" / "examples").glob("*.png"))

@@ -10,7 +10,7 @@ from PIL import Image
 from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_recipes.pictures import found_digits
-from weft_recipes.pictures.found_digits import SIDE, Canvas
+from weft_recipes.pictures.canvas import SIDE, Canvas, within
 
 CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
 BARS = {"found-digits-resnet": 0.93, "found-digits-swin": 0.7, "found-digits-deit": 0.44}
@@ -36,7 +36,7 @@ def test_a_digit_lies_in_its_box():
     """Without clutter, nearly all ink is inside the box, and boxes are inside the picture."""
     found = Canvas(held_out=True).draw(torch.arange(100), torch.Generator().manual_seed(0), clutter=0.0)
     ink = ((found.pixels[:, 0] + 1) / 2 - 0.3).clamp(min=0)
-    inside = ink * found_digits._inside(found.boxes)[:, 0]
+    inside = ink * within(found.boxes)[:, 0]
 
     assert ((found.boxes >= 0) & (found.boxes <= SIDE)).all()
     assert inside.sum() / ink.sum() > 0.95
@@ -46,7 +46,7 @@ def test_clutter_never_covers_the_digit():
     """The same digit at the same place looks the same inside its box whatever lies around it."""
     canvas = Canvas(held_out=True)
     bare, cluttered = (canvas.draw(torch.arange(50), torch.Generator().manual_seed(0), share) for share in (0.0, 1.0))
-    inside = found_digits._inside(bare.boxes)
+    inside = within(bare.boxes)
 
     assert torch.equal(bare.pixels * inside, cluttered.pixels * inside)
     assert not torch.equal(bare.pixels, cluttered.pixels)

@@ -9,13 +9,13 @@ from tokenizers import Tokenizer
 
 from weft_export.checkpoints.checkpoint import load_checkpoint
 from weft_recipes import scenes_lstm
-from weft_recipes.en_es import measure_alignment
 from weft_recipes.grammar import recurrent_translation
+from weft_recipes.grammar.alignment import measure_alignment
 from weft_recipes.grammar.compounds import JOINS, draw_compounds, statements
 from weft_recipes.grammar.corpus import sample as sample_sentences
 from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.gallery import measure_pointing
 from weft_recipes.pictures.scene import sample as sample_scenes
-from weft_recipes.scenes import measure_pointing
 from weft_recipes.shared.bleu import bleu
 from weft_recipes.shared.stepping import answer_by_steps
 

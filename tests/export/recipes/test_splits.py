@@ -5,24 +5,25 @@ import pytest
 import torch
 
 from weft_recipes import digits, pydocs, topics
+from weft_recipes.pictures.handwriting import split
 from weft_recipes.texts.bigram import Bigram
 from weft_recipes.texts.docstrings import read_docstrings, read_topics
 
 
 def test_digits_are_split():
     """The two parts together are all 1,797 pictures once, and both have every label in like measure."""
-    trained, labels, tested, test_labels = digits.split()
+    trained, labels, tested, test_labels = split()
 
     assert (1437, 360) == (len(trained), len(tested))
     assert np.array_equal(np.bincount(labels, minlength=10) > 130, np.ones(10, dtype=bool))
     assert np.array_equal(np.bincount(test_labels, minlength=10) > 30, np.ones(10, dtype=bool))
-    again = digits.split()
+    again = split()
     assert np.array_equal(tested, again[2])
 
 
 def test_distortion_stays_in_range():
     """A distorted digit has the shape and the range of values of a digit, and is not the digit itself."""
-    pictures = torch.from_numpy(digits.split()[0][:16]).float()[:, None] / 127.5 - 1
+    pictures = torch.from_numpy(split()[0][:16]).float()[:, None] / 127.5 - 1
     distorted = digits.distort(pictures, torch.Generator().manual_seed(0))
 
     assert pictures.shape == distorted.shape
