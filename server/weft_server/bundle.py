@@ -78,8 +78,9 @@ def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
 
 
 def _has_at_most(limit: int, value: object) -> bool:
-    """Whether all lists and objects in a JSON value together have at most so many entries."""
-    left, rest = limit, [value]
+    """Whether all lists and objects in a JSON value together have at most `limit` entries."""
+    left = limit
+    rest = [value]
     while rest and left >= 0:
         part = rest.pop()
         if isinstance(part, dict | list):
