@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md", "export/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 WRAPPED = [
     ROOT / "CHANGELOG.md",
     *(page for page in PAGES if page.name != "log-of-speed.md"),
