@@ -52,7 +52,8 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if len(given) != 1 or not given.keys() <= {"text", "image"}:
         raise ValueError("golden must have text or image, and nothing else")
     golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
-    labels, decoding = _typed(config.get("labels", []), list, "labels"), config.get("decoding")
+    labels = _typed(config.get("labels", []), list, "labels")
+    decoding = config.get("decoding")
     fields: dict[str, Any] = {
         "description": _typed(config["description"], str, "description"),
         "golden": json_format.ParseDict(golden, bundle_pb2.Golden()),
@@ -73,7 +74,8 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_family(directory: Path, config: dict[str, Any]) -> None:
-    family, known = config.get("family"), ", ".join(sorted(FAMILIES))
+    family = config.get("family")
+    known = ", ".join(sorted(FAMILIES))
     if "family" not in config:
         for key in _FOREIGN_KEYS:
             if key in config:

@@ -79,7 +79,8 @@ def write_held_out(directory: Path, examples: HeldOut) -> None:
 def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> Example:
     if not isinstance(line, dict):
         raise TypeError('it is no object with "input" and "reference"')
-    given, reference = line["input"], _reference(line["reference"], checkpoint)
+    given = line["input"]
+    reference = _reference(line["reference"], checkpoint)
     if tokenizer is None:
         assert checkpoint.image is not None
         try:

@@ -40,7 +40,8 @@ class Places:
         given = self._offsets(text, encoding)
         starts: dict[int, int] = {}
         ends: dict[int, int] = {}
-        reached, characters = 0, None
+        reached = 0
+        characters = None
         for start, end in [*sorted({place for place in given if place[0] < place[1]}), (len(text), len(text))]:
             if text[reached:start].strip():
                 if characters is None:
@@ -61,7 +62,8 @@ class Places:
             return offsets
         beginnings = {0, *(end for id_, (_, end) in zip(encoding.ids, offsets, strict=True) if id_ in self._added)}
         deleted = {each for each in set(text) if not self._normalized(each)}
-        kept, deletes = [], False
+        kept = []
+        deletes = False
         for index, each in enumerate(text):
             deletes = each in deleted and (deletes or index in beginnings)
             if not deletes:

@@ -33,7 +33,8 @@ def shown(command: str, *, line_seconds: float) -> Iterator[OnProgress]:
 
 
 def _lines(command: str, line_seconds: float) -> OnProgress:
-    started, last = time.monotonic(), -float("inf")
+    started = time.monotonic()
+    last = -float("inf")
 
     def say(done: int, total: int, note: str) -> None:
         nonlocal last

@@ -75,7 +75,8 @@ class AttentionResnet(Classifier):
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the row of the mean over the last grid, [1, positions]: rolled out, or of one layer."""
-        x, attentions = self._convolve(*source), []
+        x = self._convolve(*source)
+        attentions = []
         for block in self.attentions:
             attentions.append(block.weights(x))
             x = block(x)

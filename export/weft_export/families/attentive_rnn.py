@@ -94,7 +94,8 @@ class AttentiveRnn(Writer):
         # A scan's body can have no size that is only known later: the memory is as long as it may be.
         index = torch.minimum(torch.arange(self.capacity), lengths - 1)
         annotations = annotations.index_select(1, index)
-        memory, mask = (annotations, self.attention.key(annotations)), mask_of(lengths, self.capacity)
+        memory = (annotations, self.attention.key(annotations))
+        mask = mask_of(lengths, self.capacity)
 
         def turn(hidden: Hidden, word: Tensor) -> tuple[Hidden, Tensor]:
             hidden, _, weights = self._turn(word, hidden, memory, mask)

@@ -124,7 +124,8 @@ class CausalTransformer(Writer):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] of each row's last real token, and the present caches."""
-        x, presents = self.embed(run.input_ids, run.past_lengths), []
+        x = self.embed(run.input_ids, run.past_lengths)
+        presents = []
         for layer, past in zip(self.layers, pairs(states), strict=True):
             x, present = layer.step(x, past, run, self.rotary)
             presents.append(present)
@@ -154,7 +155,8 @@ class CausalTransformer(Writer):
         prompt = source[0]
         ids = torch.cat((prompt, target_ids), dim=1)
         mask, last = causal_mask(ids.shape[1], self.window), prompt.shape[1] - 1
-        x, layers = self.embed(ids), []
+        x = self.embed(ids)
+        layers = []
         for block in self.layers:
             weights = block.weights(x, mask, self.rotary)
             layers.append(pick_head(weights[0, :, last:, : last + 1], head))

@@ -63,7 +63,8 @@ class Rnn(Writer):
     def encode_states(self, *source: Tensor) -> tuple[Tensor, ...]:
         """Read (source_ids int64 [batch, source] right-padded, lengths int32 [batch])."""
         source_ids, lengths = source
-        x, carried = self.source_embedding(source_ids), []
+        x = self.source_embedding(source_ids)
+        carried = []
         for layer in self.encoder:
             x, last = layer.encode(x, lengths, reverse=self.config.reverse_source)
             carried += [part[0] for part in last]
@@ -71,7 +72,8 @@ class Rnn(Writer):
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] and the present states."""
-        x, presents = self.embedding(run.input_ids[:, 0]), []
+        x = self.embedding(run.input_ids[:, 0])
+        presents = []
         for layer, hidden in zip(self.decoder, self._by_layer(states), strict=True):
             present = layer.step(x, hidden)
             x = present[0]

@@ -154,7 +154,8 @@ class Swin(Classifier):
         over a layer's positions becomes r (A + I) / 2, where A is 0 between windows, and what a merged position has is
         shared equally by the four that it came from. One layer's row is the mean over its queries, shared likewise.
         """
-        x, seen = self._embed(*source), []
+        x = self._embed(*source)
+        seen = []
         for block in self.blocks:
             seen.append(block.weights(x)[0] if isinstance(block, SwinLayer) else None)
             x = block(x)

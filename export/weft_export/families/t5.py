@@ -107,7 +107,8 @@ class T5(SequenceToSequence):
     @torch.no_grad()
     def _initialise(self) -> None:
         """Draw queries smaller by sqrt(d_k), which stands in for the division of scores, and faint biases."""
-        width, scale = self.config.num_heads * self.config.head_dim, self.config.head_dim**-0.5
+        width = self.config.num_heads * self.config.head_dim
+        scale = self.config.head_dim**-0.5
         for name, weight in self.named_parameters():
             if name.endswith("attention.qkv.weight"):
                 weight[:width].mul_(scale)

@@ -127,10 +127,12 @@ def _admit(
     sources = [row.source for row in rows if row.source is not None]
     if not sources:
         return values, None
-    out, lengths = run(bundle_pb2.GRAPH_ROLE_ENCODER, _stacked(sources)), None
+    out = run(bundle_pb2.GRAPH_ROLE_ENCODER, _stacked(sources))
+    lengths = None
     for state in states:
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
-            encoded, axis = out[state.encoder_output], 1 + state.length_axis
+            encoded = out[state.encoder_output]
+            axis = 1 + state.length_axis
             length = min(encoded.shape[axis], values[state.past].shape[axis])
             values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
             real = [length if source.dim() > 1 else len(source) for source in sources]

@@ -63,7 +63,8 @@ def _ranking_unscaled(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
 
 def _needed(nodes: Sequence[onnx.NodeProto], names: Iterable[str]) -> set[str]:
     """Return which nodes, by their first output, make `names`, directly or through others."""
-    wanted, found = set(names), set()
+    wanted = set(names)
+    found = set()
     for node in reversed(nodes):
         if wanted.intersection(node.output):
             found.add(node.output[0])
@@ -87,9 +88,11 @@ def _all(
 
 def _nothing(outputs: Sequence[onnx.ValueInfoProto]) -> onnx.GraphProto:
     """Make the branch that leaves the outputs empty."""
-    nodes, made = [], []
+    nodes = []
+    made = []
     for output in outputs:
-        name, tensor_type = f"{output.name}.none", output.type.tensor_type
+        name = f"{output.name}.none"
+        tensor_type = output.type.tensor_type
         shape = [axis.dim_value for axis in tensor_type.shape.dim]  # of a symbolic batch, 0
         value = helper.make_tensor(name, tensor_type.elem_type, shape, [])
         nodes.append(helper.make_node("Constant", [], [name], value=value))

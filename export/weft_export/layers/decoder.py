@@ -133,7 +133,8 @@ class Decoder(nn.Module):
     def attentions(self, target_ids: Tensor, memories: Sequence[KeyValue], memory_mask: Tensor) -> list[Tensor]:
         """Return each layer's cross-attention weights [batch, h, target, source], teacher-forced."""
         causal, bias = self._whole(target_ids)
-        x, weights = self.embedding(target_ids), []
+        x = self.embedding(target_ids)
+        weights = []
         for layer, memory in zip(self.layers, memories, strict=True):
             weights.append(layer.weights(x, causal, memory, memory_mask, bias))
             x = layer(x, causal, memory, memory_mask, bias)

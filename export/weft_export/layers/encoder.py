@@ -74,7 +74,9 @@ class Encoder(nn.Module):
 
     def attentions(self, x: Tensor) -> list[Tensor]:
         """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model], all real."""
-        everything, weights, bias = torch.ones(1, 1, 1, 1, dtype=torch.bool), [], self._bias(x)
+        everything = torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        weights = []
+        bias = self._bias(x)
         for layer in self.layers:
             weights.append(layer.weights(x, everything, bias))
             x = layer(x, None, bias)

@@ -52,7 +52,8 @@ class Recurrence(nn.Module):
 
     def step(self, x: Tensor, hidden: Hidden) -> Hidden:
         """Take one input x [batch, d_input] forwards."""
-        layer, h = self.layer, hidden[0]
+        layer = self.layer
+        h = hidden[0]
         from_x = functional.linear(x, layer.weight_ih_l0, layer.bias_ih_l0)
         from_h = functional.linear(h, layer.weight_hh_l0, layer.bias_hh_l0)
         if self.cell == "rnn":

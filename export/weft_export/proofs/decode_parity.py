@@ -42,8 +42,10 @@ class DecodeParity:
         states: list[bundle_pb2.StateTensor],
         requests: list[RandomRequest],
     ) -> None:
-        self.gauge, self.own = gauge, Gauge(OWN_TOLERANCE)
-        self.reference, self.inputs = graph.module, [port.name for port in graph.inputs]
+        self.gauge = gauge
+        self.own = Gauge(OWN_TOLERANCE)
+        self.reference = graph.module
+        self.inputs = [port.name for port in graph.inputs]
         self.session = session
         self.states = states
         self.requests = requests
@@ -86,7 +88,8 @@ class DecodeParity:
                 raise ParityError("decoder.onnx produces other greedy tokens than a full recomputation in torch")
 
     def _admit(self, slot: int, encoded: Encoded) -> None:
-        request, written = self.requests[slot], 0
+        request = self.requests[slot]
+        written = 0
         for state, tensors, arrays in zip(self.states, self.tensors, self.arrays, strict=True):
             if state.encoder_output:
                 expected, actual = encoded[slot]

@@ -28,7 +28,8 @@ def check_explain(
     """
     heads = checkpoint.model.attention_heads
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
-    sums, shapes = Gauge(EXPLAIN_SUM_TOLERANCE), AttentionGauge(ATTENTION_TOLERANCE)
+    sums = Gauge(EXPLAIN_SUM_TOLERANCE)
+    shapes = AttentionGauge(ATTENTION_TOLERANCE)
     for index, request in enumerate(requests):
         given = _inputs(checkpoint, request, shortest=index == 0)
         averages = [(default, -1), *((layer, -1) for layer in range(len(heads)))]
@@ -47,7 +48,8 @@ def check_explain(
 def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -> tuple[Tensor, ...]:
     if not TASKS[checkpoint.task].writes_text:
         return request.source
-    source, first = request.source, 0
+    source = request.source
+    first = 0
     if not source:
         prompt = torch.tensor([request.tokens[: request.num_given]])
         source, first = (prompt, torch.tensor([prompt.shape[1]], dtype=torch.int32)), request.num_given

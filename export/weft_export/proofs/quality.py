@@ -68,7 +68,8 @@ def score_of(run: Run, checkpoint: Checkpoint, examples: Sequence[Example], metr
     for first in range(0, len(examples), _BATCH):
         some = examples[first : first + _BATCH]
         right, asked = _COUNTS[metric](run, checkpoint, some)
-        hits, total = hits + right, total + asked
+        hits += right
+        total += asked
     return hits / total if total else 0.0
 
 

@@ -77,7 +77,8 @@ def _held_out(checkpoint: Checkpoint, examples: Sequence[Example]) -> Iterator[R
     assert checkpoint.text is not None
     tokenizer = target_tokenizer(checkpoint)
     for example in examples:
-        row, wanted = row_of(checkpoint, example), reference_ids(checkpoint, tokenizer, example)
+        row = row_of(checkpoint, example)
+        wanted = reference_ids(checkpoint, tokenizer, example)
         tokens = (row.tokens + wanted)[: checkpoint.text.max_total_tokens]
         source: tuple[Tensor, ...] = () if row.source is None else (row.source[None],)
         if row.source is not None and row.source.dim() == 1:
