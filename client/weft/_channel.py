@@ -29,34 +29,37 @@ _SERVICE_CONFIG: dict[str, Any] = {
             },
         }
     ],
-    # While one of two servers drains, half of the attempts fail, for as long as its last answers take: retries stop
-    # only where more than half do. (1.0: gRPC reads a bare 1 as next to nothing.)
+    # While one of two servers drains, half of the attempts fail, for as long as its last answers take.
+    # So retries stop only while more than half of the attempts fail.
+    # It is 1.0, because gRPC reads a bare 1 as next to nothing.
     "retryThrottling": {"maxTokens": 100, "tokenRatio": 1.0},
 }
 
-# Each server is watched, and one that says it takes no new requests is passed by: a drain loses no call. Retries alone
-# lose some, for they go to the draining server again. Not readiness is watched: a server whose one bundle was refused
-# is not ready, and still answers for its other models.
+# Each server is watched. One that takes no new requests is passed by, so a drain loses no call.
+# Retries alone lose some, because they go to the draining server again.
+# Readiness is not what is watched. A server with one refused bundle is not ready, and answers for its other models.
 _WATCHING_CONFIG = {**_SERVICE_CONFIG, "healthCheckConfig": {"serviceName": "accepting"}}
 
 # Without retries and health checks.
 CHANNEL_OPTIONS: list[tuple[str, Any]] = [
-    # An alignment of 1,000 x 1,000 weights is 4 MB, gRPC's default limit. What we send, the server's limits bound.
+    # An alignment of 1,000 x 1,000 weights has 4 MB, which is gRPC's default limit.
+    # What we send is bounded by the server's limits.
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    # What is larger is not kept, and so not retried; 256 KiB by default, less than a photograph.
+    # gRPC does not keep a larger request, and so does not retry it. The default is 256 KiB, less than a photograph.
     ("grpc.per_rpc_retry_buffer_size", 64 * 1024 * 1024),
-    # A server that froze, or a connection that died, is noticed within 25 s: its calls then have more than half of the
-    # default timeout left for a retry elsewhere. The server permits a ping every 10 s; an answer may take 10 s, for a
-    # machine may be that busy. gRPC's own keepalive_timeout does nothing where ping_timeout, a minute, is longer.
+    # A frozen server, or a dead connection, is noticed within 25 s.
+    # Its calls then have more than half of the default timeout left for a retry elsewhere.
+    # The server permits a ping every 10 s. The answer may take 10 s, because a machine may be that busy.
+    # gRPC's keepalive_timeout has no effect while ping_timeout, which is a minute by default, is longer.
     ("grpc.keepalive_time_ms", 15_000),
     ("grpc.http2.ping_timeout_ms", 10_000),
     # By default gRPC waits a minute after the second ping of a silent connection.
     ("grpc.http2.max_pings_without_data", 0),
-    # Pings that measure the bandwidth come whenever data does, and the server would count them as abuse. In their place
-    # an answer may come 1 MiB at a time.
+    # gRPC's pings that measure the bandwidth come with all data, and the server would count them as abuse.
+    # Without them an answer may come 1 MiB at a time.
     ("grpc.http2.bdp_probe", 0),
     ("grpc.http2.lookahead_bytes", 1024 * 1024),
-    # A server that comes up is found within seconds; gRPC's own pause between attempts grows to two minutes.
+    # A server that comes up is found within seconds. By default the pause between attempts grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
 ]

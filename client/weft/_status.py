@@ -46,11 +46,15 @@ def error_of(call: Any, target: str) -> Error:
     """Give the exception for a call, or a grpc.RpcError, that did not end well."""
     code, text = call.code(), call.details() or ""
     info, bad, retry = _details(call.trailing_metadata() or ())
-    kind, reason, retry_after = _KINDS.get(code, InternalError), info.reason, None
+    kind = _KINDS.get(code, InternalError)
+    reason = info.reason
+    retry_after = None
     if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
-        kind, reason = InvalidRequest, "MESSAGE_TOO_LARGE"
+        kind = InvalidRequest
+        reason = "MESSAGE_TOO_LARGE"
     if kind is Unavailable and not reason and text.endswith("backend unhealthy"):  # gRPC's word for what it watches
-        text, reason = "the server takes no new requests: it is draining, or too old for this client", "DRAINING"
+        text = "the server takes no new requests: it is draining, or too old for this client"
+        reason = "DRAINING"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     if not reason:  # gRPC's own words, with a status of its own in front

@@ -144,7 +144,8 @@ class Alignment:
 
     def grid(self, index: int) -> tuple[tuple[float, ...], ...]:
         """Return the weights of target token `index` as [grid_rows, grid_columns]; of a text's there are none."""
-        row, width = self.weights[index], self.grid_columns
+        row = self.weights[index]
+        width = self.grid_columns
         if not width:
             return ()
         return tuple(row[start : start + width] for start in range(0, self.grid_rows * width, width))

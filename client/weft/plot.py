@@ -13,13 +13,23 @@ from weft._types import Alignment, Picture
 from weft.exceptions import Error, InvalidRequest
 
 DPI = 120
-WIDTH = 9.0  # inches that a picture of panels or of a text's heat may be wide
-LABEL = 16  # characters of a token that are shown
-CHARACTER, LINE = 0.084, 0.27  # inches of a character of the fixed-width font at 10 points, and from line to line
-PANEL = 1.7  # inches of a panel's side, were it square
-PIXELS = 512  # of a picture's longer side, more than a panel shows
-TICK = 0.2  # inches from one token's label to the next, and at most so many labels:
+# Characters of a token that are shown.
+LABEL = 16
+# Pixels of a picture's longer side. A panel shows fewer.
+PIXELS = 512
+# The most labels on an axis.
 MAX_TICKS = 120
+
+# All of these are inches.
+# The widest picture of panels, or of a text's heat.
+WIDTH = 9.0
+# The width of a character of the fixed-width font at 10 points, and the way from line to line.
+CHARACTER = 0.084
+LINE = 0.27
+# The side of a square panel.
+PANEL = 1.7
+# From one token's label to the next.
+TICK = 0.2
 
 
 def require_matplotlib() -> None:
@@ -69,6 +79,7 @@ def plot_alignment(
         titles = [title, _reading(alignment)] if title else [_reading(alignment)]
         path_or_ax.set_title(_printable("\n".join(titles)), parse_math=False)
         return path_or_ax.figure
+
     figure = Figure(layout="constrained")
     if alignment.grid_rows:
         _draw_panels(figure, alignment, None if image is None else _read(image))
@@ -76,6 +87,7 @@ def plot_alignment(
         _draw_text(figure, alignment)
     else:
         _draw_matrix(figure.add_subplot(), alignment, resize=True)
+
     reading = textwrap.fill(_reading(alignment), round(12 * figure.get_figwidth()))
     figure.supxlabel(reading, fontsize="small", color="dimgray", parse_math=False)
     if title:
@@ -89,10 +101,12 @@ def plot_alignment(
 
 def _reading(alignment: Alignment) -> str:
     """Say which attention it is, and for a single row how much of it there was."""
-    layer, head = alignment.layer, alignment.head
-    which = "attention rollout over all layers" if layer is None else f"attention of layer {layer}"
-    if layer is not None:
-        which += ", average over heads" if head is None else f", head {head}"
+    if alignment.layer is None:
+        which = "attention rollout over all layers"
+    elif alignment.head is None:
+        which = f"attention of layer {alignment.layer}, average over heads"
+    else:
+        which = f"attention of layer {alignment.layer}, head {alignment.head}"
     if len(alignment.source_mass) == 1 and _is_partial(alignment):
         which += f"; {alignment.source_mass[0]:.0%} of it lay on what is shown"
     return which
@@ -104,19 +118,25 @@ def _is_partial(alignment: Alignment) -> bool:
 
 def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None:
     """Draw the weights as a matrix; with `resize` its figure becomes as large as the labels need."""
-    source, target = ([_label(t) for t in tokens] for tokens in (alignment.source_tokens, alignment.target_tokens))
+    source = [_label(token) for token in alignment.source_tokens]
+    target = [_label(token) for token in alignment.target_tokens]
     if resize:
-        width, height = (_inches(len(tokens)) for tokens in (source, target))
-        beside, below = (CHARACTER * max(map(len, tokens)) for tokens in (target, source))
-        ax.figure.set_size_inches(max(4.0, width + beside + 1.3), height + below + 1.7)
+        beside = CHARACTER * max(map(len, target))
+        below = CHARACTER * max(map(len, source))
+        width = _inches(len(source)) + beside + 1.3
+        height = _inches(len(target)) + below + 1.7
+        ax.figure.set_size_inches(max(4.0, width), height)
+
     heat = ax.imshow(alignment.weights, cmap="Blues", vmin=0.0, aspect="auto")
-    across, down = _ticks(len(source)), _ticks(len(target))
+    across = _ticks(len(source))
+    down = _ticks(len(target))
     upright = max(map(len, source)) <= 2  # characters fit side by side
     labels = [source[i] for i in across]
     ax.set_xticks(across, labels, rotation=0 if upright else 90, fontsize="small", parse_math=False)
     ax.set_yticks(down, [target[i] for i in down], fontsize="small", parse_math=False)
     ax.set_xlabel("looks at")
     ax.set_ylabel("token")
+
     if _is_partial(alignment):
         shares = ax.secondary_yaxis("right")
         shares.set_yticks(down, [f"{alignment.source_mass[i]:.0%}" for i in down], fontsize="small")
@@ -125,12 +145,13 @@ def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None
 
 
 def _inches(count: int) -> float:
-    """Return the length of an axis of so many tokens: room for each label, as far as a picture should grow."""
-    return min(MAX_TICKS * TICK, count * max(TICK, min(2 * TICK, 8.0 / count)))
+    """Return the length of an axis of `count` tokens: room for each label, as far as a picture should grow."""
+    each = max(TICK, min(2 * TICK, 8.0 / count))
+    return min(MAX_TICKS * TICK, count * each)
 
 
 def _ticks(count: int) -> range:
-    """Return which tokens have a label: all, or where they are too many each second, third, ..."""
+    """Return which tokens have a label: all of them, or of too many each second, third, ..."""
     return range(0, count, math.ceil(count / MAX_TICKS))
 
 
@@ -143,16 +164,22 @@ def _draw_text(figure: Any, alignment: Alignment) -> None:
     weights = alignment.weights[0]
     norm = Normalize(0.0, max(weights))
     ax = figure.add_subplot()
-    columns, longest, x, y = WIDTH / CHARACTER, 0.0, 0.0, 0
+
+    columns = WIDTH / CHARACTER
+    longest = 0.0
+    x = 0.0
+    y = 0
     for token, weight in zip(map(_label, alignment.source_tokens), weights, strict=True):
         width = len(token) + 1
         if x + width > columns:
-            x, y = 0.0, y + 1
+            x = 0.0
+            y += 1
         ax.broken_barh([(x, width)], (y, 0.9), facecolor=colormaps["Blues"](norm(weight)))
         look = {"color": "white" if norm(weight) > 0.6 else "black", "family": "monospace"}
         ax.text(x + width / 2, y + 0.45, token, ha="center", va="center", parse_math=False, **look)
         x += width
         longest = max(longest, x)
+
     columns = max(longest, 4.0 / CHARACTER)  # a short text leaves room for what is said of it
     beside = (columns - longest) / 2
     figure.set_size_inches(columns * CHARACTER + 0.1, LINE * (y + 1) + 1.3)
@@ -171,7 +198,9 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     width, height = (alignment.grid_columns, alignment.grid_rows) if picture is None else picture.size
     extent = (0, width, height, 0)
     aspect = min(3.0, max(1 / 3, height / width))
-    across, down = PANEL / math.sqrt(aspect), PANEL * math.sqrt(aspect)
+    across = PANEL / math.sqrt(aspect)
+    down = PANEL * math.sqrt(aspect)
+
     count = len(alignment.target_tokens) + (picture is not None)
     columns = min(count, int(WIDTH / across))
     rows = math.ceil(count / columns)
@@ -182,11 +211,13 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     if picture is not None:
         panels[0].imshow(picture, extent=extent)
         panels[0].set_title("picture", fontsize="medium", style="italic")
+
     even = 1 / (alignment.grid_rows * alignment.grid_columns)
     top = max(2 * even, *map(max, alignment.weights))  # a map that is nearly flat shall look so
     begin = even / top
     colours = [(0.0, "#ffdd0000"), (begin, "#ffdd0000"), ((1 + begin) / 2, "#ff7700aa"), (1.0, "#cc0000dd")]
     heat = LinearSegmentedColormap.from_list("heat", colours)
+
     for index, token in enumerate(alignment.target_tokens):
         ax = panels[index - len(alignment.target_tokens)]
         ax.set_title(_label(token), fontsize="medium", parse_math=False)
@@ -197,10 +228,17 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
 
 
 def _draw_scale(figure: Any, heat: Any, axes: Any, parts: int = 5) -> None:
-    """Draw which colour is which weight, in a strip about three inches wide, of so many parts at most."""
+    """Draw which colour is which weight, in a strip about three inches wide, with at most `parts` parts."""
     width, height = figure.get_figure(root=True).get_size_inches()
-    shrink, thick, pad = min(1.0, 3.0 / width), 0.2 / height, 0.1 / height
-    scale = figure.colorbar(heat, ax=axes, location="bottom", shrink=shrink, aspect=25, fraction=thick, pad=pad)
+    scale = figure.colorbar(
+        heat,
+        ax=axes,
+        location="bottom",
+        shrink=min(1.0, 3.0 / width),
+        aspect=25,
+        fraction=0.2 / height,
+        pad=0.1 / height,
+    )
     scale.set_label("weight")
     scale.ax.locator_params(nbins=parts)
 

@@ -13,7 +13,7 @@ MAX_RATE = 100_000.0
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A closed loop: so many callers, each of whom sends as soon as it has its answer."""
+    """A closed loop: `concurrency` callers. Each sends as soon as it has its answer."""
 
     concurrency: int
 
@@ -30,7 +30,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """An open loop: so many requests a second on average, at random, however long the answers take."""
+    """An open loop: `rate` requests a second on average, at random times, however long the answers take."""
 
     rate: float
 

@@ -13,8 +13,10 @@ from weft._bench.workload import Workload
 from weft._types import Decoding, Model, Picture, Text
 from weft.exceptions import InvalidRequest
 
-# So many different requests are made where something is drawn, and at least one for each input; then they come again.
-NUM_TEXTS, NUM_PICTURES = 1024, 64
+# The number of different requests, if something of them is drawn. There is at least one for each input.
+# After the last, the first is sent again.
+NUM_TEXTS = 1024
+NUM_PICTURES = 64
 DEFAULT = Uniform(8, 32)
 
 # Gives an input; told how many tokens the answer may have, for a prompt shares its room with it.
@@ -37,13 +39,16 @@ def make_requests(workload: Workload, model: Model, method: Method) -> list[Aske
     """
     random = Random(workload.seed)  # noqa: S311 - a load, not a secret
     source, num_inputs, least = _source(workload, model, random)
-    output, limit = workload.output_tokens, _most_new_tokens(model, least)
+    output = workload.output_tokens
+    limit = _most_new_tokens(model, least)
     if output is not None and output.least_limit > limit:
         raise InvalidRequest(f"--output-tokens: {model.name} gives at most {limit} tokens, its inputs considered")
+
     options: dict[str, Any] = {"model": model.name, "model_version": model.version}
     for name, known in (("source_language", model.source_languages), ("target_language", model.target_languages)):
         if len(known) > 1:  # then the server wants one of them named
             options[name] = known[0]
+
     made = []
     most = NUM_PICTURES if model.task in PICTURE_TASKS else NUM_TEXTS
     for _ in range(num_inputs if workload.paths and output is None else max(num_inputs, most)):

@@ -15,7 +15,7 @@ from weft._status import error_of
 from weft._streams import task_is_cancelled
 from weft.exceptions import Error
 
-# A retried call is one that failed, and waiting for its next attempt is no latency of the server's: nothing is retried.
+# Nothing is retried. A retried call has failed, and the wait for its next attempt is no latency of the server.
 _SERVICE_CONFIG: dict[str, Any] = {"loadBalancingConfig": [{"round_robin": {}}]}
 _OPTIONS = [("grpc.service_config", json.dumps(_SERVICE_CONFIG)), *CHANNEL_OPTIONS]
 
@@ -56,17 +56,21 @@ class Caller:
         except grpc.RpcError as error:
             record.ended = time.monotonic()
             status: Any = error
-            record.outcome, record.status = Outcome.FAILED, status.code().name
+            record.outcome = Outcome.FAILED
+            record.status = status.code().name
             record.error = error_of(status, self._settings.target)
         except Error as error:
-            record.outcome, record.status, record.error = Outcome.FAILED, "INTERNAL", error
+            record.outcome = Outcome.FAILED
+            record.status = "INTERNAL"
+            record.error = error
 
 
 async def _read_stream(call: Any, record: Record, cancel_after: float | None) -> bytes | None:
     """Return the last message; None when it was cancelled first."""
-    arrivals, clock, last = record.arrivals, time.monotonic, b""
+    arrivals = record.arrivals
+    last = b""
     while (message := await call.read()) is not grpc.aio.EOF:
-        arrivals.append(clock())
+        arrivals.append(time.monotonic())
         last = message
         if len(arrivals) == cancel_after:
             call.cancel()

@@ -18,15 +18,17 @@ from weft._bench.record import Outcome, Record
 from weft._channel import CallSettings
 from weft.exceptions import Unavailable
 
-# A caller of a closed loop that was refused waits before it asks again, as one with manners does: so long unless told,
-# and however told not for much longer than the load goes on.
-PAUSE_S, MAX_PAUSE_S = 0.1, 1.0
-# Seconds to wait for a connection; the server has just answered what its models are.
+# A caller of a closed loop that was refused waits before it asks again.
+# It waits as long as the server says, or PAUSE_S. It waits at most MAX_PAUSE_S, however long the server says.
+PAUSE_S = 0.1
+MAX_PAUSE_S = 1.0
+# Seconds to wait for a connection. That is enough: the server has just said what its models are.
 CONNECT_S = 10.0
-# How often the generator looks whether it comes late itself.
+# Seconds between two looks of the generator at its own lateness.
 LAG_PERIOD_S = 0.02
-# Until an answer has come: the messages of a stream, or the seconds of a call, within which it may be cancelled.
-FIRST_MESSAGES, FIRST_SECONDS = 8, 0.1
+# A call is cancelled within a usual answer. Until one has come, that is taken to have this many messages, or seconds.
+FIRST_MESSAGES = 8
+FIRST_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +167,8 @@ class Load:
 
     def _cancel_after(self, asked: Asked) -> float | None:
         """Draw whether and when to cancel: a message of the stream, or a moment of the time that a call takes."""
-        is_cancelled, share = self._whether.random() < self.run.plan.cancel_fraction, self._whether.random()
+        is_cancelled = self._whether.random() < self.run.plan.cancel_fraction
+        share = self._whether.random()
         if not is_cancelled:
             return None
         run = self.run

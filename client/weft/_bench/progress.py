@@ -47,14 +47,20 @@ class _Last:
     """Rates since the last look."""
 
     def __init__(self) -> None:
-        self._at, self._completed, self._tokens = time.monotonic(), 0, 0
+        self._at = time.monotonic()
+        self._completed = 0
+        self._tokens = 0
 
     def facts(self, run: Run) -> str:
-        now, completed = time.monotonic(), run.num_ended[Outcome.COMPLETED]
+        now = time.monotonic()
+        completed = run.num_ended[Outcome.COMPLETED]
         seconds = max(now - self._at, 1e-9)
         rates = f"{(completed - self._completed) / seconds:.0f}/s"
         if run.num_tokens:
             rates += f", {(run.num_tokens - self._tokens) / seconds:.0f} tokens/s"
-        self._at, self._completed, self._tokens = now, completed, run.num_tokens
+        self._at = now
+        self._completed = completed
+        self._tokens = run.num_tokens
+
         failed = run.num_ended[Outcome.FAILED]
         return f"{run.num_running} in flight, {completed} done, {f'{failed} failed, ' if failed else ''}{rates}"

@@ -8,9 +8,12 @@ from weft._bench.load import Run
 from weft._bench.percentiles import Summary
 from weft._bench.record import Outcome, Record
 
-# The generator may be the bottleneck where it used nearly all of a core, or where its p99 of coming late is more than
-# both so many seconds and so much of the p99 that it adds to.
-BUSY_SHARE, LATE_S, LATE_SHARE = 0.9, 0.002, 0.25
+# The generator may be the bottleneck in two cases:
+# 1. It used more than this share of a core.
+BUSY_SHARE = 0.9
+# 2. Its p99 of being late is more than both of these: seconds, and a share of the p99 that it adds to.
+LATE_S = 0.002
+LATE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,13 @@ def _without_nan(value: Any) -> Any:
 
 def report_of(run: Run, slo: Slo) -> Report:
     """Sum a run up."""
-    start, stop = run.start, run.finished
+    start = run.start
+    stop = run.finished
     if run.plan.duration_s is not None:
         is_cut = run.interrupted or run.num_counted == run.plan.num_requests
         end = start + run.plan.duration_s
         stop = min(stop, end) if is_cut else end
+
     counted = [record for record in run.records if record.due >= start]
     by_outcome = {outcome: [r for r in counted if r.outcome is outcome] for outcome in Outcome}
     done = by_outcome[Outcome.COMPLETED]
@@ -106,6 +111,7 @@ def report_of(run: Run, slo: Slo) -> Report:
     generator = {"late": Summary.of(record.sent - record.due for record in sent), "lag": Summary.of(run.lags)}
     num_messages = sum(record.num_deltas for record in done)
     judged = len(done) + len(failed)
+
     return Report(
         amount=run.arrivals.amount,
         kind=run.arrivals.kind,
@@ -131,9 +137,9 @@ def report_of(run: Run, slo: Slo) -> Report:
 def _latencies(done: list[Record], *, streams: bool) -> dict[str, Summary]:
     """Sum up the latencies of completed requests.
 
-    A `gap` is the time from one message with text to the next, as a reader sees it. A message says nothing of how many
-    tokens it holds, and the server puts into one what has come since the last; so the gaps of an answer are divided by
-    its own mean of tokens per message after the first to be an `itl`.
+    A `gap` is the time from one message with text to the next, as a reader sees it.
+    An `itl` is a gap divided by the mean tokens of a message of that answer, the first message left out.
+    For a message does not say how many tokens it holds, and may hold several.
     """
     found = {"e2e": Summary.of(record.e2e for record in done)}
     if not streams:

@@ -7,8 +7,11 @@ from typing import Any
 from weft._bench.report import Report
 from weft.plot import save
 
-PANEL_WIDTH, HEIGHT = 3.4, 3.9  # inches
-MOST_UPRIGHT = 8  # so many loads have room for their numbers side by side; those of more stand on end
+# Inches.
+PANEL_WIDTH = 3.4
+HEIGHT = 3.9
+# The numbers of up to 8 loads have room side by side. Those of more stand on end.
+MOST_UPRIGHT = 8
 NAMES = {"ttft": "First message (TTFT)", "tpot": "Each token (TPOT)", "e2e": "Whole answer"}
 LINES = {"p50": ("tab:blue", "-", "o"), "p99": ("tab:red", "--", "s")}
 LOADS = {"closed": "requests in flight", "open": "requests sent each second"}

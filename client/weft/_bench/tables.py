@@ -24,8 +24,9 @@ NAMES = {
     "lag": "generator: woken late",
 }
 COLUMNS = ("p50", "p90", "p95", "p99", "mean", "max")
-# What is left out where a terminal is too narrow for all: a number that is cut tells nothing.
-NARROW, NARROW_COLUMNS = 80, ("p50", "p99", "max")
+# A terminal with fewer columns than this shows fewer figures, because a number that is cut tells nothing.
+NARROW = 80
+NARROW_COLUMNS = ("p50", "p99", "max")
 NARROW_SWEEP = 112
 
 

@@ -44,8 +44,10 @@ class Workload:
             if not found:
                 raise InvalidRequest(f"--model: {self.model} is {versions[-1].state}")
             return max(found, key=lambda m: m.version)
+
         if self.version is not None:
             raise InvalidRequest("--model-version needs --model")
+
         latest = {m.name: m for _, m in sorted(ready.items())}
         fitting = [m for m in latest.values() if self._fits(m)]
         if not fitting:
@@ -57,7 +59,8 @@ class Workload:
     def _fits(self, model: Model) -> bool:
         if model.task not in TASKS:
             return False
-        sees, writes = model.task in PICTURE_TASKS, model.task in WRITES_TEXT
+        sees = model.task in PICTURE_TASKS
+        writes = model.task in WRITES_TEXT
         is_seen = bool(self.paths) and are_pictures(self.paths)
         return sees == is_seen and (writes or not (self.output_tokens or self.streams))
 
