@@ -60,5 +60,5 @@ def test_every_error_is_under_the_root():
     """Whoever catches weft.Error catches them all."""
     kinds = [value for value in vars(weft).values() if isinstance(value, type) and issubclass(value, Exception)]
 
-    assert 11 == len(kinds)
+    assert kinds
     assert all(issubclass(kind, weft.Error) for kind in kinds)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import safetensors.torch
@@ -16,14 +16,14 @@ from weft_proto.v1 import bundle_pb2
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_round_trip(name, tmp_path):
-    """A saved checkpoint loads with equal weights, sizes, specs and files, in eval mode."""
+    """A saved checkpoint loads with equal weights and sizes, and is equal in every other field; it is in eval mode."""
     expected = CHECKPOINTS[name]()
     actual = load_checkpoint(save_tiny(name, tmp_path))
 
     assert not actual.model.training
     assert expected.model.config == actual.model.config
-    for field in ("family", "description", "text", "labels", "max_new_tokens", "attention_layer", "files", "golden"):
-        assert getattr(expected, field) == getattr(actual, field)
+    for field in (field.name for field in fields(expected) if field.name != "model"):
+        assert getattr(expected, field) == getattr(actual, field), field
     for key, tensor in expected.model.state_dict().items():
         assert torch.equal(actual.model.state_dict()[key], tensor)
 

@@ -67,7 +67,7 @@ _LOAD_ALL = """
 
     import torch
 
-    from weft_export.checkpoint import MAX_TABLE_NUMBERS, load_checkpoint
+    from weft_export.checkpoints.checkpoint import MAX_TABLE_NUMBERS, load_checkpoint
     from weft_export.errors import CheckpointError
 
     torch.set_num_threads(1)
