@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from weft_proto.v1 import bundle_pb2 as pb
 from weft_proto.v1 import common_pb2
-from weft_server.bundle import load_bundle
+from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError
 
 DTYPES = {

@@ -3,14 +3,14 @@
 import asyncio
 
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
-from weft_server.build import build_model
-from weft_server.bundle import load_bundle
-from weft_server.call import CALL, Call
-from weft_server.classification_servicer import ClassificationServicer
+from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
-from weft_server.metrics import Metrics
-from weft_server.models import Entry, Models
-from weft_server.text_servicers import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.door.classification import ClassificationServicer
+from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.serving.build import build_model
+from weft_server.serving.call import CALL, Call
+from weft_server.serving.models import Entry, Models
+from weft_server.telemetry.metrics import Metrics
 
 _VERBS = {
     common_pb2.TASK_TRANSLATE: (TranslationServicer, "Translate", translation_pb2.TranslateRequest),

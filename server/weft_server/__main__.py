@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import typer
 from typer.core import TyperCommand
 
+from weft_server.bundle.repository import RepositoryError
 from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
-from weft_server.logs import configure_logging
-from weft_server.repository import RepositoryError
+from weft_server.telemetry.logs import configure_logging
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 import structlog
 
 from weft_proto.v1 import model_pb2
+from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
-from weft_server.cpus import cpu_quota, loading_places
-from weft_server.device import device_of
+from weft_server.door.guard import Guard
+from weft_server.door.health import Health
+from weft_server.door.http import HttpServer
+from weft_server.door.server import SERVICES, GrpcServer
 from weft_server.errors import Draining
-from weft_server.grpc_server import SERVICES, GrpcServer
-from weft_server.guard import Guard
-from weft_server.health import Health
-from weft_server.http import HttpServer
-from weft_server.loader import load_entries, load_entry
-from weft_server.metrics import Metrics
-from weft_server.models import Entry, Models
-from weft_server.pages import collapse
-from weft_server.repository import scan_repository
-from weft_server.session import verify_device
+from weft_server.runtime.cpus import cpu_quota, loading_places
+from weft_server.runtime.device import device_of
+from weft_server.runtime.pages import collapse
+from weft_server.runtime.session import verify_device
+from weft_server.serving.loader import load_entries, load_entry
+from weft_server.serving.models import Entry, Models
+from weft_server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig

@@ -7,16 +7,16 @@ import time
 import numpy as np
 
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle import load_bundle
-from weft_server.cpus import cpu_quota, share_cpus
-from weft_server.decode_lane import DecodeLane
-from weft_server.device import HOST
-from weft_server.metrics import Metrics
-from weft_server.runner import DecodeRunner
+from weft_server.bundle.load import load_bundle
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
+from weft_server.runtime.cpus import cpu_quota, share_cpus
+from weft_server.runtime.device import HOST
+from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Sequence
-from weft_server.session import Session
-from weft_server.slots import Slots
 from weft_server.source import Ids
+from weft_server.telemetry.metrics import Metrics
 
 
 class Bare:

@@ -21,8 +21,8 @@ from growth_plot import plot_growth
 from machine import machine
 
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle import load_bundle
-from weft_server.session import Session
+from weft_server.bundle.load import load_bundle
+from weft_server.runtime.session import Session
 from weft_server.source import Ids, Pixels, feeds_of
 
 ROOT = Path(__file__).parents[2]

@@ -27,9 +27,9 @@ from weft_export.errors import ParityError
 from weft_export.proofs.golden import next_logits
 from weft_export.proofs.parity import gauge_of
 from weft_server.config import ConfigError
-from weft_server.copies import Copies
-from weft_server.device import Device
-from weft_server.session import Value, verify_device
+from weft_server.runtime.copies import Copies
+from weft_server.runtime.device import Device
+from weft_server.runtime.session import Value, verify_device
 
 ITEM_BYTES = 2
 _TORCH_TYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}

@@ -7,7 +7,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, pre_tokenizers
 
 from normalizers import NORMALIZERS
 from weft_export.checkpoints.places import Places as ExporterPlaces
-from weft_server.places import Places as ServerPlaces
+from weft_server.content.places import Places as ServerPlaces
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)

@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from weft_server.metrics_table import PREFIX, TABLE
+from weft_server.telemetry.table import PREFIX, TABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PLACEHOLDERS = {

@@ -18,7 +18,7 @@ from weft_export.proofs import golden
 from weft_export.proofs.golden import golden_of
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle_limits import verify_limits
+from weft_server.bundle.limits import verify_limits
 from weft_server.errors import BundleError
 
 FP32 = bundle_pb2.PRECISION_FP32

@@ -27,7 +27,7 @@ from weft_export.proofs import quality
 from weft_export.proofs.quality import MIN_SHARE, check_quality, score_of
 from weft_export.rounding.quantising import quantised
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle_manifest import _verify_quality
+from weft_server.bundle.manifest import _verify_quality
 
 FP32 = bundle_pb2.PRECISION_FP32
 TRAINED = Path(__file__).parents[2] / "export" / "checkpoints"

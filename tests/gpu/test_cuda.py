@@ -9,12 +9,12 @@ import pytest
 from loaded import Loaded
 from weft_export.export import export_checkpoint
 from weft_server.config import ConfigError
-from weft_server.copies import Copies, Stretch
-from weft_server.device import Device
 from weft_server.errors import BundleError
-from weft_server.golden import verify_golden
+from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.device import Device
+from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.sequence import Decoding, Sequence
-from weft_server.session import Session, Value, verify_device
+from weft_server.serving.golden import verify_golden
 from weft_server.source import Ids
 
 CUDA = Device("cuda", in_place=False)

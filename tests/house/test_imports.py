@@ -51,12 +51,16 @@ PLANTS = [
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
     ("weft_server/config.py", "import grpc", "weft_server.config -> grpc"),
     (
-        "weft_server/completion.py",
+        "weft_server/serving/completion.py",
         "from weft_proto.v1 import model_pb2_grpc",
-        "weft_server.completion -> weft_proto.v1.model_pb2_grpc",
+        "weft_server.serving.completion -> weft_proto.v1.model_pb2_grpc",
     ),
-    ("weft_server/engine.py", "import onnxruntime", "weft_server.engine -> onnxruntime"),
-    ("weft_server/sequence.py", "import weft_server.engine", "weft_server.sequence -> weft_server.engine"),
+    ("weft_server/engine/engine.py", "import onnxruntime", "weft_server.engine.engine -> onnxruntime"),
+    (
+        "weft_server/sequence.py",
+        "import weft_server.engine.engine",
+        "weft_server.sequence -> weft_server.engine.engine",
+    ),
 ]
 
 # What a module may need, and what an import of it must then not load.
@@ -115,7 +119,7 @@ def test_onnx_runtime_reports_to_nobody(tmp_path):
     """The server loads ONNX Runtime with its telemetry off: no device id and no spool in the home folder."""
     private = {"CI", "ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}  # the first two would switch it off by themselves
     environment = {name: value for name, value in os.environ.items() if name not in private} | {"HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", "import weft_server.session"], check=True, env=environment)
+    subprocess.run([sys.executable, "-c", "import weft_server.runtime.session"], check=True, env=environment)
 
     assert [] == list(tmp_path.iterdir())
 

@@ -3,7 +3,7 @@
 import pytest
 
 import tokenizer_kinds
-from weft_server.tokenizer import Tokenizer
+from weft_server.content.tokenizer import Tokenizer
 
 
 def _loaded(tmp_path_factory, reference):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drafts import MAKERS, translate
-from weft_server.bundle import load_bundle
+from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError
 
 

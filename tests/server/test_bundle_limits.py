@@ -8,7 +8,7 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from weft_proto.bundle_rules import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle_limits import verify_limits
+from weft_server.bundle.limits import verify_limits
 from weft_server.errors import BundleError
 
 PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()

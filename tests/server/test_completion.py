@@ -10,10 +10,10 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
-from weft_server import chunks
-from weft_server.call import Call
-from weft_server.completion import Completed, complete
+from weft_server.engine import chunks
 from weft_server.sequence import FinishReason
+from weft_server.serving.call import Call
+from weft_server.serving.completion import Completed, complete
 from weft_server.source import Ids
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
-from weft_server.bundle import load_bundle
-from weft_server.chunks import PREFILL_BUCKETS
-from weft_server.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
-from weft_server.metrics import Metrics
-from weft_server.runner import DecodeRunner
-from weft_server.scheduler import Scheduler
+from weft_server.bundle.load import load_bundle
+from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.slots import Slots
+from weft_server.runtime.session import Session
 from weft_server.sequence import Cancelled, Decoding, Sequence
-from weft_server.session import Session
-from weft_server.slots import Slots
 from weft_server.source import Ids
+from weft_server.telemetry.metrics import Metrics
 
 BUDGET = 16
 

@@ -4,9 +4,9 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
-from weft_server.device import HOST, Device, device_of, verify_precision
 from weft_server.errors import BundleError
-from weft_server.session import verify_device
+from weft_server.runtime.device import HOST, Device, device_of, verify_precision
+from weft_server.runtime.session import verify_device
 
 FAR = Device(in_place=False)
 CUDA = Device("cuda", in_place=False)

@@ -14,20 +14,20 @@ from tiny import CHECKPOINTS
 from loaded import Loaded
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
-from weft_server import build
-from weft_server.blocks import block_of
-from weft_server.buffers import Column, FarRows, Output
-from weft_server.copies import Copies, Stretch
-from weft_server.decode_lane import DecodeLane
-from weft_server.device import HOST, Device
-from weft_server.device_states import DeviceStates
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
-from weft_server.metrics import Metrics
-from weft_server.runner import DecodeRunner
+from weft_server.runtime.blocks import block_of
+from weft_server.runtime.buffers import Column, FarRows, Output
+from weft_server.runtime.copies import Copies, Stretch
+from weft_server.runtime.device import HOST, Device
+from weft_server.runtime.device_states import DeviceStates
+from weft_server.runtime.session import Session, Value
 from weft_server.sequence import Decoding, Sampling, Sequence
-from weft_server.session import Session, Value
-from weft_server.slots import Slots
+from weft_server.serving import build
 from weft_server.source import Ids, Pixels
+from weft_server.telemetry.metrics import Metrics
 
 FAR = Device(in_place=False)
 

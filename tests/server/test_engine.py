@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from toy import START, Toy
-from weft_server.decode_lane import DecodeLane
-from weft_server.engine import Engine
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.engine import Engine
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, Draining, Overloaded
-from weft_server.metrics import Metrics
-from weft_server.runner import DecodeRunner
-from weft_server.scheduler import Scheduler
+from weft_server.runtime.session import Session
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
-from weft_server.session import Session
-from weft_server.slots import Slots
 from weft_server.source import Ids
+from weft_server.telemetry.metrics import Metrics
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["recurrent", "recurrent and memory"])
@@ -88,8 +88,8 @@ def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
 
 def test_requests_that_come_together_share_a_step(toy, monkeypatch):
     """An idle lane leaves the event loop some turns: who comes within them is taken in one step, in order."""
-    monkeypatch.setattr("weft_server.engine.HEARTBEAT_S", 60)
-    monkeypatch.setattr("weft_server.engine.GATHER_S", 60)
+    monkeypatch.setattr("weft_server.engine.engine.HEARTBEAT_S", 60)
+    monkeypatch.setattr("weft_server.engine.engine.GATHER_S", 60)
 
     async def run():
         async with Running(toy, num_slots=8, num_lanes=1) as running:
@@ -115,7 +115,7 @@ def test_requests_that_come_together_share_a_step(toy, monkeypatch):
 
 def test_as_many_lanes_wake_as_requests_wait(toy, monkeypatch):
     """Three requests that come together wake three idle lanes: each runs one beside the others, without a heartbeat."""
-    monkeypatch.setattr("weft_server.engine.HEARTBEAT_S", 60)
+    monkeypatch.setattr("weft_server.engine.engine.HEARTBEAT_S", 60)
 
     async def run():
         async with Running(toy, num_lanes=3) as running:

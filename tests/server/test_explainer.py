@@ -11,7 +11,7 @@ from tiny import CHECKPOINTS
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
-from weft_server.explainer import Explainer, Explanation, Reading
+from weft_server.serving.explainer import Explainer, Explanation, Reading
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]

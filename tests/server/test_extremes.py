@@ -7,15 +7,15 @@ import pytest
 
 from loaded import Loaded
 from weft_proto.v1 import bundle_pb2
-from weft_server.build import build_model
-from weft_server.bundle import Bundle, load_bundle
+from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
-from weft_server.extremes import verify_classifier, verify_decoder, verify_explainer
-from weft_server.metrics import Metrics
-from weft_server.runner import DecodeRunner
-from weft_server.session import Session
-from weft_server.slots import Slots
+from weft_server.runtime.session import Session
+from weft_server.serving.build import build_model
+from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
+from weft_server.telemetry.metrics import Metrics
 
 CLAIMS = [
     ("tiny-translate", "source_vocab_size"),

@@ -12,14 +12,14 @@ from loaded import Loaded
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle import load_bundle
+from weft_server.bundle.load import load_bundle
+from weft_server.engine.mixed_proof import verify_mixed
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
-from weft_server.explainer import Explanation
-from weft_server.golden import verify_golden
-from weft_server.mixed_proof import verify_mixed
-from weft_server.runner import DecodeRunner
-from weft_server.session import Session
-from weft_server.slots import Slots
+from weft_server.runtime.session import Session
+from weft_server.serving.explainer import Explanation
+from weft_server.serving.golden import verify_golden
 
 MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]

@@ -10,8 +10,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from weft_server.guard import Guard
-from weft_server.metrics import Metrics
+from weft_server.door.guard import Guard
+from weft_server.telemetry.metrics import Metrics
 
 
 class _Arrivals(grpc.aio.ServerInterceptor):

@@ -10,10 +10,10 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
+from weft_server.door.guard import Guard
 from weft_server.errors import Draining, InvalidRequest
-from weft_server.guard import Guard
-from weft_server.metrics import Metrics
 from weft_server.sequence import Reply
+from weft_server.telemetry.metrics import Metrics
 
 
 class _Request:

@@ -8,9 +8,9 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from weft_server.guard import Guard
-from weft_server.health import Health
-from weft_server.metrics import Metrics
+from weft_server.door.guard import Guard
+from weft_server.door.health import Health
+from weft_server.telemetry.metrics import Metrics
 
 SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
 STATUS = health_pb2.HealthCheckResponse.ServingStatus

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from weft_server import http
-from weft_server.http import HttpServer
-from weft_server.metrics import Metrics
+from weft_server.door import http
+from weft_server.door.http import HttpServer
+from weft_server.telemetry.metrics import Metrics
 
 
 @contextmanager

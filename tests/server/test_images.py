@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from weft_proto.v1 import bundle_pb2 as pb
+from weft_server.content.images import MAX_FULL_SCANS, MAX_SCANS, load_pixels
+from weft_server.content.picture_file import MAX_PIECES, num_scans
+from weft_server.content.wanted import Wanted
 from weft_server.errors import DeadlineExpired, InvalidRequest
-from weft_server.images import MAX_FULL_SCANS, MAX_SCANS, load_pixels
-from weft_server.picture_file import MAX_PIECES, num_scans
-from weft_server.wanted import Wanted
 
 MAX_BYTES, MAX_PIXELS = 1 << 20, 1 << 20
 

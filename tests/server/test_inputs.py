@@ -12,11 +12,11 @@ from tokenizers import Regex, models, normalizers, processors
 
 from loaded import Loaded, ask, golden_request
 from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.content.inputs import InputReader
+from weft_server.content.picture_file import PictureFile
+from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import DeadlineExpired, InvalidRequest
-from weft_server.inputs import InputReader
-from weft_server.model import NUM_WORKERS
-from weft_server.picture_file import PictureFile
-from weft_server.tokenizer import Tokenizer
+from weft_server.serving.model import NUM_WORKERS
 
 
 def refusal(directory, **request):

@@ -10,12 +10,12 @@ import pytest
 from tiny import CHECKPOINTS, INT8
 
 from weft_proto.v1 import common_pb2
-from weft_server.build import build_model
-from weft_server.bundle import load_bundle
+from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
-from weft_server.metrics import Metrics
 from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.serving.build import build_model
 from weft_server.source import Ids, Pixels, Source
+from weft_server.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
 TRAINED = sorted(path.parent.name for path in ROOT.glob("export/checkpoints/*/config.json"))

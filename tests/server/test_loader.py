@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from weft_proto.v1 import model_pb2
-from weft_server import explain_proof, loader
 from weft_server.config import read_config
-from weft_server.cpus import loading_places
-from weft_server.loader import load_entries, load_entry
-from weft_server.metrics import Metrics
-from weft_server.models import Entry
+from weft_server.runtime.cpus import loading_places
+from weft_server.serving import explain_proof, loader
+from weft_server.serving.loader import load_entries, load_entry
+from weft_server.serving.models import Entry
+from weft_server.telemetry.metrics import Metrics
 
 
 @pytest.fixture

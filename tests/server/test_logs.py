@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import structlog
-from weft_server.logs import configure_logging
+from weft_server.telemetry.logs import configure_logging
 configure_logging({log_format!r}, {level!r})
 log = structlog.get_logger("test")
 log.debug("too fine")

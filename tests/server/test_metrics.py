@@ -13,11 +13,11 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from weft_server.meters import Counter, Histogram
-from weft_server.metrics import Metrics
-from weft_server.metrics_table import MODEL_LABELS, PREFIX, TABLE
 from weft_server.sequence import EngineStats, Sequence
 from weft_server.source import Ids
+from weft_server.telemetry.meters import Counter, Histogram
+from weft_server.telemetry.metrics import Metrics
+from weft_server.telemetry.table import MODEL_LABELS, PREFIX, TABLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0)

@@ -7,10 +7,10 @@ from tiny import CHECKPOINTS
 
 from loaded import Loaded
 from weft_proto.v1 import model_pb2
-from weft_server.call import CALL, Call
 from weft_server.config import read_config
-from weft_server.model_servicer import ModelServicer
-from weft_server.models import Entry, Models
+from weft_server.door.catalogue import ModelServicer
+from weft_server.serving.call import CALL, Call
+from weft_server.serving.models import Entry, Models
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

@@ -10,9 +10,9 @@ from loaded import Loaded
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import read_config
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
-from weft_server.loader import load_entry
-from weft_server.metrics import Metrics
-from weft_server.models import Entry, Models
+from weft_server.serving.loader import load_entry
+from weft_server.serving.models import Entry, Models
+from weft_server.telemetry.metrics import Metrics
 
 
 def test_a_version_is_one_or_more(tmp_path):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from weft_server.bundle import load_bundle
-from weft_server.runner import DecodeRunner
-from weft_server.session import Session
-from weft_server.slots import Slots
+from weft_server.bundle.load import load_bundle
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
+from weft_server.runtime.session import Session
 
 
 def running(directory, *, end_ids=None):

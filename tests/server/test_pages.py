@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft_server import pages
+from weft_server.runtime import pages
 
 
 def test_it_is_zeroed_and_writable():

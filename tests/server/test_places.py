@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, models, pre_tokenizers
 
 from normalizers import NORMALIZERS
-from weft_server.places import Places
-from weft_server.tokenizer import Tokenizer
+from weft_server.content.places import Places
+from weft_server.content.tokenizer import Tokenizer
 
 WORDS = pre_tokenizers.WhitespaceSplit()
 LETTERS = pre_tokenizers.Split(Regex("(?m)."), "isolated")

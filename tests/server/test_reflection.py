@@ -7,9 +7,9 @@ import grpc
 import grpc.aio
 import pytest
 
-from weft_server.guard import Guard
-from weft_server.metrics import Metrics
-from weft_server.reflection import add_reflection
+from weft_server.door.guard import Guard
+from weft_server.door.reflection import add_reflection
+from weft_server.telemetry.metrics import Metrics
 
 
 async def _reflect(version, requests):

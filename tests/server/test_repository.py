@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from weft_server.repository import Candidate, RepositoryError, scan_repository
+from weft_server.bundle.repository import Candidate, RepositoryError, scan_repository
 
 
 def test_bundles_are_listed_by_name_and_numeric_version(tmp_path):

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toy import START, Toy
-from weft_server.candidates import Candidates
-from weft_server.metrics import Metrics
-from weft_server.rows import Rows
-from weft_server.runner import DecodeRunner
+from weft_server.choosing.candidates import Candidates
+from weft_server.engine.rows import Rows
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.slots import Slots
+from weft_server.runtime.session import Session
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence, StepFailed
-from weft_server.session import Session
-from weft_server.slots import Slots
 from weft_server.source import Ids
+from weft_server.telemetry.metrics import Metrics
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from weft_server.candidates import Candidates
-from weft_server.sampler import Settings, sample, uniform
+from weft_server.choosing.candidates import Candidates
+from weft_server.choosing.sampler import Settings, sample, uniform
 
 NO_END = np.array([], np.int64)
 

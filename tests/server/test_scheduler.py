@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import Overloaded
-from weft_server.scheduler import Scheduler
 from weft_server.sequence import Sequence
 from weft_server.source import Ids
 

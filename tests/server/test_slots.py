@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from weft_server.engine.slots import Slots
 from weft_server.sequence import Decoding, Sampling, Sequence
-from weft_server.slots import Slots
 from weft_server.source import Ids
 
 

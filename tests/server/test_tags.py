@@ -8,8 +8,8 @@ import pytest
 
 from loaded import Loaded, ask
 from weft_proto.v1 import classification_pb2, common_pb2
+from weft_server.content.tags import spans_of
 from weft_server.errors import InvalidRequest
-from weft_server.tags import spans_of
 
 WORDS = ["a", "the", "small", "big", "red", "cat", "dog", "house", "tree", "sees", "ñandú", "😀", "we", "you"]
 

@@ -7,8 +7,8 @@ from tokenizers import models, pre_tokenizers
 
 import tokenizer_kinds
 from tokenizer_kinds import TEXTS
+from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import BundleError
-from weft_server.tokenizer import Tokenizer
 
 
 @settings(max_examples=300, deadline=None)

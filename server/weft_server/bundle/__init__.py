@@ -1,0 +1,1 @@
+"""Reads a bundle and refuses a wrong one."""

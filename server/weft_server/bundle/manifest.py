@@ -1,0 +1,187 @@
+"""What a manifest must say for its task, before any file but bundle.json is looked at."""
+
+import math
+from collections.abc import Sequence
+
+from weft_proto.bundle_rules import FLOAT_TYPE, MAX_GRID, MAX_READ_BYTES, is_good_enough
+from weft_proto.tasks import TASKS, Task
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.bundle.states import verify_states
+from weft_server.errors import BundleError, require
+
+_RESAMPLES = set(bundle_pb2.Resample.values()) - {bundle_pb2.RESAMPLE_UNSPECIFIED}
+
+
+def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a manifest whose parts don't fit its task or each other."""
+    require(manifest.task in TASKS, f"task {manifest.task} is unknown")
+    require(manifest.precision in FLOAT_TYPE, f"precision {manifest.precision} is unknown")
+    task = TASKS[manifest.task]
+    files = {file.path for file in manifest.files}
+
+    _verify_roles(manifest, task)
+    _verify_attention(manifest)
+    _verify_sizes(manifest)
+
+    require(not task.has_text or manifest.HasField("text"), "text is missing")
+    wanted = task.takes_image == manifest.HasField("image")
+    require(wanted, "image is for tasks that take one, and needed there")
+    _verify_tokenizers(manifest.text, files)
+
+    if task.takes_image:
+        _verify_image(manifest.image)
+    else:
+        _verify_source(manifest.text, files, task)
+    _verify_words(manifest.text, task)
+
+    if task.writes_text:
+        _verify_target(manifest, files, task)
+    else:
+        _verify_labels(manifest.labels)
+    verify_states(manifest)
+
+    _verify_golden(manifest, files, task)
+    if manifest.HasField("quality"):
+        _verify_quality(manifest.quality)
+
+
+def _verify_roles(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
+    roles = [graph.role for graph in manifest.graphs]
+    require(len(set(roles)) == len(roles), "a graph role is there twice")
+    name = common_pb2.Task.Name(manifest.task)
+    for role in task.needs - set(roles):
+        raise BundleError(f"task {name} needs a {_role_name(role)} graph")
+    for role in set(roles) - task.needs - task.may_have - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
+        raise BundleError(f"task {name} has no {_role_name(role)} graph")
+
+
+def _role_name(role: int) -> str:
+    # A file may hold any number.
+    names: dict[int, str] = {value: name.removeprefix("GRAPH_ROLE_") for name, value in bundle_pb2.GraphRole.items()}
+    return names.get(role, str(role))
+
+
+def _verify_attention(manifest: bundle_pb2.BundleManifest) -> None:
+    explains = any(graph.role == bundle_pb2.GRAPH_ROLE_EXPLAIN for graph in manifest.graphs)
+    stated = manifest.HasField("attention")
+    require(explains == stated, "attention is for bundles with an EXPLAIN graph, and needed there")
+    heads = manifest.attention.heads
+    require(not explains or heads, "attention.heads is empty")
+    require(all(heads), "attention.heads has a layer without heads")
+    default = manifest.attention.default_layer
+    in_range = not manifest.attention.HasField("default_layer") or default < len(heads)
+    require(in_range, f"attention.default_layer {default} is not one of {len(heads)} layers")
+
+
+def _verify_sizes(manifest: bundle_pb2.BundleManifest) -> None:
+    """Refuse a file that would be read as a whole and is too large for it."""
+    text = manifest.text
+    read = {graph.path for graph in manifest.graphs}
+    read |= {text.source_tokenizer, text.target_tokenizer, manifest.golden.image_path}
+    for file in manifest.files:
+        fits = file.path not in read or file.size_bytes <= MAX_READ_BYTES
+        require(fits, f"{file.path} has {file.size_bytes:,} bytes; of such a file at most {MAX_READ_BYTES:,} are read")
+
+
+def _verify_tokenizers(text: bundle_pb2.TextSpec, files: set[str]) -> None:
+    for which, path in (("source", text.source_tokenizer), ("target", text.target_tokenizer)):
+        require(not path or path in files, f"{which} tokenizer {path!r} is not a file of the bundle")
+
+
+def _verify_image(image: bundle_pb2.ImageSpec) -> None:
+    require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
+    require(image.height * image.width, "image.height and width are missing")
+    require(image.resample in _RESAMPLES, f"image.resample {image.resample} is unknown")
+    for name, values in (("mean", image.mean), ("std", image.std)):
+        require(len(values) == image.channels, f"image.{name} has {len(values)} values for {image.channels} channels")
+    grid = image.grid_rows * image.grid_columns
+    require(grid, "image.grid_rows and grid_columns are missing")
+    require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
+
+
+def _verify_source(text: bundle_pb2.TextSpec, files: set[str], task: Task) -> None:
+    require(text.source_tokenizer in files, f"source tokenizer {text.source_tokenizer!r} is not a file of the bundle")
+    require(text.source_vocab_size > 0, "text.source_vocab_size is missing")
+    require(text.pad_id < text.source_vocab_size, f"text.pad_id {text.pad_id} is outside the source vocabulary")
+    require(task.takes_prompt or text.max_source_tokens > 0, "text.max_source_tokens is missing")
+
+
+def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
+    prefixes = text.prefixes
+    require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
+    require(all(prefixes), "text.prefixes has an empty one")
+    require(len(set(prefixes)) == len(prefixes), "text.prefixes are not distinct")
+    for name, tags in (("source", text.source_languages), ("target", text.target_languages)):
+        require(all(tags) and len(set(tags)) == len(tags), f"text.{name}_languages has an empty one, or one twice")
+
+
+def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
+    text = manifest.text
+    vocab = text.target_vocab_size
+    require(text.target_tokenizer in files, f"target tokenizer {text.target_tokenizer!r} is not a file of the bundle")
+    require(vocab > 0, "text.target_vocab_size is missing")
+    require(text.pad_id < vocab, f"text.pad_id {text.pad_id} is outside the target vocabulary")
+
+    stated = text.HasField("start_id")
+    require(task.has_start == stated, "text.start_id is for translate and caption, and needed there")
+    require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
+    require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
+
+    require(0 < text.max_new_tokens <= text.max_total_tokens, "text.max_new_tokens is not in [1, max_total_tokens]")
+    room = not task.takes_prompt or text.max_total_tokens > 1
+    require(room, "text.max_total_tokens is 1, which leaves a prompt no room for a new token")
+
+    default = manifest.decoding.max_new_tokens
+    require(0 < default <= text.max_new_tokens, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
+    more = manifest.decoding.min_new_tokens or manifest.decoding.stop
+    require(not more, "decoding has min_new_tokens or stop, which are a request's to ask for")
+
+
+def _verify_labels(labels: Sequence[str]) -> None:
+    require(labels, "labels are missing")
+    require(len(set(labels)) == len(labels), "labels are not distinct")
+
+
+def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
+    require(manifest.HasField("golden"), "golden is missing")
+    golden = manifest.golden
+    if task.takes_image:
+        require(golden.image_path in files, f"golden image {golden.image_path!r} is not a file of the bundle")
+    else:
+        require(golden.text, "golden.text is missing")
+    if task.writes_text:
+        _verify_tokens(golden, manifest.text)
+    else:
+        require(not golden.token_ids, "golden.token_ids are for tasks that produce text")
+        _verify_distributions(manifest, task)
+
+
+def _verify_tokens(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None:
+    require(golden.token_ids, "golden.token_ids are missing")
+    require(not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
+    fits = len(golden.token_ids) <= text.max_new_tokens
+    require(fits, "golden.token_ids are more than text.max_new_tokens")
+    in_vocab = all(token < text.target_vocab_size for token in golden.token_ids)
+    require(in_vocab, "golden.token_ids has an id outside the target vocabulary")
+
+
+def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
+    values = list(manifest.golden.probabilities)
+    width = len(manifest.labels)
+    if task.labels_tokens:
+        whole = values and len(values) % width == 0
+        require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")
+        fits = len(values) // width <= manifest.text.max_source_tokens
+        require(fits, "golden has probabilities of more tokens than text.max_source_tokens")
+    else:
+        require(len(values) == width, f"golden has {len(values)} probabilities for {width} labels")
+    for start in range(0, len(values), width):
+        row = values[start : start + width]
+        sums = math.isclose(math.fsum(row), 1, abs_tol=1e-2)
+        require(sums and min(row) >= 0, "golden.probabilities are no distribution")
+
+
+def _verify_quality(quality: bundle_pb2.Quality) -> None:
+    require(quality.metric and quality.num_examples, "quality.metric and num_examples are missing")
+    enough = is_good_enough(quality.score, quality.fp32_score, quality.min_share)
+    require(enough, f"quality.score {quality.score:g} is less than its min_share of fp32_score")

@@ -1,0 +1,157 @@
+"""Picks each row's next token from the decoder's candidates, exactly, and independently of the batch.
+
+Greedy rows take the first candidate. Sampled rows draw by inverse CDF over tokens sorted by probability, with a
+uniform number that depends on (seed, step) alone. The K candidates usually decide the draw: the probability of all
+tokens beyond them is known within bounds, and when both bounds lead to the same token that token is right. Otherwise
+the row's full logits are read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft_server.choosing.candidates import Candidates
+
+    Floats = NDArray[np.float32]
+    Doubles = NDArray[np.float64]
+    Ints = NDArray[np.int64]
+    Bools = NDArray[np.bool_]
+
+# Relative error allowed to float32 logsumexp; a draw that falls inside it is settled by the full row.
+_LOGSUMEXP_ERROR = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How each row wants its next token, n rows."""
+
+    temperature: Doubles  # [n], 0 for greedy
+    top_k: Ints  # [n], 0 for all
+    top_p: Doubles  # [n]
+    seed: NDArray[np.uint64]  # [n]
+    step: Ints  # [n], tokens produced so far
+    min_new: Ints  # [n], while step < min_new no end token may come
+
+
+def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[Ints, Floats]:
+    """Next token ids [n] and their log-probabilities [n] under the model at temperature 1; NaN without a normaliser."""
+    every_row = np.arange(len(candidates.topk_ids))
+    barred = settings.step < settings.min_new
+
+    if barred.any():
+        allowed = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
+        picks = allowed.argmax(axis=1)
+        picks[~allowed.any(axis=1)] = -1
+    else:
+        allowed = None
+        picks = np.zeros_like(every_row)
+
+    sampled = np.flatnonzero(settings.temperature)
+    if len(sampled):
+        picks[sampled] = _draw(candidates, settings, sampled, allowed)
+
+    ids = candidates.topk_ids[every_row, picks]
+    chosen = candidates.topk_logits[every_row, picks]
+    for row in np.flatnonzero(picks < 0).tolist():
+        logits = candidates.logits[row]
+        ids[row] = _full_row(logits, settings, row, end_ids if barred[row] else end_ids[:0])
+        chosen[row] = logits[ids[row]]
+    return ids, chosen - candidates.logsumexp
+
+
+def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools | None) -> Ints:
+    """Index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide.
+
+    `allowed` [n, k] is False for candidates that must not come; None allows all.
+    """
+    logits = candidates.topk_logits[rows].astype(np.float64)
+    num_candidates = logits.shape[1]
+    vocab = candidates.logits.shape[1]
+    temperature = settings.temperature[rows]
+    top_p = settings.top_p[rows]
+    top_k = np.where((settings.top_k[rows] == 0) | (settings.top_k[rows] > vocab), vocab, settings.top_k[rows])
+
+    gap = logits - logits[:, :1]
+    weights = np.exp(gap / temperature[:, None])
+    counts = np.arange(1, num_candidates + 1)
+
+    if allowed is not None:
+        weights *= allowed[rows]
+        counts = np.cumsum(allowed[rows], axis=1)
+    weights[counts > top_k[:, None]] = 0
+    cumulative = np.cumsum(weights, axis=1)
+
+    num_beyond = np.maximum(top_k - counts[..., -1], 0)
+    low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, num_beyond)
+    # A token that must not come may lie beyond the candidates, and top_k cuts there: then only the upper bound holds.
+    low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
+    totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
+    u = uniform(settings.seed[rows], settings.step[rows])
+
+    # A nucleus: its size must not depend on where in the bounds the total lies; its mass is then known.
+    last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
+    nucleus = top_p < 1
+    mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
+    targets = u * np.where(nucleus, mass, totals)
+    picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
+    decided = (picks[0] == picks[1]) & (picks[0] < num_candidates)
+    decided &= ~nucleus | ((last[0] == last[1]) & (last[0] < num_candidates))
+    return np.where(decided, picks[0], -1)
+
+
+def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints) -> tuple[Doubles, Doubles]:
+    """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
+
+    Each such token lies below the last candidate, so it weighs at most what that one does. And for a temperature up to
+    1 its share relative to the last candidate only shrinks: the tail at temperature 1, known from logsumexp, bounds it.
+    At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
+    """
+    # A logit of -inf is a token that the graph itself rules out, and all below it: their weight is 0, not 0 / 0.
+    last = np.maximum(gap[:, -1], -1e30)
+    total = np.exp(log_total.astype(np.float64))
+    error = _LOGSUMEXP_ERROR * total
+    tail = np.maximum(total - np.exp(gap).sum(axis=1), 0)
+    cool = temperature <= 1
+    scale = np.where(cool, np.exp(last / np.where(cool, temperature, 1.0) - last), np.inf)
+    high = np.minimum(num_beyond * np.exp(last / temperature), (tail + error) * scale)
+    low = np.where(temperature == 1, np.maximum(tail - error, 0), 0.0)
+    return np.minimum(low, high), high
+
+
+def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints) -> int:
+    """Draw from all logits [vocab] of one row, `banned_ids` taken out first."""
+    scaled = logits.astype(np.float64)
+    scaled[banned_ids] = -np.inf
+    temperature = float(settings.temperature[row])
+    if temperature == 0:
+        return int(np.argmax(scaled))
+    order = np.argsort(-scaled, kind="stable")
+    weights = np.exp((scaled[order] - scaled[order[0]]) / temperature)
+    top_k = int(settings.top_k[row])
+    if top_k:
+        weights = weights[:top_k]
+    cumulative = np.cumsum(weights)
+    top_p = float(settings.top_p[row])
+    last = int((cumulative < top_p * cumulative[-1]).sum()) if top_p < 1 else len(weights) - 1
+    u = float(uniform(settings.seed[row : row + 1], settings.step[row : row + 1])[0])
+    return int(order[int((cumulative[: last + 1] <= u * cumulative[last]).sum())])
+
+
+def uniform(seed: NDArray[np.uint64], step: Ints) -> Doubles:
+    """Uniform numbers in [0, 1) from counters: SplitMix64's finaliser (Steele et al. 2014) over seed, then step."""
+    gamma = np.uint64(0x9E3779B97F4A7C15)
+    stream = _mix(seed + gamma)
+    bits = _mix(stream + (step.astype(np.uint64) + np.uint64(1)) * gamma) >> np.uint64(11)
+    return bits.astype(np.float64) * 2.0**-53
+
+
+def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

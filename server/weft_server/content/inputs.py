@@ -1,0 +1,121 @@
+"""Turns what a request carries into what a graph takes: text or ids to Ids, a picture to Pixels.
+
+Runs in worker threads: off the event loop, off the engine's lanes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.tasks import TASKS
+from weft_server.content.images import load_pixels
+from weft_server.errors import InvalidRequest
+from weft_server.source import Ids, Pixels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_proto.v1 import bundle_pb2, common_pb2
+    from weft_server.content.tokenizer import Piece, Tokenizer
+    from weft_server.content.wanted import Wanted
+
+Token = TypeVar("Token")
+
+
+class InputReader:
+    """Reads the inputs of one model."""
+
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        tokenizer: Tokenizer | None,
+        *,
+        max_image_bytes: int,
+        max_image_pixels: int,
+    ) -> None:
+        self._text, self._image = manifest.text, manifest.image
+        self._vocab_size = self._text.source_vocab_size
+        self._tokenizer = tokenizer
+        self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
+        takes_prompt = TASKS[manifest.task].takes_prompt
+        # A prompt leaves room for at least one new token.
+        self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
+        self._grid = (self._image.grid_rows, self._image.grid_columns)
+
+    def read_text(self, text: str, field: str) -> Ids:
+        """Token ids of a text; raises InvalidRequest when it is not one that the model takes."""
+        self._check_text(text, field)
+        assert self._tokenizer is not None
+        ids = _known(self._tokenizer.encode, text, field)
+        self._check_tokens(self._tokenizer.added(ids), field)
+        return Ids(np.array(ids, np.int64))
+
+    def split_text(self, text: str, field: str) -> list[Piece]:
+        """Tokens of a text, each with its place in it; raises as `read_text` does."""
+        self._check_text(text, field)
+        assert self._tokenizer is not None
+        pieces = _known(self._tokenizer.split, text, field)
+        self._check_tokens([piece.added for piece in pieces], field)
+        return pieces
+
+    def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> Ids:
+        """Token ids as the caller gave them; raises InvalidRequest when one is out of range."""
+        count = len(token_ids.ids)
+        if count == 0:
+            raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
+        if count > self.max_tokens:
+            raise self._too_long(f"{field}.ids", f"{count} tokens")
+        # Of a message's numbers np.array makes a list first, and asks each for its type.
+        ids = np.fromiter(token_ids.ids, np.int64, count)
+        if ids.max() >= self._vocab_size:
+            wrong = np.flatnonzero(ids >= self._vocab_size)
+            raise InvalidRequest(
+                f"{field}.ids[{wrong[0]}]",
+                f"must be below the vocabulary size, {self._vocab_size}, not {ids[wrong[0]]}",
+                "TOKEN_OUT_OF_RANGE",
+            )
+        return Ids(ids)
+
+    def read_image(self, image: common_pb2.Image, wanted: Wanted) -> Pixels:
+        """Pixel values of a picture.
+
+        Raises:
+            InvalidRequest: it is no picture, or too large.
+            DeadlineExpired: it is not wanted any more.
+        """
+        pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
+        return Pixels(pixels, self._grid)
+
+    def _check_text(self, text: str, field: str) -> None:
+        assert self._tokenizer is not None, "this model takes no text. This is a bug."
+        if not text.strip():
+            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
+        if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
+            raise self._too_long(field, f"{len(text)} characters")
+        if not (prefixes := self._text.prefixes):
+            return
+        matching = [prefix for prefix in prefixes if text.startswith(prefix)]
+        if not matching:
+            raise InvalidRequest(field, f"must begin with one of {', '.join(map(repr, prefixes))}")
+        if not text.removeprefix(max(matching, key=len)).strip():
+            raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
+
+    def _check_tokens(self, added: list[bool], field: str) -> None:
+        """`added` says of each token of a text whether the tokenizer added it."""
+        if all(added):
+            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+        if len(added) > self.max_tokens:
+            raise self._too_long(field, f"{len(added)} tokens")
+
+    def _too_long(self, field: str, length: str) -> InvalidRequest:
+        return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
+
+
+def _known(split: Callable[[str], list[Token]], text: str, field: str) -> list[Token]:
+    try:
+        return split(text)
+    except ValueError as error:
+        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error

@@ -1,0 +1,125 @@
+"""Text to token ids and back, in whole."""
+
+from collections.abc import Callable, Iterable
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+
+from weft_server.content.detokenizer import Detokenizer
+from weft_server.content.places import Places
+from weft_server.content.vocabulary import Vocabulary
+from weft_server.errors import BundleError, first_line
+
+
+class Piece(NamedTuple):
+    """One token of a text: its id, and the code points [start, end) that it stands for.
+
+    They are whole characters, with all their marks, unless other tokens stand for the rest. White space around
+    it is left out, unless it stands for nothing else. A word-boundary mark alone, put before a word by the tokenizer,
+    stands for nothing: start is end. `added` tokens are the special ones that the post-processor puts around a text,
+    and stand for none of it.
+    """
+
+    id: int
+    start: int
+    end: int
+    added: bool
+
+
+class Tokenizer:
+    """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
+
+    def __init__(self, path: Path) -> None:
+        """Read `path`; its truncation and padding are switched off, since too long is refused and never cut.
+
+        Raises:
+            BundleError: the file is no tokenizer, or one that cannot be streamed.
+        """
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self.vocabulary = Vocabulary(self._tokenizer)
+            self._places = Places(self._tokenizer)
+        except BaseException as error:  # the binding raises plain Exception, and a panic of its own is not even that
+            _reraise_interrupt(error)
+            raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        framed = self._framed()
+        self._before = [piece.id for piece in takewhile(_is_added, framed)]
+        self._after = [piece.id for piece in takewhile(_is_added, reversed(framed))][::-1]
+
+    @property
+    def num_ids(self) -> int:
+        """One more than the highest id that `encode` can give."""
+        return max(self.vocabulary.tokens, default=-1) + 1
+
+    def encode(self, text: str) -> list[int]:
+        """Return token ids, with the special tokens that the file's post-processor adds.
+
+        Raises:
+            ValueError: the text has a word that is not in the vocabulary, and that has no token for unknown ones.
+        """
+        # Of a list of one, because that call frees the interpreter and `encode` does not.
+        ids: list[int] = _one(self._tokenizer.encode_batch_fast, text).ids
+        return ids
+
+    def split(self, text: str) -> list[Piece]:
+        """Return what `encode` does, with each token's place in the text; raises as it does."""
+        encoding = _one(self._tokenizer.encode_batch, text)
+        places = self._places.of(text, encoding)
+        return [
+            Piece(id_, *self._place(id_, text, *place), bool(added))
+            for id_, place, added in zip(encoding.ids, places, encoding.special_tokens_mask, strict=True)
+        ]
+
+    def added(self, ids: list[int]) -> list[bool]:
+        """Whether each id is one of those that the post-processor puts before and behind every text."""
+        before = len(self._before) if ids[: len(self._before)] == self._before else 0
+        behind = len(ids) - len(self._after)
+        behind = behind if ids[max(0, behind) :] == self._after else len(ids)
+        return [index < before or index >= behind for index in range(len(ids))]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of token ids without special tokens: by definition what a stream of them gives."""
+        detokenizer = Detokenizer(self.vocabulary)
+        return detokenizer.steps(ids) + detokenizer.finish()
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """Return one string to show for each token: without its word-boundary mark, special tokens by name."""
+        return [self.vocabulary.piece(id_) for id_ in ids]
+
+    def _framed(self) -> list[Piece]:
+        """A text as the post-processor frames it; nothing where "a" is no word."""
+        try:
+            return self.split("a")
+        except ValueError:
+            return []
+
+    def _place(self, id_: int, text: str, start: int, end: int) -> tuple[int, int]:
+        part = text[start:end]
+        if not part.strip():
+            return start, end
+        if not self.vocabulary.piece(id_).strip(" "):
+            return start, start
+        return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
+    try:
+        return encode_batch([text])[0]
+    except Exception as error:  # the binding raises plain Exception
+        raise ValueError(first_line(error)) from error
+    except BaseException as error:  # a panic is the library's bug, not the text's
+        _reraise_interrupt(error)
+        raise RuntimeError(first_line(error)) from error
+
+
+def _reraise_interrupt(error: BaseException) -> None:
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        raise error
+
+
+def _is_added(piece: Piece) -> bool:
+    return piece.added

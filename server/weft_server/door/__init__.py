@@ -1,0 +1,1 @@
+"""Speaks gRPC and HTTP: checks what callers send, and says what they get."""

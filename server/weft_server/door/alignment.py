@@ -1,0 +1,85 @@
+"""What a finished answer attended to, for who asks to have it explained: the message Alignment."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+from weft_proto.v1 import common_pb2
+from weft_server.errors import CannotExplain
+from weft_server.source import Pixels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+    import numpy as np
+
+    from weft_server.serving.completion import Completed
+    from weft_server.serving.explainer import Reading
+    from weft_server.serving.model import Model
+    from weft_server.source import Source
+
+_NOT_ASKED: AbstractContextManager[None] = nullcontext()
+
+
+def reading_of(model: Model, request: Any) -> AbstractContextManager[Reading | None]:
+    """Which attention a request asks for, None when it doesn't; one that does holds a place until it has ended.
+
+    Raises:
+        RequestError: the model cannot show it, or all places are taken.
+    """
+    return _held(model, request.explain) if request.HasField("explain") else _NOT_ASKED
+
+
+@contextmanager
+def _held(model: Model, asked: common_pb2.Explain) -> Iterator[Reading]:
+    if model.explainer is None:
+        raise CannotExplain(model.name)
+    reading = model.explainer.resolve(asked)
+    with model.explainer.place():
+        yield reading
+
+
+async def explain_text(alignment: common_pb2.Alignment, model: Model, done: Completed, reading: Reading) -> None:
+    """Fill in what each token of a finished text attended to."""
+    assert model.target_tokenizer is not None
+    rows = model.target_tokenizer.pieces(done.token_ids)
+    await explain_rows(alignment, model, reading, done.sequence.source, rows, done.token_ids)
+
+
+async def explain_rows(
+    alignment: common_pb2.Alignment,
+    model: Model,
+    reading: Reading,
+    source: Source,
+    rows: list[str],
+    token_ids: Iterable[int] = (),
+) -> None:
+    """Fill in what each row of a finished answer attended to, in the explainer's thread; `token_ids` were produced."""
+    explainer = model.explainer
+    assert explainer is not None, "this model has no explain graph. This is a bug."
+
+    def fill() -> None:
+        weights, source_mass = explainer.explain(source, token_ids, reading)
+        alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
+        alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
+        # It may be beyond by rounding.
+        alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
+        if isinstance(source, Pixels):
+            alignment.grid_rows, alignment.grid_columns = source.grid
+        else:
+            assert model.source_tokenizer is not None
+            alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))
+
+    await explainer.work(fill)
+
+
+def _packed(field: int, values: np.ndarray) -> bytes:
+    """A repeated float field on the wire: a million floats one by one would hold the interpreter for 0.1 s."""
+    size, length = values.size * 4, bytearray()
+    while size >= 1 << 7:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    return bytes([field << 3 | 2, *length, size]) + values.astype("<f4").tobytes()

@@ -1,0 +1,103 @@
+"""The service that puts a text or a picture into a model's labels, or each token of a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import classification_pb2, classification_pb2_grpc, common_pb2
+from weft_server.content.tags import TagInput, spans_of
+from weft_server.door.alignment import explain_rows, reading_of
+from weft_server.door.messages import resolved_proto, timings_proto
+from weft_server.errors import InvalidRequest
+from weft_server.serving.call import CALL, Call
+from weft_server.serving.completion import classify, finishing, input_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft_server.sequence import Sequence
+    from weft_server.serving.model import Model
+    from weft_server.serving.models import Models
+
+DEFAULT_TOP_K = 5
+_TASKS = {
+    "text": common_pb2.TASK_CLASSIFY_TEXT,
+    "token_ids": common_pb2.TASK_CLASSIFY_TEXT,
+    "image": common_pb2.TASK_CLASSIFY_IMAGE,
+}
+
+
+class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServicer):
+    """weft.v1.ClassificationService."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def Classify(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the most probable labels."""
+        call = CALL.get()
+        call.name(request.request_id)
+        kind = request.WhichOneof("input")
+        if kind is None:
+            raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
+        model = self._models.resolve(request.model, _TASKS[kind])
+        call.metrics = model.metrics
+        top_k = _top_k(request, len(model.manifest.labels))
+        with reading_of(model, request) as reading:
+            sequence, reason, probabilities = await classify(call, model, input_of(model, request, kind))
+            labels = _most_probable(model, probabilities, top_k)
+            answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
+            with finishing(model, sequence, reason):
+                if reading:
+                    await explain_rows(answer.alignment, model, reading, sequence.source, [labels[0].label])
+        return answer
+
+    async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the most probable label of each token, and the spans they form."""
+        call = CALL.get()
+        call.name(request.request_id)
+        kind = request.WhichOneof("input")
+        if kind is None:
+            raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
+        model = self._models.resolve(request.model, common_pb2.TASK_TAG)
+        call.metrics = model.metrics
+        assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
+        source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
+        with reading_of(model, request) as reading:
+            read = (lambda _: source.read_text(request.text)) if kind == "text" else source.read_ids(request.token_ids)
+            sequence, reason, probabilities = await classify(call, model, read)
+            tokens = source.tokens(probabilities)
+            spans = spans_of(tokens, request.text)
+            answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
+            with finishing(model, sequence, reason):
+                if reading:
+                    await explain_rows(answer.alignment, model, reading, sequence.source, source.pieces())
+        return answer
+
+
+def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
+    """The `top_k` labels of probabilities [labels], most probable first; the lower index wins a tie."""
+    labels = model.manifest.labels
+    order = (-probabilities).argsort(kind="stable")[:top_k]
+    return [
+        classification_pb2.LabelScore(label=labels[index], index=index, score=score)
+        for index, score in zip(order.tolist(), probabilities[order].tolist(), strict=True)
+    ]
+
+
+def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
+    """What both answers say besides."""
+    return {
+        "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
+        "timings": timings_proto(sequence),
+        "model": resolved_proto(model.name, model.version),
+        "request_id": call.request_id,
+    }
+
+
+def _top_k(request: classification_pb2.ClassifyRequest, num_labels: int) -> int:
+    if not request.HasField("top_k"):
+        return min(DEFAULT_TOP_K, num_labels)
+    if not 1 <= request.top_k <= num_labels:
+        raise InvalidRequest("top_k", f"must be 1..{num_labels}, not {request.top_k}")
+    return request.top_k

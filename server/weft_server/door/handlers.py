@@ -1,0 +1,115 @@
+"""Handlers of any service: bytes that are no message are refused, a refusal gets its status, and no request is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from weft_server.door.status import to_status
+from weft_server.errors import InvalidRequest, RequestError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.door.status import Status
+
+
+class _Malformed:
+    """What the deserializer gives for bytes that are no such message; raising there would look like a bug of ours."""
+
+
+def behaviour_of(handler: Any) -> Any:
+    """What a handler does with one request."""
+    return handler.unary_stream if handler.response_streaming else handler.unary_unary
+
+
+def with_behaviour(handler: Any, behaviour: Any) -> Any:
+    """A handler like `handler` that does `behaviour`, and whose deserializer never fails."""
+    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
+    return make(behaviour, _total(handler.request_deserializer), handler.response_serializer)
+
+
+def answering(behaviour: Any) -> Any:
+    """Give refusals of one that answers one request their status, and do no more: what it refuses is not counted."""
+
+    async def answer(request: Any, context: Any) -> Any:
+        try:
+            check_message(request)
+            return await behaviour(request, context)
+        except RequestError as error:
+            await abort(context, to_status(error))
+            let_go(error)
+
+    return answer
+
+
+def reflecting(handler: Any) -> Any:
+    """Do as `answering` for reflection, whose requests come as a stream."""
+
+    async def checked(requests: Any) -> Any:
+        async for request in requests:
+            check_message(request)
+            yield request
+
+    async def answer(requests: Any, context: Any) -> Any:
+        try:
+            async for response in handler.stream_stream(checked(requests), context):
+                yield response
+        except RequestError as error:
+            await abort(context, to_status(error))
+            let_go(error)
+
+    return grpc.stream_stream_rpc_method_handler(
+        answer, _total(handler.request_deserializer), handler.response_serializer
+    )
+
+
+def check_message(request: Any) -> None:
+    """Raise InvalidRequest for bytes that were no message of their method's kind."""
+    if isinstance(request, _Malformed):
+        raise InvalidRequest(
+            "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
+        )
+
+
+def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError:
+            return _Malformed()
+
+    return parse
+
+
+async def write(context: Any, response: Any) -> None:
+    """Wait for a slow reader; what is produced meanwhile joins the next message."""
+    try:
+        await context.write(response)
+    except grpc.aio.InternalError as error:
+        # The caller went during the wait. gRPC's own cancellation comes after this.
+        raise asyncio.CancelledError from error
+
+
+async def abort(context: Any, status: Status) -> None:
+    """Send a status that is not OK. gRPC keeps what `abort` raises, so that must hold no frame of ours."""
+    try:
+        await context.abort(status.code, status.message, status.trailing_metadata)
+    except grpc.aio.AbortError as aborted:
+        let_go(aborted)
+
+
+def let_go(error: BaseException) -> None:
+    """Drop the frames of an error, and of those that it came from: they hold the request and what was made of it.
+
+    Whoever keeps the error, as gRPC and a sequence's reply do, would keep those until the garbage collector comes.
+    """
+    errors: list[BaseException | None] = [error]
+    while errors:
+        if last := errors.pop():
+            errors += (last.__cause__, last.__context__)
+            last.__traceback__ = last.__cause__ = last.__context__ = None

@@ -1,0 +1,88 @@
+"""The gRPC server: which services it answers, at which port, and how it keeps its connections."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import grpc.aio
+
+from weft_proto.v1 import (
+    caption_pb2_grpc,
+    classification_pb2_grpc,
+    generation_pb2_grpc,
+    model_pb2_grpc,
+    translation_pb2_grpc,
+)
+from weft_server.config import ConfigError
+from weft_server.door.catalogue import ModelServicer
+from weft_server.door.classification import ClassificationServicer
+from weft_server.door.reflection import add_reflection
+from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+
+if TYPE_CHECKING:
+    from weft_server.config import ServerConfig
+    from weft_server.door.guard import Guard
+    from weft_server.door.health import Health
+    from weft_server.serving.models import Models
+
+SERVICES = (
+    "weft.v1.TranslationService",
+    "weft.v1.CaptionService",
+    "weft.v1.ClassificationService",
+    "weft.v1.GenerationService",
+    "weft.v1.ModelService",
+)
+# Our client pings every 15 s, so that a server that froze is left within half a minute. gRPC counts pings that come
+# closer than this as abuse, so it leaves some room.
+MIN_PING_INTERVAL_MS = 10_000
+NO_LIMIT = 2**31 - 1
+# Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
+# a thousand on; the others wait, or get a refusal with a reason.
+MAX_PENDING_CALLS = 10_000
+
+
+class GrpcServer:
+    """Listens from construction, answers from `start` to `stop`."""
+
+    def __init__(self, models: Models, config: ServerConfig, guard: Guard, health: Health) -> None:
+        """Bind the host and port of `config`; port 0 takes a free one. Raises ConfigError when it cannot."""
+        self._server = grpc.aio.server(interceptors=[guard], options=_options(config))
+        _add_services(self._server, models, config)
+        health.add_to(self._server)
+        if config.reflection:
+            add_reflection((*SERVICES, "grpc.health.v1.Health"), self._server)
+        target = config.address(config.port)
+        try:
+            self.port = self._server.add_insecure_port(target)
+        except RuntimeError as error:
+            raise ConfigError(f"cannot listen on {target}: is another server there? --port takes another") from error
+
+    async def start(self) -> None:
+        """Begin to answer."""
+        await self._server.start()
+
+    async def stop(self, grace_s: float) -> None:
+        """Stop answering; calls that are still there after `grace_s` seconds are cut off."""
+        await self._server.stop(grace_s)
+
+
+def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig) -> None:
+    translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(models), server)
+    caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(models), server)
+    classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
+    generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
+    model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), server)
+
+
+def _options(config: ServerConfig) -> list[tuple[str, int]]:
+    return [
+        ("grpc.max_receive_message_length", config.max_request_bytes),
+        # Clients ping while a call is silent; gRPC's own five minutes would end such a connection.
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        # With some jitter of gRPC's own; calls that run are let finish.
+        ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+        # Two servers on one port would share its connections silently.
+        ("grpc.so_reuseport", 0),
+    ]

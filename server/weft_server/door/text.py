@@ -1,0 +1,157 @@
+"""The three services that produce text: Translation, Caption, Generation. Each says only what is its own."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import (
+    caption_pb2,
+    caption_pb2_grpc,
+    common_pb2,
+    generation_pb2,
+    generation_pb2_grpc,
+    translation_pb2,
+    translation_pb2_grpc,
+)
+from weft_server.door.alignment import explain_text, reading_of
+from weft_server.door.messages import completion_proto
+from weft_server.errors import InvalidRequest, RequestError
+from weft_server.serving.call import CALL
+from weft_server.serving.completion import Completed, complete, finishing, input_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from collections.abc import Sequence as Many
+
+    from weft_server.serving.completion import Read
+    from weft_server.serving.model import Model
+    from weft_server.serving.models import Models
+
+
+class TextService:
+    """What the three share: resolve the model, read the input, complete, explain."""
+
+    task: common_pb2.Task.ValueType
+    # The task's response.
+    response: Any
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def _read(self, model: Model, request: Any) -> Read:
+        """Check what is particular to the task; the input, or what reads it in a worker thread."""
+        raise NotImplementedError
+
+    async def _events(self, request: Any, *, streams: bool) -> AsyncGenerator[Any]:
+        """TextDeltas as they come, if it streams, then the response."""
+        call = CALL.get()
+        call.name(request.request_id)
+        model = self._models.resolve(request.model, self.task)
+        call.metrics = model.metrics
+        with reading_of(model, request) as reading:
+            read = self._read(model, request)
+            completion = complete(call, model, read, request.decoding, streams=streams, scores=request.return_scores)
+            async with aclosing(completion) as events:
+                async for event in events:
+                    if not isinstance(event, Completed):
+                        yield common_pb2.TextDelta(text=event)
+                        continue
+                    answer = self.response()
+                    with finishing(model, event.sequence, event.finish_reason):
+                        if reading:
+                            await explain_text(answer.alignment, model, event, reading)
+                    answer.completion.CopyFrom(completion_proto(call, model, event))
+                    yield answer
+
+    async def _answer(self, request: Any) -> Any:
+        """The response of a unary call."""
+        async with aclosing(self._events(request, streams=False)) as events:
+            return await anext(events)
+
+    async def _stream(self, request: Any, response: Any) -> AsyncGenerator[Any]:
+        """The responses of a streaming call, whose message holds the request of the unary one."""
+        try:
+            async with aclosing(self._events(request, streams=True)) as events:
+                async for event in events:
+                    is_delta = isinstance(event, common_pb2.TextDelta)
+                    yield response(delta=event) if is_delta else response(final=event)
+        except RequestError as error:
+            if error.field:
+                error.field = f"request.{error.field}"
+            raise
+
+
+class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceServicer):
+    """weft.v1.TranslationService."""
+
+    task = common_pb2.TASK_TRANSLATE
+    response = translation_pb2.TranslateResponse
+
+    async def Translate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamTranslate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, translation_pb2.StreamTranslateResponse)
+
+    def _read(self, model: Model, request: Any) -> Read:
+        text = model.manifest.text
+        _check_language("source_language", request.source_language, text.source_languages)
+        _check_language("target_language", request.target_language, text.target_languages)
+        return _read_text(model, request, "source")
+
+
+class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
+    """weft.v1.CaptionService."""
+
+    task = common_pb2.TASK_CAPTION
+    response = caption_pb2.CaptionResponse
+
+    async def Caption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamCaption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, caption_pb2.StreamCaptionResponse)
+
+    def _read(self, model: Model, request: Any) -> Read:
+        if not request.HasField("image"):
+            raise InvalidRequest("image", "is required", "EMPTY_INPUT")
+        return input_of(model, request, "image")
+
+
+class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
+    """weft.v1.GenerationService."""
+
+    task = common_pb2.TASK_GENERATE
+    response = generation_pb2.GenerateResponse
+
+    async def Generate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamGenerate(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, generation_pb2.StreamGenerateResponse)
+
+    def _read(self, model: Model, request: Any) -> Read:
+        return _read_text(model, request, "prompt")
+
+
+def _read_text(model: Model, request: Any, oneof: str) -> Read:
+    kind = request.WhichOneof(oneof)
+    if kind is None:
+        raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
+    return input_of(model, request, kind)
+
+
+def _check_language(field: str, asked: str, known: Many[str]) -> None:
+    if asked and not known:
+        raise InvalidRequest(field, "must be empty: this model takes no language")
+    if not asked and len(known) > 1:
+        raise InvalidRequest(field, f"is required: one of {', '.join(known)}")
+    if asked and asked not in known:
+        raise InvalidRequest(field, f"must be one of {', '.join(known)}, not {asked[:32]!r}")

@@ -1,0 +1,1 @@
+"""Runs sequences: the waiting room, the lanes and their steps."""

@@ -1,0 +1,79 @@
+"""Chunks of prompts: how many tokens a run reads of one, how far they are padded, and the arrays they lie in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_server.runtime.buffers import Column
+
+if TYPE_CHECKING:
+    from weft_server.runtime.device import Device
+
+PREFILL_BUCKETS = (8, 16, 32, 64, 128)
+PREFILL_CHUNK = PREFILL_BUCKETS[-1]
+
+
+class Chunk:
+    """What prefill runs of one padded length read: one prompt's tokens, whichever its slot."""
+
+    def __init__(self, bucket: int, device: Device) -> None:
+        self.bucket = bucket
+        self._input_ids = np.zeros((1, bucket), np.int64)
+        self._past_lengths = np.zeros(1, np.int32)
+        self._lengths = np.ones(1, np.int32)
+        self.columns = columns_of(self._input_ids, self._past_lengths, self._lengths, device)
+
+    def fill(self, token_ids: np.ndarray, past: int, pad_id: int) -> None:
+        """Take the next tokens of a prompt of which `past` have been read."""
+        self._input_ids[0, : len(token_ids)] = token_ids
+        self._input_ids[0, len(token_ids) :] = pad_id
+        self._past_lengths[0] = past
+        self._lengths[0] = len(token_ids)
+
+
+class Chunks:
+    """A decoder's chunks, one for each padded length. One that reads token by token has chunks of one."""
+
+    def __init__(self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool) -> None:
+        self._device = device
+        self._max_total = max_total
+        self._pad_id = pad_id
+        self._one_by_one = one_by_one
+        self._by_bucket: dict[int, Chunk] = {}
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The padded lengths of chunks that end before the cache does, ascending."""
+        return (1,) if self._one_by_one else PREFILL_BUCKETS
+
+    def size(self, budget: int) -> int:
+        """Tokens that a run should read where `budget` may be computed: a bucket, so without padding."""
+        return max((bucket for bucket in self.buckets if bucket <= budget), default=self.buckets[0])
+
+    def filled(self, token_ids: np.ndarray, past: int) -> Chunk:
+        """The chunk that holds the next tokens of a prompt of which `past` have been read."""
+        bucket = self._bucket(len(token_ids), past)
+        if bucket not in self._by_bucket:
+            self._by_bucket[bucket] = Chunk(bucket, self._device)
+        chunk = self._by_bucket[bucket]
+        chunk.fill(token_ids, past, self._pad_id)
+        return chunk
+
+    def _bucket(self, length: int, past: int) -> int:
+        """Padded length of a chunk, which never runs over the end of the cache.
+
+        It is two or more, because a prompt leaves room for a new token. One token alone takes another kernel and gets
+        other bits, and how a prompt is cut must not show.
+        """
+        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
+        return min(next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past)
+
+
+def columns_of(
+    input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device
+) -> dict[str, Column]:
+    """Return what a run reads and from where on, by port."""
+    arrays = {"input_ids": input_ids, "past_lengths": past_lengths, "lengths": lengths}
+    return {name: Column(array, device) for name, array in arrays.items()}

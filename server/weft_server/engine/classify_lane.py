@@ -1,0 +1,120 @@
+"""A lane that classifies or tags: whole requests in batches of one padded length, no state between steps."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+from weft_server.errors import DeadlineExpired
+from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
+from weft_server.source import feeds_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft_server.engine.lane import Take
+    from weft_server.runtime.session import Session
+    from weft_server.sequence import Outcome, Sequence
+    from weft_server.telemetry.metrics import ModelMetrics
+
+
+class ClassifyLane:
+    """One thread's batches: an idle lane takes what came together (see the engine), a busy one what came meanwhile."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        per_token: bool,
+        pad_id: int,
+        max_batch: int,
+        batch_tokens: int,
+        metrics: ModelMetrics,
+    ) -> None:
+        """`per_token` says that the graph gives probabilities for each token, padding included, as a tagger's does."""
+        self.gone: deque[tuple[Sequence, Outcome]] = deque()
+        self._session = session
+        self._per_token = per_token
+        self._pad_id = pad_id
+        self._max_batch = max_batch
+        self._batch_tokens = batch_tokens
+        self._metrics = metrics
+        self._batch: list[Sequence] = []
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits: never, a step finishes what it takes."""
+        return False
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could be taken now: always, between steps."""
+        return True
+
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps: always."""
+        return True
+
+    def usage(self) -> Usage:
+        """Nothing is held between steps."""
+        return Usage(0, 0, 0, 0)
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Run one batch; what there is to hand over.
+
+        Each sequence that was taken ends in one of three ways:
+
+        1. Its deadline has passed before the run: it takes no part.
+        2. It is cancelled while the batch runs: the run cannot drop it, and its answer is not counted.
+        3. It has its answer.
+        """
+        self._batch = take(most=self._max_batch, budget=self._batch_tokens, alike=True)
+        now = time.monotonic()
+        late = [sequence for sequence in self._batch if sequence.deadline < now]
+        batch = [sequence for sequence in self._batch if sequence.deadline >= now]
+        answers = self._run(batch) if batch else []
+        gone = self._take_gone()
+        self._batch = []
+        deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]
+        for sequence, probabilities in zip(batch, answers, strict=True):
+            outcome = gone.get(sequence, FinishReason.STOP)
+            deliveries.append(Delivery(sequence, [], [], outcome, probabilities))
+        return deliveries
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End the batch with `error` after a failed step."""
+        batch, self._batch = self._batch, []
+        return [Delivery(sequence, [], [], StepFailed(error)) for sequence in batch]
+
+    def _take_gone(self) -> dict[Sequence, Outcome]:
+        """Who was cancelled since the last call, and each one's outcome.
+
+        Some of them may be of the batch before: cancelled between the end of its run and their delivery. They have
+        ended already.
+        """
+        gone: dict[Sequence, Outcome] = {}
+        while self.gone:
+            sequence, outcome = self.gone.popleft()
+            gone[sequence] = outcome
+        return gone
+
+    def _run(self, batch: list[Sequence]) -> list[np.ndarray]:
+        """Each sequence's own probabilities."""
+        started = time.monotonic()
+        bucket = batch[0].source.bucket
+        feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
+        probabilities = self._session.run(feeds)["probabilities"]
+        now = time.monotonic()
+        self._metrics.session_run.observe(now - started)
+        self._metrics.batch_size.observe(len(batch))
+        padded = len(batch) * bucket
+        self._metrics.computed_tokens.inc(padded)
+        self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
+        for sequence in batch:
+            sequence.times.first_token = now
+        # Copies, so that no answer keeps those of the whole batch alive.
+        return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
+
+    def _own(self, row: np.ndarray, sequence: Sequence) -> np.ndarray:
+        """The part of a run's row that is not padding."""
+        return row[: sequence.num_input_tokens] if self._per_token else row

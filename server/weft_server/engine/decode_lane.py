@@ -1,0 +1,228 @@
+"""A lane that decodes: the step that admits who waits and moves every row one token on."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.encoder_runs import RUN_COST, computed_tokens, runs_of
+from weft_server.engine.rows import Rows, slot_of
+from weft_server.sequence import Usage
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft_server.engine.lane import Take
+    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.slots import Slots
+    from weft_server.sequence import Delivery, Outcome, Sequence
+    from weft_server.telemetry.metrics import ModelMetrics
+
+# Tokens of sources and prompts that a step may read while nobody waits for the next token.
+UNWATCHED_BUDGET = 512
+# An encoder's run costs by itself as much as 8 to 25 tokens. A row that stays empty for a step costs little. So a
+# source may wait until others can be read with it; see `_company`. One more should come for each ROWS_FOR_COMPANY rows.
+ROWS_FOR_COMPANY = 6
+# Short sources of this number fit into one step.
+MAX_COMPANY = 8
+# Steps that a source waits for company where slots are short. And steps that other lanes wait for one that reads a
+# prompt and holds fewer rows than they do: see `is_open`.
+PATIENCE = 6
+
+
+class Piece(NamedTuple):
+    """The next tokens of the prompt in prefill, and whether it ends with them."""
+
+    token_ids: np.ndarray
+    ends: bool
+
+
+class DecodeLane:
+    """Slots, their rows, and a runner. Only its engine thread calls it, except for `gone`."""
+
+    def __init__(
+        self,
+        slots: Slots,
+        runner: DecodeRunner,
+        *,
+        start_id: int | None,
+        end_ids: tuple[int, ...],
+        prefill_budget: int,
+        metrics: ModelMetrics,
+    ) -> None:
+        self.slots = slots
+        # Sequences to drop before the next step, with their outcome. Any thread appends.
+        self.gone: deque[tuple[Sequence, Outcome]] = deque()
+        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
+        self._runner = runner
+        self._start_id = start_id
+        self._budget = prefill_budget
+        self._metrics = metrics
+        # Steps since the last admission.
+        self._num_held_off = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits."""
+        return self._rows.num_held > 0 or bool(self.gone)
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could get a slot now."""
+        return self._rows.num_held < self.slots.num_slots
+
+    def is_open(self) -> bool:
+        """Whether it takes who waits within some steps.
+
+        There are two cases:
+
+        1. It reads a prompt, and can take nobody before the end of it: if that is at most PATIENCE steps away.
+        2. It reads none: if a slot is free.
+        """
+        prompt = self._rows.prompt
+        if prompt is None:
+            return self.has_room()
+        left = prompt.num_input_tokens - int(self.slots.past_lengths[self.slots.num_running])
+        return left <= PATIENCE * max(self._allowance(), PREFILL_BUCKETS[0])
+
+    def usage(self) -> Usage:
+        """Slots and cache entries held; may be one step old."""
+        num_held = self._rows.num_held
+        kv_used = int(self.slots.past_lengths[:num_held].sum())
+        return Usage(num_held, self.slots.num_slots, kv_used, self._runner.kv_capacity)
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Drop who is gone, admit who waits, give every row a token; what there is to hand over.
+
+        What waits is read in one of three ways:
+
+        1. A source, where there is an encoder: whole, maybe with others in one run.
+        2. A prompt, where somebody watches and the bundle has a graph for it: a piece in the decode run itself.
+        3. A prompt otherwise: pieces in runs of their own, before the decode run.
+        """
+        self._drop_gone()
+        piece = None
+        if self._start_id is not None:
+            self._encode(take, self._start_id)
+        elif self._runner.mixes and self._rows.is_watched():
+            piece = self._beside(take)
+        else:
+            self._prefill(take)
+        if self.slots.num_running:
+            self._decode(piece)
+        return self._rows.hand_over()
+
+    def fail(self, error: Exception) -> list[Delivery]:
+        """End everything with `error` after a failed step; the lane is empty and usable afterwards."""
+        self._rows.fail(error)
+        return self._rows.hand_over()
+
+    def _drop_gone(self) -> None:
+        while self.gone:
+            self._rows.drop(*self.gone.popleft())
+
+    def _encode(self, take: Take, start_id: int) -> None:
+        """Admit sequences whose source an encoder reads; each gets its first token in this very step."""
+        num_free = self.slots.num_slots - self.slots.num_running
+        taken = take(most=num_free, budget=self._allowance(), least=self._company())
+        self._num_held_off = 0 if taken else self._num_held_off + 1
+        runs = runs_of(taken)
+        # All sit down before anything runs, so that a failed run leaves nobody standing.
+        for sequence in chain.from_iterable(runs):
+            self._rows.begin(sequence, start_id)
+        for run in runs:
+            slots = [slot_of(sequence) for sequence in run]
+            for slot in slots:
+                self._runner.begin(slot)
+            self._runner.encode([sequence.source for sequence in run], slots)
+            self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
+
+    def _company(self) -> int:
+        """How many sources this step should admit together, if it admits any.
+
+        There are three cases, and the first that holds counts:
+
+        1. Somebody watches: one. No source waits beside a stream.
+        2. The last admission is long enough ago: one. That is PATIENCE steps where three quarters of the slots run,
+           because waiting pays where slots are short. Elsewhere it is one step.
+        3. Otherwise one, and one more for each ROWS_FOR_COMPANY rows, up to MAX_COMPANY.
+        """
+        num_running = self.slots.num_running
+        patience = PATIENCE if 4 * num_running >= 3 * self.slots.num_slots else 1
+        if self._rows.is_watched() or self._num_held_off >= patience:
+            return 1
+        return min(1 + num_running // ROWS_FOR_COMPANY, MAX_COMPANY)
+
+    def _allowance(self) -> int:
+        """Tokens of sources and prompts that this step may read, while its rows wait.
+
+        There are two cases:
+
+        1. Somebody watches, and sees the gap between two tokens: three for each two rows. Then a step with one such run
+           takes less than twice as long as one without. The run costs by itself as much as the decode run, because both
+           read all weights. But a prompt's token costs less than a row's, which also goes through the vocabulary.
+        2. All callers wait for the whole answer: UNWATCHED_BUDGET. They notice no gap, and gain by full steps.
+
+        It is never less than the lane's own budget.
+        """
+        enough = self.slots.num_running * 3 // 2 if self._rows.is_watched() else UNWATCHED_BUDGET
+        return max(self._budget, enough)
+
+    def _beside(self, take: Take) -> Piece | None:
+        """The piece of a prompt that this step's decode run reads beside its rows; None if no prompt is here.
+
+        Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. A graph has room for one prompt.
+        """
+        left = max(self._budget, self.slots.num_running // 2)
+        return self._next_piece(left) if self._has_prompt(take, left) else None
+
+    def _prefill(self, take: Take) -> None:
+        """Read prompts piece by piece, one prompt at a time, until the allowance is spent, but at least one piece.
+
+        Where a prompt is cut depends on the load. Its bits do not, as long as a run reads two tokens or more.
+        """
+        left = max(self._allowance(), PREFILL_BUCKETS[0])
+        while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
+            piece = self._next_piece(left)
+            padded, candidates = self._runner.prefill(self.slots.num_running, piece.token_ids)
+            self._count_computed(padded, len(piece.token_ids))
+            if piece.ends:
+                self._rows.end_prompt()
+                self._rows.start(candidates)
+            left -= padded + RUN_COST
+
+    def _has_prompt(self, take: Take, budget: int) -> bool:
+        """Whether there is a prompt to read: the one begun, or one that waits."""
+        if self._rows.prompt is None and self.has_room():
+            for sequence in take(most=1, budget=budget):
+                self._rows.begin_prompt(sequence)
+        return self._rows.prompt is not None
+
+    def _next_piece(self, left: int) -> Piece:
+        """The next tokens of the prompt: `left` of them, or a little more."""
+        prompt = self._rows.prompt
+        assert prompt is not None, "a piece of no prompt. This is a bug."
+        done = int(self.slots.past_lengths[self.slots.num_running])
+        token_ids = prompt.source.array[done : done + self._runner.chunk(left)]
+        return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
+
+    def _decode(self, piece: Piece | None) -> None:
+        """Give every row a token; a piece of a prompt, if there is one, is read in the same run."""
+        num_rows = self.slots.num_running
+        started = time.monotonic()
+        if piece is None:
+            candidates = self._runner.decode(num_rows)
+        else:
+            padded, candidates = self._runner.mixed(num_rows, piece.token_ids, ends=piece.ends)
+            self._count_computed(padded, len(piece.token_ids))
+            if piece.ends:
+                self._rows.end_prompt()
+        self._metrics.decode_step.observe(time.monotonic() - started)
+        self._metrics.decode_batch_size.observe(num_rows)
+        self._rows.advance(candidates)
+
+    def _count_computed(self, padded: int, real: int) -> None:
+        self._metrics.computed_tokens.inc(padded)
+        self._metrics.padding_tokens.inc(padded - real)

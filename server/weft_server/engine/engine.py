@@ -1,0 +1,250 @@
+"""One model's engine: a bounded waiting room in front of lanes, each lane a thread that steps."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from weft_server.sequence import Cancelled, Delivery, EngineStats, FinishReason
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from weft_server.engine.lane import Lane, Take
+    from weft_server.engine.scheduler import Scheduler
+    from weft_server.sequence import Outcome, Sequence
+    from weft_server.telemetry.metrics import ModelMetrics
+
+_log = structlog.get_logger(__name__)
+# An idle lane wakes this often to show that it lives.
+HEARTBEAT_S = 1.0
+# An idle lane does not begin at the first request that comes. It waits for those that come together with it, so that
+# one step takes them all. The wait is counted in turns of the event loop since the last request came:
+# 1. GATHER_TURNS for each request that is here: where many are, more come. For a lone one these take 0.1 ms.
+# 2. At most MAX_GATHER_TURNS.
+# 3. However many come, the wait ends GATHER_S seconds after the first.
+GATHER_TURNS = 8
+MAX_GATHER_TURNS = 64
+GATHER_S = 0.006
+FAILED_STEP_PAUSE_S = 1.0
+
+
+class Engine:
+    """Takes sequences, ends each exactly once. Public methods are for the event loop's thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        lanes: list[Lane],
+        metrics: ModelMetrics,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._scheduler = scheduler
+        self._lanes = lanes
+        self._metrics = metrics
+        self._loop = loop
+        # Guards scheduler, _live, _refusal and _stopping; held for list work only, never over a model run.
+        self._lock = threading.Lock()
+        self._wake = threading.Condition(self._lock)
+        self._live: set[Sequence] = set()
+        self._refusal: Callable[[], Exception] | None = None
+        self._stopping = False
+        self._beats = [time.monotonic()] * len(lanes)
+        # Whether a call of `_gather` is on its way, and how many turns it still waits.
+        self._gathering = False
+        self._turns = 0
+        self._threads = [
+            threading.Thread(target=self._run, args=(index,), name=f"lane-{index}", daemon=True)
+            for index in range(len(lanes))
+        ]
+
+    def start(self) -> None:
+        """Start the lanes' threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def reserve(self) -> None:
+        """Take a place in the waiting room, before any work is done for a request; raises Overloaded."""
+        with self._lock:
+            self._scheduler.reserve()
+
+    def release(self) -> None:
+        """Give a reserved place back that no sequence was submitted for."""
+        with self._lock:
+            self._scheduler.release()
+
+    def submit(self, sequence: Sequence) -> None:
+        """Turn a reserved place into a waiting sequence; the place is kept where this raises.
+
+        Raises:
+            Overloaded: the token bound is reached.
+            Exception: the outcome of cancel_all, which came before.
+        """
+        with self._lock:
+            if self._refusal is not None:
+                raise self._refusal()
+            self._scheduler.enqueue(sequence)
+            self._live.add(sequence)
+        # A lane that woke at the first would fight the event loop for the interpreter, and run one row.
+        self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)
+        if not self._gathering:
+            self._gathering = True
+            self._loop.call_soon(self._gather, time.monotonic() + GATHER_S)
+
+    def _gather(self, until: float) -> None:
+        """Wake idle lanes some turns after the last request that came."""
+        if self._turns and time.monotonic() < until:
+            self._turns -= 1
+            self._loop.call_soon(self._gather, until)
+            return
+        self._gathering = False
+        with self._lock:
+            # Idle lanes hold nothing, so whichever wakes may take; busy ones look for themselves after each step.
+            self._wake.notify(len(self._scheduler.waiting))
+
+    def cancel(self, sequence: Sequence, outcome: Outcome | None = None) -> None:
+        """End a sequence with `outcome` (default: cancelled) now if it waits, else before its lane's next step."""
+        if sequence.reply.outcome is not None:
+            return
+        outcome = outcome or Cancelled()
+        with self._lock:
+            if self._scheduler.remove(sequence):
+                self._finish(sequence, outcome)
+                sequence.reply.put([], [], outcome)
+            elif sequence in self._live:
+                assert sequence.lane is not None
+                self._lanes[sequence.lane].gone.append((sequence, outcome))
+                self._wake.notify_all()
+
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End everything, now and from now on, each with an outcome of its own.
+
+        What runs ends before its lane's next step.
+        """
+        with self._lock:
+            self._refusal = outcome
+            live = list(self._live)
+        for sequence in live:
+            self.cancel(sequence, outcome())
+
+    def stop(self, timeout: float) -> bool:
+        """Let the lanes finish their step and end; whether all did within `timeout` seconds.
+
+        Whoever is still there gets no answer: cancel them before.
+        """
+        with self._lock:
+            self._stopping = True
+            self._wake.notify_all()
+        give_up = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, give_up - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    @property
+    def last_beat(self) -> float:
+        """Monotonic seconds at which the slowest lane last finished a step or, idle, showed that it lives."""
+        return min(self._beats)
+
+    def stats(self) -> EngineStats:
+        """A snapshot for gauges and probes."""
+        with self._lock:
+            waiting = self._scheduler.waiting
+            held = [lane.usage() for lane in self._lanes]
+            return EngineStats(
+                queued=self._scheduler.num_queued,
+                queued_tokens=self._scheduler.queued_tokens,
+                oldest_queued_s=time.monotonic() - waiting[0].times.accepted if waiting else 0.0,
+                running=sum(self._scheduler.loads),
+                slots_used=sum(usage.slots_used for usage in held),
+                slots_total=sum(usage.slots_total for usage in held),
+                kv_used=sum(usage.kv_used for usage in held),
+                kv_total=sum(usage.kv_total for usage in held),
+                last_step_time=self.last_beat,
+            )
+
+    def _run(self, index: int) -> None:
+        """The life of a lane's thread: wait for work, step, hand over."""
+        lane = self._lanes[index]
+        take = self._take_for(index)
+        while self._wait_for_work(index, lane):
+            try:
+                deliveries = lane.step(take)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the lane
+                _log.exception("step failed", lane=index)
+                deliveries = lane.fail(error)
+                if not deliveries:
+                    time.sleep(FAILED_STEP_PAUSE_S)  # nobody ended: the same step would fail again at once
+            self._beats[index] = time.monotonic()
+            self._note_open(index, is_open=lane.is_open())
+            self._hand_over(deliveries)
+
+    def _take_for(self, index: int) -> Take:
+        """The waiting room as a lane asks it."""
+
+        def take(*, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+            with self._lock:
+                taken = self._scheduler.take(index, most=most, budget=budget, least=least, alike=alike)
+            now = time.monotonic()
+            for sequence in taken:
+                sequence.times.admitted = now
+                self._metrics.queue_time.observe(now - sequence.times.accepted)
+            return taken
+
+        return take
+
+    def _note_open(self, index: int, *, is_open: bool) -> None:
+        """Tell the others whether to wait for this lane to take who waits. Only it changes its own entry."""
+        closed = self._scheduler.closed
+        if is_open == (index in closed):
+            with self._lock:
+                (closed.discard if is_open else closed.add)(index)
+
+    def _wait_for_work(self, index: int, lane: Lane) -> bool:
+        """Block while there is nothing to do; False when the engine stops."""
+        with self._lock:
+            while not self._stopping:
+                if lane.is_busy or (lane.has_room() and self._scheduler.may_take(index)):
+                    return True
+                self._wake.wait(HEARTBEAT_S)
+                self._beats[index] = time.monotonic()
+        return False
+
+    def _hand_over(self, deliveries: list[Delivery]) -> None:
+        if not deliveries:
+            return
+        ended = [delivery for delivery in deliveries if delivery.outcome is not None]
+        if ended:
+            with self._lock:
+                for delivery in ended:
+                    assert delivery.outcome is not None
+                    self._scheduler.finished(self._lane_of(delivery.sequence))
+                    self._finish(delivery.sequence, delivery.outcome)
+        self._loop.call_soon_threadsafe(_deliver, deliveries)
+
+    def _lane_of(self, sequence: Sequence) -> int:
+        assert sequence.lane is not None
+        return sequence.lane
+
+    def _finish(self, sequence: Sequence, outcome: Outcome) -> None:
+        """Count a sequence's end. Holds the lock."""
+        assert sequence in self._live, f"{sequence.request_id} ended twice. This is a bug."
+        self._live.remove(sequence)
+        sequence.times.finished = time.monotonic()
+        self._metrics.observe_sequence(sequence)
+        if not isinstance(outcome, FinishReason):
+            self._metrics.wasted_tokens.inc(sequence.num_output_tokens)
+            if isinstance(outcome, Cancelled):
+                self._metrics.cancelled(sequence.stage)
+
+    def __repr__(self) -> str:
+        return f"<Engine {self._scheduler!r} {self._lanes!r}>"
+
+
+def _deliver(deliveries: list[Delivery]) -> None:
+    for delivery in deliveries:
+        reply = delivery.sequence.reply
+        reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome, delivery.probabilities)

@@ -1,0 +1,201 @@
+"""The rows of one lane's slots: what each is given, how it ends, and how the hole that it leaves is closed."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_server.choosing.sampler import sample
+from weft_server.errors import DeadlineExpired
+from weft_server.sequence import Delivery, FinishReason, StepFailed
+
+if TYPE_CHECKING:
+    from weft_server.choosing.candidates import Candidates
+    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.slots import Slots
+    from weft_server.sequence import Outcome, Sequence
+    from weft_server.telemetry.metrics import ModelMetrics
+
+
+class Rows:
+    """A row for each running sequence, and at most one prompt in prefill, in the slot behind them."""
+
+    def __init__(self, slots: Slots, runner: DecodeRunner, *, end_ids: tuple[int, ...], metrics: ModelMetrics) -> None:
+        self.slots = slots
+        # In prefill, in slot num_running.
+        self.prompt: Sequence | None = None
+        self._runner = runner
+        self._end_ids = np.array(end_ids, np.int64)
+        self._metrics = metrics
+        self._deliveries: list[Delivery] = []
+        # Monotonic seconds of the tokens of the last decode run.
+        self._last_token = 0.0
+
+    @property
+    def num_held(self) -> int:
+        """Slots that are held: a prefix of all."""
+        return self.slots.num_running + (self.prompt is not None)
+
+    def is_watched(self) -> bool:
+        """Whether somebody is given each token of a row as it comes."""
+        return bool(self.slots.wants_tokens[: self.slots.num_running].any())
+
+    def begin(self, sequence: Sequence, start_id: int) -> None:
+        """Make a row of a sequence whose source an encoder will have read before the next decode run."""
+        slots = self.slots
+        slots.place(slots.num_running, sequence)
+        slots.input_ids[slots.num_running] = start_id
+        slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
+        slots.num_running += 1
+
+    def begin_prompt(self, sequence: Sequence) -> None:
+        """Give a sequence the slot behind the rows, to read its prompt there."""
+        self.slots.place(self.slots.num_running, sequence)
+        self.prompt = sequence
+        self._runner.begin(self.slots.num_running)
+
+    def end_prompt(self) -> None:
+        """Make a row of the prompt: its last token has been read."""
+        self.prompt = None
+        self.slots.num_running += 1
+
+    def start(self, candidates: Candidates) -> None:
+        """Give the last row its first token, of the prefill run that ended its prompt."""
+        self._give(self.slots.num_running - 1, candidates)
+
+    def advance(self, candidates: Candidates) -> None:
+        """Give every row its next token, of a decode run."""
+        num_rows = self.slots.num_running
+        now, num_young = self._give(0, candidates)
+        # The others had their token of before from the last decode run.
+        if num_rows > num_young:
+            self._metrics.inter_token_latency.observe(now - self._last_token, num_rows - num_young)
+        self._last_token = now
+
+    def drop(self, sequence: Sequence, outcome: Outcome) -> None:
+        """End a sequence between two steps, unless it has ended."""
+        if sequence.slot is not None:
+            self._end(sequence.slot, outcome)
+
+    def fail(self, error: Exception) -> None:
+        """End everything with `error`; all slots are free afterwards."""
+        for sequence in [sequence for sequence in self.slots.sequences if sequence is not None]:
+            slot = slot_of(sequence)
+            sequence.num_output_tokens = int(self.slots.num_new[slot])
+            self.slots.clear(slot)
+            self._deliveries.append(Delivery(sequence, [], [], StepFailed(error)))
+        self.slots.num_running = 0
+        self.prompt = None
+
+    def hand_over(self) -> list[Delivery]:
+        """What there is to hand over since the last call."""
+        deliveries, self._deliveries = self._deliveries, []
+        return deliveries
+
+    def _give(self, start: int, candidates: Candidates) -> tuple[float, int]:
+        """Give the rows from `start` on their next token; end those that are done, deliver those that stream.
+
+        Returns the monotonic seconds of the tokens, and how many of them were the first or second of their row.
+        """
+        slots = self.slots
+        stop = slots.num_running
+        ids, log_probs = sample(candidates, slots.settings(start, stop), self._end_ids)
+        rows = np.arange(start, stop)
+        num_new = slots.num_new[start:stop]
+        slots.output_ids[rows, num_new] = ids
+        slots.log_probs[rows, num_new] = log_probs
+        slots.input_ids[start:stop, 0] = ids
+        num_new += 1
+        self._metrics.generated_tokens.inc(stop - start)
+        now = time.monotonic()
+        num_young = self._note_young(start, num_new, now)
+
+        at_end = (ids[:, None] == self._end_ids).any(axis=1)
+        done = at_end | (num_new >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
+        for row in np.flatnonzero(slots.wants_tokens[start:stop] & ~done).tolist():
+            sequence = self._sequence(start + row)
+            self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None))
+        # From the last row down: ending one moves the last running row into its place.
+        for row in np.flatnonzero(done)[::-1].tolist():
+            self._end(start + row, self._outcome(start + row, bool(at_end[row])))
+        return now, num_young
+
+    def _note_young(self, start: int, num_new: np.ndarray, now: float) -> int:
+        """Note the time of each row's first token, and the gap before its second; how many rows have no more."""
+        young = np.flatnonzero(num_new <= 2).tolist()
+        for row in young:
+            times = self._sequence(start + row).times
+            if num_new[row] == 1:
+                times.first_token = now
+            else:  # whose first token a prefill run may have made, in this very step
+                self._metrics.inter_token_latency.observe(now - times.first_token)
+        return len(young)
+
+    def _outcome(self, slot: int, at_end: bool) -> Outcome:  # noqa: FBT001 - a fact of the row, not a mode
+        """Why a row that is done ends.
+
+        There are three cases, and the first that holds counts:
+
+        1. Its last token is an end token.
+        2. It has all the tokens that it may have.
+        3. Its deadline has passed.
+        """
+        if at_end:
+            return FinishReason.STOP
+        if self.slots.num_new[slot] >= self.slots.max_new[slot]:
+            return FinishReason.LENGTH
+        return DeadlineExpired()
+
+    def _end(self, slot: int, outcome: Outcome) -> None:
+        """Hand over a row's end, and close the hole."""
+        slots = self.slots
+        sequence = self._sequence(slot)
+        num_new = int(slots.num_new[slot])
+        sequence.num_output_tokens = num_new
+        fresh = slice(self._num_delivered(sequence, num_new, outcome), num_new)
+        token_ids = slots.output_ids[slot, fresh].tolist()
+        log_probs = slots.log_probs[slot, fresh].tolist()
+        self._deliveries.append(Delivery(sequence, token_ids, log_probs, outcome))
+        slots.clear(slot)
+        self._close(slot, sequence)
+
+    def _num_delivered(self, sequence: Sequence, num_new: int, outcome: Outcome) -> int:
+        """How many of its tokens a sequence's last delivery leaves out.
+
+        There are three cases, and the first that holds counts:
+
+        1. It is dropped, late, or cut by a stop string: all. Its caller takes no more of them.
+        2. It streams: all but the last one, which this step made.
+        3. Its caller has waited for the whole answer: none.
+        """
+        if not isinstance(outcome, FinishReason) or outcome is FinishReason.STOP_STRING:
+            return num_new
+        return num_new - 1 if sequence.wants_tokens else 0
+
+    def _close(self, hole: int, sequence: Sequence) -> None:
+        """Keep held slots a prefix: the last row moves into the hole, and the prompt behind it into its place."""
+        if sequence is self.prompt:
+            self.prompt = None
+            return
+        self.slots.num_running -= 1
+        self._move(self.slots.num_running, hole)
+        if self.prompt is not None:
+            self._move(self.slots.num_running + 1, self.slots.num_running)
+
+    def _move(self, source: int, hole: int) -> None:
+        if hole != source:
+            self._runner.move(source, hole)
+            self.slots.move(source, hole)
+
+    def _sequence(self, slot: int) -> Sequence:
+        sequence = self.slots.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        return sequence
+
+
+def slot_of(sequence: Sequence) -> int:
+    """Return the slot that a sequence holds."""
+    assert sequence.slot is not None, f"{sequence.request_id} has no slot. This is a bug."
+    return sequence.slot

@@ -1,0 +1,256 @@
+"""Runs a decoder's graphs over slot-major state tensors: encode, prefill, decode, move. Arrays without policy.
+
+Nothing here knows a family, or where the states lie: see `states` and `device_states`. With a recurrent state each run
+reads one token.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.bundle_rules import PROMPT, READS_ALL
+from weft_proto.v1 import bundle_pb2
+from weft_server.engine.chunks import Chunks, columns_of
+from weft_server.runtime.blocks import block_of
+from weft_server.runtime.buffers import Column
+from weft_server.runtime.device_states import DeviceStates
+from weft_server.runtime.next_tokens import NextTokens
+from weft_server.runtime.session import NO_GRAPH
+from weft_server.runtime.states import HostStates
+from weft_server.source import feeds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Sequence as Many
+
+    from weft_server.choosing.candidates import Candidates
+    from weft_server.engine.chunks import Chunk
+    from weft_server.engine.slots import Slots
+    from weft_server.runtime.blocks import Block
+    from weft_server.runtime.session import Bound, Session
+    from weft_server.runtime.states import States
+    from weft_server.source import Source
+
+_PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
+# On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
+_TOTAL_STEP = 256
+
+
+class DecodeRunner:
+    """A decoder bound to one lane's slots. Running rows are a prefix of the slots: a batch is a view, never a copy."""
+
+    def __init__(
+        self,
+        manifest: bundle_pb2.BundleManifest,
+        encoder: Session | None,
+        decoder: Session,
+        slots: Slots,
+        mixed: Session | None = None,
+    ) -> None:
+        self._encoder = encoder
+        self._decoder = decoder
+        self._mixed = mixed
+        self._slots = slots
+        self._device = device = decoder.device
+
+        self._states: States = (
+            HostStates(manifest.states, slots.num_slots)
+            if device.in_place
+            else DeviceStates(manifest.states, slots.num_slots, device)
+        )
+
+        kinds = {spec.kind for spec in manifest.states}
+        self._has_memory = bundle_pb2.STATE_KIND_MEMORY in kinds
+        self._has_cache = bundle_pb2.STATE_KIND_KV_CACHE in kinds
+        self._flips = bundle_pb2.STATE_KIND_RECURRENT in kinds
+        self._max_total = manifest.text.max_total_tokens
+        self._pad_id = manifest.text.pad_id
+        self._total_length = np.array([self._max_total], np.int32)
+
+        self._batches = device.batches(slots.num_slots)
+        # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
+        self._past_lengths = slots.past_lengths if device.in_place else slots.past_lengths.copy()
+        ones = np.ones(slots.num_slots, np.int32)
+        self._columns = columns_of(slots.input_ids, self._past_lengths, ones, device)
+        # Once: a decode run reads one token of each row.
+        self._columns["lengths"].send()
+        self._changing = [self._columns["input_ids"], self._columns["past_lengths"]]
+        self._memory_lengths = Column(slots.memory_lengths, device)
+
+        vocab = manifest.text.target_vocab_size
+        num_candidates = min(_fixed_size(manifest, "topk_ids"), vocab)
+        self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
+        # A graph without the port computes all in each run. And where every candidate might be an end token that must
+        # not come, even a greedy row may need all logits.
+        self._asks = READS_ALL in decoder.input_names
+        self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
+        self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
+
+        self._chunks = Chunks(device, max_total=self._max_total, pad_id=self._pad_id, one_by_one=self._flips)
+        self._decodes: dict[tuple[int, int, bool], Bound] = {}
+        self._prefills: dict[tuple[int, int, int, bool], Bound] = {}
+        self._mixes: dict[tuple[int, int, bool], Bound] = {}
+
+    @property
+    def mixes(self) -> bool:
+        """Whether a piece of a prompt can be read in a decode run."""
+        return self._mixed is not None
+
+    @property
+    def kv_capacity(self) -> int:
+        """Cache entries (tokens) that all slots together can hold."""
+        return self._slots.num_slots * self._max_total if self._has_cache else 0
+
+    def chunk(self, budget: int) -> int:
+        """Prompt tokens that a prefill run should read where `budget` may be computed: a bucket, so without padding."""
+        return self._chunks.size(budget)
+
+    def begin(self, slot: int) -> None:
+        """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
+        self._states.begin(slot)
+
+    def encode(self, sources: Many[Source], slots: Many[int]) -> None:
+        """Run the encoder on sources that may share a run and write what it fills into each one's slot."""
+        assert self._encoder is not None, "this model has no encoder. This is a bug."
+        lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
+        width = max(source.width for source in sources)
+        self._states.fill(self._encoder, feeds_of(sources, width, self._pad_id), slots, lengths)
+
+    def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
+        """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
+
+        Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
+        """
+        past = int(self._slots.past_lengths[slot])
+        chunk = self._chunks.filled(token_ids, past)
+        reads_all = self._reads_all(slot, slot + 1)
+        key = (slot, chunk.bucket, self._states.flip, reads_all)
+        if key not in self._prefills:
+            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns, reads_all=reads_all)
+        if not self._device.in_place:
+            self._tell(past + chunk.bucket, chunk.columns.values())
+        self._prefills[key].run()
+        self._slots.past_lengths[slot] = past + len(token_ids)
+        self._states.turn(slot, slot + 1, self._num_held)
+        return chunk.bucket, self._next.read(1, 1, reads_all=reads_all)
+
+    def mixed(self, num_rows: int, token_ids: np.ndarray, *, ends: bool) -> tuple[int, Candidates]:
+        """Do `decode` for the first `num_rows` slots and `prefill` for the slot behind them, in one run.
+
+        Returns the number of prompt tokens computed, and candidates [num_rows, ...], with one row more for the prompt
+        if it `ends` with these tokens.
+        """
+        past = int(self._slots.past_lengths[num_rows])
+        chunk = self._chunks.filled(token_ids, past)
+        reads_all = self._reads_all(0, num_rows + ends)
+        key = (num_rows, chunk.bucket, reads_all)
+        if key not in self._mixes:
+            self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
+        self._mixes[key].run()
+        self._slots.past_lengths[:num_rows] += 1
+        self._slots.past_lengths[num_rows] = past + len(token_ids)
+        return chunk.bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
+
+    def decode(self, num_rows: int) -> Candidates:
+        """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...]."""
+        batch = self._batches[num_rows]
+        reads_all = self._reads_all(0, num_rows)
+        key = (batch, self._states.flip, reads_all)
+        if key not in self._decodes:
+            graph_id = 1 + len(self._decodes)
+            self._decodes[key] = self._bind(0, batch, self._columns, reads_all=reads_all, graph_id=graph_id)
+        if not self._device.in_place:
+            np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
+            self._tell(int(self._past_lengths[:batch].max()) + 1, self._changing)
+        self._decodes[key].run()
+        self._slots.past_lengths[:num_rows] += 1
+        self._states.turn(0, num_rows, self._num_held)
+        return self._next.read(batch, num_rows, reads_all=reads_all)
+
+    def move(self, source: int, target: int) -> None:
+        """Move a slot's state into a hole."""
+        past = int(self._slots.past_lengths[source])
+        memory = int(self._slots.memory_lengths[source])
+        self._states.move(source, target, past, memory)
+
+    def warm(self) -> None:
+        """Run each shape once, so that no request pays for being its first.
+
+        1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
+        2. Decode runs that read all logits: one with all rows, for the memory that it takes.
+        3. Prefill runs, where there is no encoder: every bucket.
+        4. Mixed runs: the smallest bucket beside every number of rows.
+
+        Larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first asked for.
+        """
+        for num_rows in sorted(set(self._batches) - {0}):
+            for _ in range(1 + self._flips):
+                self.decode(num_rows)
+            self._slots.past_lengths[:] = 0
+        if not self._always_all:
+            self._slots.reads_all[:] = True
+            self.decode(self._slots.num_slots)
+            self._slots.past_lengths[:] = 0
+            self._slots.reads_all[:] = False
+        if self._encoder is None:
+            for length in self._chunks.buckets:
+                self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
+                self._slots.past_lengths[:] = 0
+        if self.mixes:
+            for num_rows in range(1, self._slots.num_slots):
+                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
+                self._slots.past_lengths[:] = 0
+
+    @property
+    def _num_held(self) -> int:
+        """Slots that may be held: those of the rows, and the one in prefill."""
+        return min(self._slots.num_running + 1, self._slots.num_slots)
+
+    def _reads_all(self, start: int, stop: int) -> bool:
+        """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
+        return self._always_all or bool(self._slots.reads_all[start:stop].any())
+
+    def _bind(
+        self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, graph_id: int = NO_GRAPH
+    ) -> Bound:
+        """Bind a run over slots [start, stop) that reads its ids and lengths from the first rows of `columns`."""
+        inputs, written = self._states.blocks(start, stop)
+        inputs |= {name: column.block.rows(0, stop - start) for name, column in columns.items()}
+        inputs |= self._told(reads_all=reads_all)
+        if self._has_memory:
+            inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
+        return self._decoder.bind(inputs, self._next.blocks(stop - start, reads_all=reads_all) | written, graph_id)
+
+    def _bind_mixed(self, num_rows: int, chunk: Chunk, *, reads_all: bool) -> Bound:
+        assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
+        inputs, written = self._states.blocks(0, num_rows)
+        prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
+        inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
+        written |= {PROMPT + name: block for name, block in prompt_written.items()}
+        inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
+        for name, prompt_name in _PROMPT_COLUMNS.items():
+            inputs[prompt_name] = chunk.columns[name].block
+        inputs |= self._told(reads_all=reads_all)
+        return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
+
+    def _told(self, *, reads_all: bool) -> dict[str, Block]:
+        """What every run reads on the host."""
+        told = {"total_length": block_of(self._total_length)}
+        return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
+
+    def _tell(self, longest: int, columns: Iterable[Column]) -> None:
+        """Send a device what a run reads of the host; after it no row is longer than `longest`."""
+        # A captured run would go on with the value of its capture, so there it is the capacity.
+        if not self._device.captures:
+            self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
+        for column in columns:
+            column.send()
+        if self._has_memory:
+            self._memory_lengths.send()
+
+
+def _fixed_size(manifest: bundle_pb2.BundleManifest, port_name: str) -> int:
+    graph = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
+    return int(next(port for port in graph.outputs if port.name == port_name).shape[-1])

@@ -1,0 +1,115 @@
+"""The decode slots of one lane: who sits where, and each row's numbers in columns that the runner binds directly.
+
+Running sequences hold the slots [0, num_running); one sequence may be in prefill, and it holds slot num_running.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_server.choosing.sampler import Settings
+
+if TYPE_CHECKING:
+    from weft_server.sequence import Sequence
+
+
+class Slots:
+    """Columns over `num_slots` slots. Rows [0, num_running) are decoded together in every step."""
+
+    def __init__(self, num_slots: int, max_new_tokens: int) -> None:
+        self.num_slots = num_slots
+        self.num_running = 0
+        self.sequences: list[Sequence | None] = [None] * num_slots
+        # What the decoder graph reads; shapes as its ports, the batch being a prefix.
+        self.input_ids = np.zeros((num_slots, 1), np.int64)
+        self.past_lengths = np.zeros(num_slots, np.int32)
+        self.memory_lengths = np.ones(num_slots, np.int32)
+        # What was produced.
+        self.num_new = np.zeros(num_slots, np.int64)
+        self.output_ids = np.zeros((num_slots, max_new_tokens), np.int64)
+        self.log_probs = np.zeros((num_slots, max_new_tokens), np.float32)
+        # What the request asked for.
+        self.max_new = np.zeros(num_slots, np.int64)
+        self.min_new = np.zeros(num_slots, np.int64)
+        self.temperature = np.zeros(num_slots, np.float64)
+        self.top_k = np.zeros(num_slots, np.int64)
+        self.top_p = np.ones(num_slots, np.float64)
+        self.seed = np.zeros(num_slots, np.uint64)
+        self.deadline = np.full(num_slots, np.inf)
+        self.wants_tokens = np.zeros(num_slots, np.bool_)
+        # Whether a row needs more of a run than its best candidates: it is sampled, or its caller wants scores.
+        self.reads_all = np.zeros(num_slots, np.bool_)
+        self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
+
+    @property
+    def num_used(self) -> int:
+        """Slots that are held, the one in prefill included."""
+        return sum(sequence is not None for sequence in self.sequences)
+
+    def place(self, slot: int, sequence: Sequence) -> None:
+        """Give `slot` to a sequence and set its columns; the row starts with nothing produced and an empty cache."""
+        assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
+        assert sequence.decoding is not None
+        decoding = sequence.decoding
+        sampling = decoding.sampling
+
+        self.sequences[slot] = sequence
+        sequence.slot = slot
+
+        self.past_lengths[slot] = 0
+        self.memory_lengths[slot] = 1
+        self.num_new[slot] = 0
+
+        self.max_new[slot] = decoding.max_new_tokens
+        self.min_new[slot] = decoding.min_new_tokens
+        self.temperature[slot] = sampling.temperature if sampling else 0.0
+        self.top_k[slot] = sampling.top_k if sampling else 0
+        self.top_p[slot] = sampling.top_p if sampling else 1.0
+        self.seed[slot] = sampling.seed if sampling else 0
+        self.deadline[slot] = sequence.deadline
+        self.wants_tokens[slot] = sequence.wants_tokens
+        self.reads_all[slot] = sampling is not None or sequence.wants_scores
+
+    def clear(self, slot: int) -> None:
+        """Take the slot from its sequence, leaving a hole."""
+        sequence = self.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        sequence.slot = None
+        self.sequences[slot] = None
+
+    def move(self, source: int, target: int) -> None:
+        """Move a row into a hole. The caller moves the row's state tensors."""
+        sequence = self.sequences[source]
+        assert sequence is not None, f"slot {source} is free. This is a bug."
+        assert self.sequences[target] is None, f"slot {target} is held. This is a bug."
+        for column in self._columns:
+            column[target] = column[source]
+        self.sequences[source] = None
+        self.sequences[target] = sequence
+        sequence.slot = target
+
+    def settings(self, start: int, stop: int) -> Settings:
+        """How rows [start, stop) want their next token, as views."""
+        return Settings(
+            temperature=self.temperature[start:stop],
+            top_k=self.top_k[start:stop],
+            top_p=self.top_p[start:stop],
+            seed=self.seed[start:stop],
+            step=self.num_new[start:stop],
+            min_new=self.min_new[start:stop],
+        )
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless held slots are a prefix and everyone knows their place."""
+        held = [slot for slot, sequence in enumerate(self.sequences) if sequence is not None]
+        assert held == list(range(len(held))), f"slots {held} are no prefix. This is a bug."
+        assert self.num_running <= len(held) <= self.num_running + 1, f"{self!r} holds {len(held)}. This is a bug."
+        for slot in held:
+            sequence = self.sequences[slot]
+            assert sequence is not None
+            assert sequence.slot == slot, f"{sequence.request_id} does not sit in {slot}. This is a bug."
+
+    def __repr__(self) -> str:
+        return f"<Slots [{self.num_running} running | {self.num_used}/{self.num_slots}]>"

@@ -1,0 +1,57 @@
+"""Contiguous memory, somewhere: what a graph's ports are bound to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import onnx
+
+from weft_server.runtime.device import HOST
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from weft_server.runtime.device import Device
+
+FLOAT: int = onnx.TensorProto.FLOAT
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Contiguous memory as a tensor [rows, ...], somewhere: what a port is bound to."""
+
+    pointer: int
+    shape: tuple[int, ...]
+    element_type: int  # onnx.TensorProto.DataType: numpy has no bfloat16
+    item_bytes: int
+    device: Device
+    owner: object  # lives as long as the block: a binding holds no reference of its own
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all of it."""
+        return math.prod(self.shape) * self.item_bytes
+
+    def rows(self, start: int, stop: int) -> Block:
+        """Rows [start, stop), where they lie."""
+        assert 0 <= start <= stop <= self.shape[0], f"rows [{start}, {stop}) of {self.shape}. This is a bug."
+        row_bytes = math.prod(self.shape[1:]) * self.item_bytes
+        return replace(self, pointer=self.pointer + start * row_bytes, shape=(stop - start, *self.shape[1:]))
+
+    def words(self, *shape: int) -> Block:
+        """The same bytes as float32 [shape...], for copies that do not ask what they mean."""
+        assert math.prod(shape) * 4 == self.num_bytes, f"{self.shape} is not {shape} in words. This is a bug."
+        return replace(self, shape=shape, element_type=FLOAT, item_bytes=4)
+
+
+def block_of(array: np.ndarray) -> Block:
+    """Return an array's own memory."""
+    assert array.flags.c_contiguous, "only contiguous memory can be bound. This is a bug."
+    return Block(array.ctypes.data, array.shape, element_type_of(array.dtype), array.itemsize, HOST, array)
+
+
+def element_type_of(dtype: np.dtype[Any]) -> int:
+    """Return ONNX's number of a type of numpy's."""
+    return int(onnx.helper.np_dtype_to_tensor_dtype(dtype))

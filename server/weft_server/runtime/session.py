@@ -1,0 +1,197 @@
+"""The only file that speaks to ONNX Runtime: opens sessions with serving's settings, binds memory, runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+# Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before it is loaded.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+import onnxruntime as ort
+
+from weft_server.config import ConfigError, env_name, flag_name
+from weft_server.errors import BundleError
+from weft_server.runtime.blocks import FLOAT, Block, element_type_of
+from weft_server.runtime.device import HOST
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    import numpy as np
+
+    from weft_server.runtime.device import Device
+
+    Arrays = Mapping[str, np.ndarray]
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_WARNINGS_AND_UP = 2
+# Optimisations that cost more than they give: the CPU's kernel for a residual sum and its norm in one takes several
+# times what the two take apart.
+_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
+# Run it, and capture nothing: a shape that comes once.
+NO_GRAPH = -1
+# Where a model's work is. Without a kernel on the device these would run on the host, each after a copy of its inputs.
+# What else runs there is small: ONNX Runtime itself puts the integers there that shapes are made of.
+_WORK = {"Conv", "FusedMatMul", "Gemm", "GroupQueryAttention", "GRU", "LSTM", "MatMul", "MultiHeadAttention"}
+
+
+class Value:
+    """A tensor in a device's memory. Its content is whatever was there."""
+
+    def __init__(self, shape: tuple[int, ...], element_type: int, device: Device) -> None:
+        self._value = ort.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device.kind, device.index)
+        self.block = _block_of_value(self._value, device)
+
+    @staticmethod
+    def like(array: np.ndarray, device: Device) -> Value:
+        """Return a tensor of an array's shape and type."""
+        return Value(array.shape, element_type_of(array.dtype), device)
+
+    def send(self, array: np.ndarray) -> None:
+        """Copy an array of this shape and type to the device; it is there when this returns."""
+        self._value.update_inplace(array)
+
+    def fetch(self) -> np.ndarray:
+        """Copy the tensor to the host."""
+        array: np.ndarray = self._value.numpy()
+        return array
+
+
+class Session:
+    """One ONNX graph, ready to run from any thread; `run` and `Bound.run` release the GIL.
+
+    One session serves prefill and decode of all lanes, because packed weights are held once for each session.
+    """
+
+    def __init__(self, model: Path | bytes, num_threads: int, device: Device = HOST, *, captures: bool = False) -> None:
+        options = ort.SessionOptions()
+        # ONNX Runtime would size its pool by the machine, not by the container.
+        options.intra_op_num_threads = num_threads
+        options.inter_op_num_threads = 1
+        # A pattern is cached for each shape and never evicted; shapes here come and go.
+        options.enable_mem_pattern = False
+        options.log_severity_level = _WARNINGS_AND_UP
+        # Threads that share a run's products meet hundreds of times in it, and sleep between runs.
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
+        options.add_session_config_entry("session.force_spinning_stop", "1")
+        if device.kind != "cpu":
+            # For _verify_placement.
+            options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        self.device = device
+        self._captures = captures
+        provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
+        source = model if isinstance(model, bytes) else str(model)
+        # Without fallback at opening too, which would be a session on the host and a line on stdout.
+        self._session = ort.InferenceSession(
+            source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
+        )
+        self.input_names = [port.name for port in self._session.get_inputs()]
+        self.output_names = [port.name for port in self._session.get_outputs()]
+        if device.kind != "cpu":
+            self._verify_placement()
+
+    def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
+        """Run once on arrays of any shape that the graph admits; outputs by name."""
+        return dict(zip(self.output_names, self._session.run(None, dict(inputs)), strict=True))
+
+    def run_there(self, inputs: Arrays) -> dict[str, Block]:
+        """Run once on arrays and leave the outputs where they were computed."""
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            binding.bind_cpu_input(name, array)
+        for name in self.output_names:
+            binding.bind_output(name, self.device.kind, self.device.index)
+        self._session.run_with_iobinding(binding)
+        values = binding.get_outputs()
+        return {
+            name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
+        }
+
+    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block], graph_id: int = NO_GRAPH) -> Bound:
+        """Tie ports to memory: each `run` reads the inputs' and writes the outputs' memory as it is then.
+
+        An input in the host's memory that the graph reads on a device would be copied now and never again.
+        Runs with a `graph_id` are captured if the session captures, and replayed over the same memory.
+        """
+        options = None
+        if self._captures:
+            options = ort.RunOptions()
+            options.add_run_config_entry("gpu_graph_id", str(graph_id))
+        return Bound(self._session, inputs, outputs, options)
+
+    def _verify_placement(self) -> None:
+        """Refuse a graph whose work would be done on the host, silently and slowly."""
+        # session.disable_cpu_ep_fallback would refuse those integers too.
+        provider = _PROVIDERS[self.device.kind]
+        if provider not in self._session.get_providers():
+            raise BundleError(f"ONNX Runtime opened the graph without {provider}; the log says why")
+        parts = self._session.get_provider_graph_assignment_info()
+        strays = {node.op_type for part in parts if part.ep_name != provider for node in part.get_nodes()} & _WORK
+        if strays:
+            raise BundleError(
+                f"{', '.join(sorted(strays))} of this graph cannot run on {self.device.kind}. CUDA attends in half "
+                "precision only: export with --precision fp16 or bf16"
+            )
+
+
+class Bound:
+    """A session tied to memory; binding costs 100 us and more for many ports, running a bound session 10 us."""
+
+    def __init__(self, session: Any, inputs: Mapping[str, Block], outputs: Mapping[str, Block], options: Any) -> None:
+        self._session = session
+        self._options = options
+        self._binding = session.io_binding()
+        # The binding holds no reference to the memory: these do.
+        self.inputs = inputs
+        self.outputs = outputs
+        for bind, blocks in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):
+            for name, block in blocks.items():
+                device = block.device
+                bind(name, device.kind, device.index, block.element_type, block.shape, block.pointer)
+
+    def run(self) -> None:
+        """Run once, in place."""
+        self._session.run_with_iobinding(self._binding, self._options)
+
+
+def verify_device(device: Device) -> None:
+    """Raise ConfigError unless this ONNX Runtime can run graphs on the device."""
+    if device.kind == "cpu":
+        return
+    where, provider = f"{flag_name('device')} ({env_name('device')}): {device.kind}", _PROVIDERS[device.kind]
+    if provider not in ort.get_available_providers():
+        raise ConfigError(
+            f"{where} needs another ONNX Runtime: the extra gpu instead of the extra server, never both. Install "
+            "'weft-serving[gpu]' with pip, or '.[gpu]' in a clone"
+        )
+    # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
+    ort.preload_dlls()
+    try:
+        Value((1,), FLOAT, device).fetch()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
+            "cuDNN, which the gpu extra brings, and a driver for them"
+        ) from error
+
+
+def _block_of_value(value: Any, device: Device) -> Block:
+    shape = tuple(value.shape())
+    item_bytes = value.tensor_size_in_bytes() // math.prod(shape)
+    return Block(value.data_ptr(), shape, value.element_type(), item_bytes, device, value)
+
+
+def _provider_options(device: Device, *, captures: bool) -> dict[str, str]:
+    if device.kind == "cpu":
+        return {}
+    return {
+        "device_id": str(device.index),
+        "enable_cuda_graph": str(int(captures)),
+        # Convolutions would be timed anew for each batch size, within a request.
+        "cudnn_conv_algo_search": "HEURISTIC",
+        # Ten bits of mantissa are not what an fp32 bundle promised.
+        "use_tf32": "0",
+    }

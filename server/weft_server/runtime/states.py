@@ -1,0 +1,137 @@
+"""A lane's state tensors over all slots, in the host's memory, where runs read and write them in place.
+
+Nothing here knows a family. The manifest says what a slot holds, and each kind has one rule: a kv_cache is appended in
+place, a memory is written at admission, a recurrent state flips between two buffers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.runtime.blocks import block_of
+from weft_server.runtime.pages import zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from collections.abc import Sequence as Many
+
+    from weft_server.runtime.blocks import Block
+    from weft_server.runtime.session import Arrays, Session
+
+# numpy has no bfloat16; what runs on the host has no kernels for it either.
+_DTYPES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: np.float32,
+    bundle_pb2.DATA_TYPE_FLOAT16: np.float16,
+    bundle_pb2.DATA_TYPE_INT8: np.int8,
+}
+
+
+class States(Protocol):
+    """What a runner asks of its states, wherever they lie. `flip` says which recurrent buffer is read next."""
+
+    flip: int
+
+    def blocks(self, start: int, stop: int) -> tuple[dict[str, Block], dict[str, Block]]:
+        """Return what the next run over slots [start, stop) reads and what it writes, by port."""
+
+    def begin(self, slot: int) -> None:
+        """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
+
+    def fill(self, encoder: Session, feeds: Arrays, slots: Many[int], lengths: Many[int]) -> None:
+        """Run an encoder and write each row of what it fills into its slot, as long as its source is."""
+
+    def move(self, source: int, target: int, past: int, memory: int) -> None:
+        """Copy a slot onto another, as far as `past` tokens and `memory` source positions are valid."""
+
+    def turn(self, start: int, stop: int, held: int) -> None:
+        """Change the roles of the recurrent buffers after a run over [start, stop); the rest of `held` slots stay."""
+
+
+class State:
+    """One state tensor over all slots, [slots, shape...]; a recurrent one has two such buffers that change roles."""
+
+    def __init__(self, spec: bundle_pb2.StateTensor, num_slots: int) -> None:
+        self.spec = spec
+        self.recurrent = spec.kind == bundle_pb2.STATE_KIND_RECURRENT
+        self.memory = spec.kind == bundle_pb2.STATE_KIND_MEMORY
+        shape = (2 if self.recurrent else 1, num_slots, *spec.shape)
+        self.buffers: np.ndarray = zeros(shape, np.dtype(_DTYPES[spec.data_type]))
+
+    def past(self, flip: int) -> np.ndarray:
+        """What the next run reads, [slots, shape...]."""
+        buffer: np.ndarray = self.buffers[flip if self.recurrent else 0]
+        return buffer
+
+    def present(self, flip: int) -> np.ndarray:
+        """What the next run writes: the same memory, or the other buffer of a recurrent state."""
+        buffer: np.ndarray = self.buffers[1 - flip if self.recurrent else 0]
+        return buffer
+
+    def write(self, slot: int, flip: int, value: np.ndarray, length: int) -> None:
+        """Start a slot's state with the encoder's output, cut to `length`."""
+        target = self.past(flip)[slot]
+        if self.recurrent:
+            target[...] = value
+        else:
+            self._head(target, length)[...] = self._head(value, length)
+
+    def move(self, source: int, target: int, flip: int, length: int) -> None:
+        """Copy one slot's state to another, as far as it is valid."""
+        past = self.past(flip)
+        if self.recurrent:
+            past[target] = past[source]
+        else:
+            self._head(past[target], length)[...] = self._head(past[source], length)
+
+    def _head(self, array: np.ndarray, length: int) -> np.ndarray:
+        return array[(slice(None),) * self.spec.length_axis + (slice(length),)]
+
+
+class HostStates:
+    """States in the host's memory; only the valid part of a slot is ever copied."""
+
+    def __init__(self, specs: Iterable[bundle_pb2.StateTensor], num_slots: int) -> None:
+        self.flip = 0
+        self.states = [State(spec, num_slots) for spec in specs]
+        self._recurrent = [state for state in self.states if state.recurrent]
+
+    def blocks(self, start: int, stop: int) -> tuple[dict[str, Block], dict[str, Block]]:
+        """See States."""
+        inputs, outputs = {}, {}
+        for state in self.states:
+            inputs[state.spec.past] = block_of(state.past(self.flip)[start:stop])
+            # A memory without a present is read where it lies, and nothing is written.
+            if state.spec.present:
+                outputs[state.spec.present] = block_of(state.present(self.flip)[start:stop])
+        return inputs, outputs
+
+    def begin(self, slot: int) -> None:
+        """See States."""
+        for state in self._recurrent:
+            state.past(self.flip)[slot] = 0
+
+    def fill(self, encoder: Session, feeds: Arrays, slots: Many[int], lengths: Many[int]) -> None:
+        """See States."""
+        outputs = encoder.run(feeds)
+        for row, (slot, length) in enumerate(zip(slots, lengths, strict=True)):
+            for state in self.states:
+                if state.spec.encoder_output:
+                    state.write(slot, self.flip, outputs[state.spec.encoder_output][row], length)
+
+    def move(self, source: int, target: int, past: int, memory: int) -> None:
+        """See States."""
+        for state in self.states:
+            state.move(source, target, self.flip, memory if state.memory else past)
+
+    def turn(self, start: int, stop: int, held: int) -> None:
+        """See States."""
+        if not self._recurrent:
+            return
+        for state in self._recurrent:
+            past, present = state.past(self.flip), state.present(self.flip)
+            present[:start] = past[:start]
+            present[stop:held] = past[stop:held]
+        self.flip = 1 - self.flip

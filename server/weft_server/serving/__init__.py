@@ -1,0 +1,1 @@
+"""Carries a request from the door to an engine and back; makes models of bundles."""

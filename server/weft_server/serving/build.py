@@ -1,0 +1,197 @@
+"""Builds a model from its bundle: opens its graphs, tries them, and makes the lanes of its engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+from weft_server.content.inputs import InputReader
+from weft_server.content.tokenizer import Tokenizer
+from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.classify_lane import ClassifyLane
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.engine import Engine
+from weft_server.engine.mixed_proof import verify_mixed
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.slots import Slots
+from weft_server.errors import BundleError
+from weft_server.runtime.cpus import cpu_quota, share_cpus
+from weft_server.runtime.device import device_of, verify_precision
+from weft_server.runtime.session import Session
+from weft_server.serving.explainer import Explainer
+from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
+from weft_server.serving.model import Model, worker_name
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from weft_server.bundle.load import Bundle
+    from weft_server.config import ServerConfig
+    from weft_server.engine.lane import Lane
+    from weft_server.runtime.device import Device
+    from weft_server.telemetry.metrics import ModelMetrics
+
+
+def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Model:
+    """A model whose engine has not started. It takes seconds; raises BundleError when a graph is not what it should be.
+
+    `loop` is where its answers arrive.
+    """
+    manifest = bundle.manifest
+    source_tokenizer = _source_tokenizer(bundle)
+    target = manifest.text.target_tokenizer
+    target_tokenizer = Tokenizer(bundle.path(target)) if target else None
+    reader = InputReader(
+        manifest,
+        source_tokenizer,
+        max_image_bytes=config.max_image_bytes,
+        max_image_pixels=config.max_image_pixels,
+    )
+
+    device = device_of(config)
+    verify_precision(manifest.precision, device)
+    num_lanes, threads = _share(manifest, config, device)
+    graphs = _Graphs(bundle, device, threads)
+    explainer = _explainer(graphs, config, metrics)
+    make_lanes = _decode_lanes if TASKS[manifest.task].writes_text else _classify_lanes
+    lanes = make_lanes(graphs, num_lanes, config, metrics)
+    scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
+
+    return Model(
+        bundle=bundle,
+        metrics=metrics,
+        source_tokenizer=source_tokenizer,
+        target_tokenizer=target_tokenizer,
+        reader=reader,
+        engine=Engine(scheduler, lanes, metrics, loop),
+        explainer=explainer,
+    )
+
+
+class _Graphs:
+    """Opens the graphs of a bundle, all on one device and with the same number of threads."""
+
+    def __init__(self, bundle: Bundle, device: Device, threads: int) -> None:
+        self.bundle = bundle
+        self.manifest = bundle.manifest
+        self.device = device
+        self._threads = threads
+
+    def open(self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False) -> Session | None:
+        """A session of the graph, or None if the bundle has no such graph."""
+        graph = self.bundle.graph(role)
+        if graph is None:
+            return None
+        return Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures)
+
+
+def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
+    text = bundle.manifest.text
+    if not text.source_tokenizer:
+        return None
+    tokenizer = Tokenizer(bundle.path(text.source_tokenizer))
+    if tokenizer.num_ids > text.source_vocab_size:
+        raise BundleError(f"{text.source_tokenizer} has ids beyond text.source_vocab_size {text.source_vocab_size}")
+    return tokenizer
+
+
+def _share(manifest: bundle_pb2.BundleManifest, config: ServerConfig, device: Device) -> tuple[int, int]:
+    """How many lanes the model gets, and how many threads each of its sessions."""
+    num_lanes, threads = share_cpus(config.lanes, config.threads, cpu_quota())
+    if TASKS[manifest.task].writes_text and num_lanes > config.slots:
+        # A lane without a slot would never run.
+        num_lanes, threads = share_cpus(config.slots, config.threads, cpu_quota())
+    if device.kind == "cuda":
+        num_lanes = 1
+    return num_lanes, capped_threads(threads, manifest)
+
+
+def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
+    """`threads`, but no more than one for each head of attention over a cache, if there is one.
+
+    With more, ONNX Runtime splits the keys of a row of over 512 tokens among threads that would have no head. Whether
+    there are such threads depends on who else runs. So would the row's bits.
+    """
+    caches = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE]
+    # Where it is not said how many heads there are, there are at least those of keys and values.
+    heads = manifest.attention.heads or [state.shape[0] for state in caches]
+    return min(threads, *heads) if caches else threads
+
+
+def _explainer(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) -> Explainer | None:
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+    if session is None:
+        return None
+    explainer = Explainer(
+        graphs.manifest,
+        session,
+        metrics,
+        max_asking=config.max_queued_requests,
+        thread_name=f"{worker_name(graphs.bundle)}-explain",
+    )
+    verify_explainer(explainer, graphs.manifest)
+    return explainer
+
+
+def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> list[Lane]:
+    manifest = graphs.manifest
+    text = manifest.text
+    encoder = graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER)
+    decoder = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=graphs.device.captures)
+    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    # A MIXED graph is a second copy of the weights. It is of no use in two cases:
+    # 1. The device does not compute in place: it has not been tried there.
+    # 2. Each lane has one slot: beside its row there is none for a prompt.
+    may_mix = graphs.device.in_place and config.slots > num_lanes
+    mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
+
+    lanes: list[Lane] = []
+    for index in range(num_lanes):
+        # The slots are shared out as evenly as they go.
+        num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
+        slots = Slots(num_slots, text.max_new_tokens)
+        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
+        runner.warm()
+        if index == 0:
+            _verify_runner(runner, slots, manifest)
+        lane = DecodeLane(
+            slots,
+            runner,
+            start_id=text.start_id if text.HasField("start_id") else None,
+            end_ids=tuple(text.end_ids),
+            prefill_budget=config.prefill_budget,
+            metrics=metrics,
+        )
+        lanes.append(lane)
+    return lanes
+
+
+def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Try what the first of the lanes runs; the others run the same sessions."""
+    text = manifest.text
+    if runner.mixes:
+        length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)
+        verify_mixed(runner, slots, np.arange(length) % text.target_vocab_size)
+    verify_decoder(runner, slots, manifest)
+
+
+def _classify_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> list[Lane]:
+    manifest = graphs.manifest
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_CLASSIFIER) or graphs.open(bundle_pb2.GRAPH_ROLE_TAGGER)
+    assert session is not None, "a bundle without its classifier or tagger was accepted. This is a bug."
+    verify_classifier(session, manifest)
+    return [
+        ClassifyLane(
+            session,
+            per_token=TASKS[manifest.task].labels_tokens,
+            pad_id=manifest.text.pad_id,
+            max_batch=config.max_batch,
+            batch_tokens=config.batch_tokens,
+            metrics=metrics,
+        )
+        for _ in range(num_lanes)
+    ]

@@ -1,0 +1,41 @@
+"""One RPC as the server sees it: who asked, since when, until when, and under which model it is counted."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from weft_server.telemetry.metrics import ModelMetrics
+
+MAX_REQUEST_ID = 64
+
+
+@dataclass(slots=True)
+class Call:
+    """Made by the guard when a call arrives; the servicer fills in what it learns."""
+
+    method: str
+    # Monotonic seconds.
+    started: float = field(default_factory=time.monotonic)
+    deadline: float = math.inf
+    request_id: str = ""
+    # Of the model that answers; None until it is known.
+    metrics: ModelMetrics | None = None
+    # Whether its handler has begun: not yet while its message is on the way.
+    begun: bool = False
+
+    def name(self, request_id: str) -> None:
+        """Take the caller's request id, or make one; raises InvalidRequest when too long or not printable ASCII."""
+        if len(request_id) > MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
+            raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")
+        self.request_id = request_id or os.urandom(8).hex()
+
+
+CALL: ContextVar[Call] = ContextVar("weft_call")

@@ -1,0 +1,184 @@
+"""Answers a request with a model: reads the input, submits a sequence, makes text of tokens, leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.tasks import TASKS
+from weft_server.content.text_stream import TextStream
+from weft_server.sequence import Decoding, FinishReason, Sequence
+from weft_server.serving.decoding import resolve_decoding
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Iterator
+
+    import numpy as np
+
+    from weft_proto.v1 import common_pb2
+    from weft_server.content.wanted import Wanted
+    from weft_server.serving.call import Call
+    from weft_server.serving.model import Model
+    from weft_server.source import Source
+
+    # An input that is read, or what reads it in a worker thread.
+    Read = Source | Callable[[Wanted], Source]
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A finished answer."""
+
+    text: str
+    token_ids: list[int]
+    log_probs: list[float]
+    finish_reason: FinishReason
+    sequence: Sequence
+
+
+def input_of(model: Model, request: Any, kind: str) -> Read:
+    """The input of a request, or what reads it; `kind` is the field that holds it: text, token_ids or image."""
+    if kind == "image":
+        return lambda wanted: model.reader.read_image(request.image, wanted)
+    if kind == "text":
+        return lambda _: model.reader.read_text(request.text, "text")
+    # Checking ids takes less than handing them to a worker.
+    return model.reader.read_ids(request.token_ids, "token_ids")
+
+
+async def submit(
+    call: Call,
+    model: Model,
+    read: Read,
+    resolve: Callable[[Source], Decoding | None],
+    *,
+    streams: bool = False,
+    scores: bool = False,
+) -> Sequence:
+    """Reserve a place, read the input in a worker thread, submit. Whoever gets the sequence cancels it on the way out.
+
+    No context manager: a generator's costs each call 5 us.
+    """
+    engine = model.engine
+    engine.reserve()
+    try:
+        started = time.monotonic()
+        source = await model.work(read, call.deadline) if callable(read) else read
+        model.metrics.preprocess.observe(time.monotonic() - started)
+        decoding = resolve(source)
+        sequence = Sequence(
+            request_id=call.request_id,
+            source=source,
+            decoding=decoding,
+            wants_tokens=streams or bool(decoding and decoding.stop),
+            wants_scores=scores,
+            deadline=call.deadline,
+        )
+        sequence.times.accepted = call.started
+        engine.submit(sequence)
+    except BaseException:
+        engine.release()
+        raise
+    return sequence
+
+
+async def classify(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
+    """A sequence that has ended, why, and its probabilities, [labels] or [tokens, labels].
+
+    Raises:
+        RequestError: the request was refused, or its deadline passed.
+    """
+    sequence = await submit(call, model, read, lambda _: None)
+    try:
+        reason = await sequence.reply.done()
+    finally:
+        model.engine.cancel(sequence)
+    probabilities = sequence.reply.probabilities
+    assert probabilities is not None, "a classification ended without its answer. This is a bug."
+    return sequence, reason, probabilities
+
+
+async def complete(
+    call: Call,
+    model: Model,
+    read: Read,
+    requested: common_pb2.Decoding,
+    *,
+    streams: bool = False,
+    scores: bool = False,
+) -> AsyncGenerator[str | Completed]:
+    """Yield text as it comes (only if it `streams`), then the Completed answer, with log-probabilities if `scores`.
+
+    Raises:
+        RequestError: the request was refused, or its deadline passed.
+    """
+    takes_prompt = TASKS[model.manifest.task].takes_prompt
+
+    def resolve(source: Source) -> Decoding:
+        return resolve_decoding(requested, model.manifest, source.num_tokens if takes_prompt else 0)
+
+    sequence = await submit(call, model, read, resolve, streams=streams, scores=scores)
+    try:
+        if not sequence.wants_tokens:
+            yield _whole(model, sequence, await sequence.reply.done())
+            return
+        assert sequence.decoding is not None
+        assert model.target_tokenizer is not None
+        text = TextStream(model.target_tokenizer, sequence.decoding.stop)
+        reply = sequence.reply
+        seen = 0
+        while not text.stopped:
+            # Read before the tokens: what came before the end is taken below, also when it came during a slow write.
+            ended = reply.outcome is not None
+            # Everything that has come since the last message goes into one.
+            fresh = reply.token_ids[seen:]
+            seen += len(fresh)
+            if (delta := text.push(fresh)) and streams:
+                yield delta
+            if ended:
+                break
+            if seen == len(reply.token_ids) and reply.outcome is None:
+                await reply.changed()
+
+        reason = FinishReason.STOP_STRING
+        if not text.stopped:
+            reason = await reply.done()
+            if (rest := text.finish()) and streams:
+                yield rest
+        if text.stopped:
+            model.engine.cancel(sequence, FinishReason.STOP_STRING)
+            reason = FinishReason.STOP_STRING
+        yield _cut(text, sequence, reason)
+    finally:
+        model.engine.cancel(sequence)
+
+
+def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
+    """The answer of one who waited for all of it."""
+    assert model.target_tokenizer is not None
+    reply = sequence.reply
+    text = model.target_tokenizer.decode(reply.token_ids)
+    return Completed(text, reply.token_ids, reply.log_probs, reason, sequence)
+
+
+def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
+    """The answer up to and including the token that completed a stop string, if one did."""
+    reply = sequence.reply
+    used = text.tokens_used if text.stopped else len(reply.token_ids)
+    return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)
+
+
+@contextmanager
+def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
+    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
+    try:
+        yield
+    except BaseException as error:
+        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
+        if isinstance(error, asyncio.CancelledError):
+            model.metrics.cancelled("explain")
+        raise
+    model.metrics.finished(reason.value)

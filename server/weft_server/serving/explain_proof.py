@@ -1,0 +1,87 @@
+"""Tries a model's EXPLAIN graph with an answer: its rows are distributions, its layers and heads the manifest's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
+from weft_proto.v1 import bundle_pb2
+from weft_server.errors import BundleError
+from weft_server.serving.explainer import Explanation, Reading
+
+if TYPE_CHECKING:
+    from weft_server.serving.model import Model
+    from weft_server.source import Source
+
+# A mass is what a softmax in the bundle's own precision summed to.
+_MASS_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-5,
+    bundle_pb2.PRECISION_FP16: 1e-2,
+    bundle_pb2.PRECISION_BF16: 3e-2,
+    bundle_pb2.PRECISION_INT8: 1e-5,
+}
+_AVERAGE_TOLERANCE = 1e-4
+
+
+async def verify_explanation(model: Model, source: Source, token_ids: list[int], num_rows: int) -> None:
+    """Raise BundleError unless a model that can explain its answers does so for one: `token_ids`, or `num_rows` labels.
+
+    Its layers and heads must be those of the manifest.
+    """
+    explainer = model.explainer
+    attention = model.manifest.attention
+    if explainer is None:
+        return
+    shape = (num_rows, source.num_tokens)
+    summarises = not attention.HasField("default_layer")
+
+    def read(layer: int | None, head: int | None = None) -> Explanation:
+        explanation = explainer.explain(source, token_ids, Reading(layer, head))
+        _verify_rows(explanation, shape, _MASS_TOLERANCE[model.manifest.precision])
+        return explanation
+
+    def verify() -> None:
+        read(None if summarises else attention.default_layer)
+        last = len(attention.heads) - 1
+        ends = {layer: read(layer) for layer in (0, last)}
+        for layer, num_heads in enumerate(attention.heads):
+            # A graph has nothing to show for a head that it does not have.
+            if not read(layer, num_heads - 1).source_mass.any():
+                raise BundleError(f"attention.heads: layer {layer} has no head {num_heads - 1}")
+        for layer, explanation in ends.items():
+            _verify_heads(layer, explanation, [read(layer, head) for head in range(attention.heads[layer])])
+        # A graph falls back on something when it is asked for a layer or a summary that it does not have.
+        if last > 0 and _are_one(ends[0], ends[last]):
+            raise BundleError(f"attention.heads: layer {last} is layer 0 again")
+        if last > 0 and summarises and _are_one(read(None), ends[0]):
+            raise BundleError("attention.default_layer is unset, and the graph's summary is layer 0 again")
+        if last > 0 and summarises and _are_one(read(None), ends[last]):
+            raise BundleError(f"attention.heads: layer {last} is the graph's summary again")
+
+    await explainer.work(verify)
+
+
+def _verify_rows(explanation: Explanation, shape: tuple[int, int], tolerance: float) -> None:
+    weights, mass = explanation
+    if weights.shape != shape or mass.shape != shape[:1]:
+        raise BundleError(f"the golden answer is explained by {weights.shape} weights, not {shape}")
+    sums = np.abs(weights.sum(axis=1, dtype=np.float64) - 1)
+    if not (sums.max() <= EXPLAIN_SUM_TOLERANCE and weights.min() >= 0):
+        raise BundleError("the golden answer is explained by rows that are no distributions")
+    if not (mass.min() >= -tolerance and mass.max() <= 1 + tolerance):
+        raise BundleError("the golden answer is explained with a mass outside [0, 1]")
+
+
+def _verify_heads(layer: int, whole: Explanation, heads: list[Explanation]) -> None:
+    """A layer's attention to the source is the average of its heads', or the graph has others than the manifest."""
+    average = np.mean([weights * mass[:, None] for weights, mass in heads], axis=0)
+    if np.abs(average - whole.weights * whole.source_mass[:, None]).max() > _AVERAGE_TOLERANCE:
+        raise BundleError(f"attention.heads: layer {layer} is not the average of {len(heads)} heads")
+
+
+def _are_one(first: Explanation, second: Explanation) -> bool:
+    """Whether two readings are the same bits, and not by chance, as uniform rows are or those with all on one place."""
+    inner = [np.log(row[row > 1e-6]).round(2) for row in first.weights]
+    return np.array_equal(first.weights, second.weights) and any(len(np.unique(row)) > 1 for row in inner)

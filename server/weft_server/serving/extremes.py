@@ -1,0 +1,133 @@
+"""Runs each graph at the ends of what the manifest claims: the last ids, the longest inputs, the last position.
+
+Without it, a bundle that claims more than its graphs can do would be ready, and the first request at such an end would
+fail, and with it whoever shares its batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.tasks import TASKS
+from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.errors import BundleError, first_line
+from weft_server.serving.explainer import Reading
+from weft_server.source import Ids, Pixels, feeds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.slots import Slots
+    from weft_server.runtime.session import Session
+    from weft_server.serving.explainer import Explainer
+    from weft_server.source import Source
+
+# A run costs what the longest request costs, and some graphs grow with the square of it. Longer inputs are not tried.
+MAX_TOKENS = 2048
+# What two inputs of one run have: both ends of the shortest bucket.
+_COMPANY = (1, PREFILL_BUCKETS[0])
+
+
+def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless a classifier or tagger takes the last id, the longest source, and two inputs at once."""
+    for field, sources in _sources(manifest):
+        bucket = max(source.bucket for source in sources)
+        feeds = feeds_of(sources, bucket, manifest.text.pad_id)
+        rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
+        with _claims(manifest, field):
+            found = session.run(feeds)["probabilities"].shape
+            _expect((*rows, len(manifest.labels)), found)
+
+
+def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless the graphs take the last ids, the longest source and the last position.
+
+    Also an empty row beside a full one. The slots are as new afterwards.
+    """
+    text, num_rows = manifest.text, min(2, slots.num_slots)
+    takes_prompt = TASKS[manifest.task].takes_prompt
+    if not takes_prompt:
+        _verify_encoder(runner, slots, manifest)
+    slots.input_ids[:num_rows] = text.target_vocab_size - 1
+    for field, past in (("text.target_vocab_size", 0), ("text.max_total_tokens", text.max_total_tokens - 1)):
+        slots.past_lengths[:num_rows] = (past, 0)[:num_rows]
+        with _claims(manifest, field):
+            runner.decode(num_rows)
+    if takes_prompt:
+        _verify_prompts(runner, slots, manifest)
+    slots.input_ids[:], slots.past_lengths[:], slots.memory_lengths[:] = 0, 0, 1
+
+
+def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless the EXPLAIN graph takes the last ids and the longest request."""
+    text, attention = manifest.text, manifest.attention
+    reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
+    task, longest = TASKS[manifest.task], min(text.max_new_tokens, MAX_TOKENS)
+    for field, (source,) in _sources(manifest, together=False):
+        # A generated answer follows its prompt, so the longest is one to the shortest prompt.
+        room = text.max_total_tokens - (source.num_tokens if task.takes_prompt else 0)
+        answers = {field: 0}
+        if task.writes_text:  # the last token of an answer is not read
+            answers = {field: 1, "text.target_vocab_size": min(2, room), "text.max_new_tokens": min(room, longest)}
+        for claim, num_new in answers.items():
+            with _claims(manifest, claim):
+                read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading)
+                _expect(read.weights.shape[:1], read.source_mass.shape)
+
+
+def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    for field, sources in _sources(manifest, together=slots.num_slots > 1):
+        for slot, source in enumerate(sources):
+            runner.begin(slot)
+            slots.memory_lengths[slot] = source.num_tokens
+        with _claims(manifest, field):
+            runner.encode(sources, range(len(sources)))
+
+
+def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Read a piece of a prompt at the beginning of a slot and at its end, alone and beside a row."""
+    text = manifest.text
+    longest = text.max_total_tokens - 1  # a prompt leaves room for a new token
+    piece = np.full(min(longest, runner.chunk(PREFILL_BUCKETS[0])), text.source_vocab_size - 1)
+    for field, past in (("text.source_vocab_size", 0), ("text.max_total_tokens", longest - len(piece))):
+        slots.past_lengths[:2] = past
+        with _claims(manifest, field):
+            runner.prefill(0, piece)
+            if runner.mixes:
+                slots.past_lengths[:2] = (text.max_total_tokens - 1 if past else 0, past)
+                runner.mixed(1, piece, ends=True)
+
+
+def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> Iterator[tuple[str, list[Source]]]:
+    """Yield inputs that share a run, and which claim of the manifest it tries."""
+    text, image = manifest.text, manifest.image
+    task = TASKS[manifest.task]
+    if task.takes_image:
+        pixels = np.zeros((image.channels, image.height, image.width), np.float32)
+        yield "image", [Pixels(pixels, (image.grid_rows, image.grid_columns))] * (1 + together)
+        return
+    longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, MAX_TOKENS)
+    last = text.source_vocab_size - 1
+    yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
+    yield "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens", [Ids(np.full(longest, last))]
+
+
+@contextmanager
+def _claims(manifest: bundle_pb2.BundleManifest, field: str) -> Iterator[None]:
+    """Turn whatever a run raises into a sentence that names the claim."""
+    part, _, name = field.partition(".")
+    value = f" {getattr(getattr(manifest, part), name)}" if name else ""
+    try:
+        yield
+    except Exception as error:
+        raise BundleError(f"{field}{value} is more than a graph can do: {first_line(error)}") from error
+
+
+def _expect(expected: tuple[int, ...], found: tuple[int, ...]) -> None:
+    if expected != found:
+        raise ValueError(f"it gives {list(found)} and not {list(expected)}")

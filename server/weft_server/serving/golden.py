@@ -1,0 +1,81 @@
+"""Asks a freshly loaded model its golden request, on the same path as any caller's, and compares the answer."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.bundle_rules import GOLDEN_TOLERANCE, READS_ALL
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.errors import BundleError, InvalidRequest
+from weft_server.serving.call import Call
+from weft_server.serving.completion import Completed, classify, complete
+from weft_server.serving.decoding import resolve_decoding
+from weft_server.serving.explain_proof import verify_explanation
+
+if TYPE_CHECKING:
+    from weft_server.serving.completion import Read
+    from weft_server.serving.model import Model
+
+
+async def verify_golden(model: Model) -> None:
+    """Raise BundleError unless the model gives the golden answer, explains it if it can, and has sane defaults."""
+    golden = model.manifest.golden
+    if golden.probabilities:
+        await _verify_probabilities(model, golden)
+    else:
+        await _verify_tokens(model, golden)
+
+
+async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
+    _verify_default(model.manifest)
+    expected = list(golden.token_ids)
+    decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
+
+    # A graph that can leave out what only scores need is tried both ways.
+    decoder = model.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER)
+    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    asks = any(port.name == READS_ALL for port in decoder.inputs)
+    for scores in (False, True) if asks else (False,):
+        async with aclosing(complete(_call(), model, _reader(model, golden), decoding, scores=scores)) as events:
+            answer = await anext(events)
+        assert isinstance(answer, Completed)
+        if answer.token_ids != expected:
+            which = "golden answer with scores" if scores else "golden answer"
+            raise BundleError(f"the {which} differs: {answer.token_ids} instead of {expected}")
+        sequence = answer.sequence
+
+    await verify_explanation(model, sequence.source, expected, len(expected))
+
+
+def _verify_default(manifest: bundle_pb2.BundleManifest) -> None:
+    """What a request gets that asks for nothing is what a request may ask for."""
+    try:
+        resolve_decoding(common_pb2.Decoding(), manifest, 1)
+    except InvalidRequest as error:
+        raise BundleError(error.message) from error
+
+
+async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
+    sequence, _, actual = await classify(_call(), model, _reader(model, golden))
+    # A tagger's are [tokens, labels].
+    expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
+    tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
+    rows = actual.reshape(-1, len(model.manifest.labels))
+    # Said this way round, NaN fails.
+    if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:
+        raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
+    await verify_explanation(model, sequence.source, [], len(rows))
+
+
+def _call() -> Call:
+    return Call("golden", request_id="golden")
+
+
+def _reader(model: Model, golden: bundle_pb2.Golden) -> Read:
+    if golden.WhichOneof("input") == "text":
+        return lambda _: model.reader.read_text(golden.text, "golden.text")
+    data = model.bundle.path(golden.image_path).read_bytes()
+    return lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted)

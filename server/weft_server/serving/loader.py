@@ -1,0 +1,125 @@
+"""Brings a model from its directory to ready: verify, load, warm, ask the golden request. Nothing half-loaded stays."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import model_pb2
+from weft_server.bundle.load import load_bundle
+from weft_server.errors import BundleError, RequestError, first_line
+from weft_server.serving.build import build_model
+from weft_server.serving.golden import verify_golden
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from weft_server.config import ServerConfig
+    from weft_server.serving.model import Model
+    from weft_server.serving.models import Entry
+    from weft_server.telemetry.metrics import Metrics
+
+STOP_S = 5.0
+# A model that loads for longer holds up nobody: it goes on, and others load beside it.
+PATIENCE_S = 60.0
+# What a model gets to answer its golden request. A sound one takes minutes at most; a graph can also loop for ever.
+GOLDEN_S = 600.0
+_log = structlog.get_logger(__name__)
+
+
+async def load_entries(
+    entries: list[Entry],
+    load: Callable[[Entry], Coroutine[Any, Any, None]],
+    settled: Callable[[], Awaitable[None]],
+    *,
+    num_places: int,
+) -> None:
+    """Load entries side by side, `num_places` at a time, begun in their order.
+
+    `settled` is called when only slow ones are left to load, if any, and once more when those have ended.
+    """
+    places = asyncio.Semaphore(num_places)
+    async with asyncio.TaskGroup() as group:
+        loads = []
+        for entry in entries:
+            await places.acquire()
+            loads.append(group.create_task(load(entry)))
+            group.create_task(_hold_place(places, entry, loads[-1]))
+        for _ in range(num_places):
+            await places.acquire()
+        late = [task for task in loads if not task.done()]
+        await settled()
+    if late:
+        await settled()
+
+
+async def _hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Task[None]) -> None:
+    done, _ = await asyncio.wait([load], timeout=PATIENCE_S)
+    if not done:
+        _log.warning("slow to load, others go on", model=entry.name, version=entry.version, seconds=PATIENCE_S)
+    places.release()
+
+
+async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> None:
+    """Load one entry; afterwards it is READY with its model, or FAILED with the reason."""
+    started = time.monotonic()
+    try:
+        entry.model = await _load(entry, config, metrics)
+    except BundleError as error:
+        entry.task = entry.task or error.task
+        _refuse(entry, metrics, str(error))
+    except Exception as error:  # noqa: BLE001 - a bug with one model is no reason to leave the others unloaded
+        _log.exception("load failed", model=entry.name, version=entry.version)
+        _refuse(entry, metrics, f"it cannot be loaded: {first_line(error)}")
+    else:
+        entry.state = model_pb2.MODEL_STATE_READY
+        entry.model.metrics.watch(entry.model.engine.stats)
+        entry.model.metrics.set_ready()
+        metrics.count_load("ready")
+        _log.info("model ready", model=entry.name, version=entry.version, seconds=round(time.monotonic() - started, 2))
+
+
+def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
+    # It may quote the name of a file, which no message could hold if it is not UTF-8.
+    why = why.encode("utf-8", "backslashreplace").decode()
+    entry.state = model_pb2.MODEL_STATE_FAILED
+    entry.error = why
+    metrics.count_load("refused")
+    _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
+
+
+async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
+    # A thread of its own, which nobody else waits for.
+    worker = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
+    loop = asyncio.get_running_loop()
+    work = partial(loop.run_in_executor, worker)
+    try:
+        bundle = await work(load_bundle, entry.directory)
+        entry.task = bundle.manifest.task
+        model_metrics = metrics.for_model(entry.name, entry.version, TASKS[bundle.manifest.task].name)
+        model = await work(build_model, bundle, config, model_metrics, loop)
+        model.engine.start()
+        try:
+            await _ask_golden(model)
+        except BaseException:
+            entry.is_stuck = not await work(model.stop, STOP_S)
+            raise
+    finally:
+        worker.shutdown(wait=False)
+    return model
+
+
+async def _ask_golden(model: Model) -> None:
+    try:
+        async with asyncio.timeout(GOLDEN_S):
+            await verify_golden(model)
+    except RequestError as error:
+        raise BundleError(f"the golden request is refused: {error.message}") from error
+    except TimeoutError as error:
+        raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error

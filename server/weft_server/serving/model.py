@@ -1,0 +1,98 @@
+"""A loaded model: its bundle, what reads its inputs, its engine, and what explains its answers."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from weft_server.content.wanted import Wanted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.bundle.load import Bundle
+    from weft_server.content.inputs import InputReader
+    from weft_server.content.tokenizer import Tokenizer
+    from weft_server.engine.engine import Engine
+    from weft_server.serving.explainer import Explainer
+    from weft_server.telemetry.metrics import ModelMetrics
+
+Result = TypeVar("Result")
+NUM_WORKERS = 2
+
+
+def worker_name(bundle: Bundle) -> str:
+    """How the names of a model's threads begin, but for its lanes'; `Model.stop` finds them by it."""
+    return f"{bundle.name}/{bundle.version}-worker"
+
+
+class Model:
+    """One version of one model, able to answer once its engine is started. `build_model` makes it."""
+
+    def __init__(
+        self,
+        *,
+        bundle: Bundle,
+        metrics: ModelMetrics,
+        source_tokenizer: Tokenizer | None,
+        target_tokenizer: Tokenizer | None,
+        reader: InputReader,
+        engine: Engine,
+        explainer: Explainer | None,
+    ) -> None:
+        self.bundle = bundle
+        self.name = bundle.name
+        self.version = bundle.version
+        self.manifest = bundle.manifest
+        self.metrics = metrics
+        self.source_tokenizer = source_tokenizer
+        self.target_tokenizer = target_tokenizer
+        self.reader = reader
+        self.engine = engine
+        self.explainer = explainer
+        # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
+        self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))
+
+    async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
+        """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
+
+        Nobody waits for it after the deadline, in monotonic seconds, nor when whoever awaits it is cancelled. Then it
+        does not begin, and ends with DeadlineExpired where it asks next.
+        """
+        wanted = Wanted(deadline)
+
+        def run() -> Result:
+            wanted.check()
+            return job(wanted)
+
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._workers, run)
+        finally:
+            wanted.give_up()
+
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End all that the engine and the explainer have, each with an outcome of its own."""
+        self.engine.cancel_all(outcome)
+        if self.explainer:
+            self.explainer.cancel_all(outcome)
+
+    def stop(self, timeout: float) -> bool:
+        """Stop lanes, workers and explainer; whether all of them ended within `timeout` seconds, or one is stuck."""
+        give_up = time.monotonic() + timeout
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        if self.explainer:
+            self.explainer.stop()
+        stopped = self.engine.stop(timeout)
+        prefix = worker_name(self.bundle)
+        while any(thread.name.startswith(prefix) for thread in threading.enumerate()):
+            if time.monotonic() > give_up:
+                return False
+            time.sleep(0.01)
+        return stopped
+
+    def __repr__(self) -> str:
+        return f"<Model {self.name}/{self.version} {self.engine!r}>"

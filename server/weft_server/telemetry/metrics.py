@@ -1,0 +1,205 @@
+"""Counts and times what the server does; which metrics there are stands in metrics_table.
+
+Lanes write to counters and histograms directly, at well under a microsecond each. Gauges are read when Prometheus asks.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from weft_server.telemetry.meters import Counter, Histogram
+from weft_server.telemetry.table import MODEL_LABELS, PREFIX, TABLE, Spec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weft_server.sequence import EngineStats, Sequence
+
+
+class ModelMetrics:
+    """One model's metrics, already labelled. `inc` and `observe` may be called from any thread."""
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        self.labels = labels
+        # Empty for calls that reach no model.
+        self.name = labels[0]
+        self.counters: dict[tuple[str, str], Counter] = defaultdict(Counter)
+        self.histograms = {spec.name: Histogram(spec.buckets) for spec in TABLE if spec.kind == "histogram"}
+        self._stats: Callable[[], EngineStats] | None = None
+        self._ready = False
+        # Answers that wait for their explanation now.
+        self.explaining = 0
+        self.prompt_tokens = self.counters["prompt_tokens_total", ""]
+        self.generated_tokens = self.counters["generated_tokens_total", ""]
+        self.wasted_tokens = self.counters["wasted_tokens_total", ""]
+        self.computed_tokens = self.counters["computed_tokens_total", ""]
+        self.padding_tokens = self.counters["padding_tokens_total", ""]
+        self.request_duration = self.histograms["request_duration_seconds"]
+        self.preprocess = self.histograms["preprocess_seconds"]
+        self.queue_time = self.histograms["queue_time_seconds"]
+        self.prefill = self.histograms["prefill_seconds"]
+        self.time_to_first_token = self.histograms["time_to_first_token_seconds"]
+        self.inter_token_latency = self.histograms["inter_token_latency_seconds"]
+        self.decode_step = self.histograms["decode_step_seconds"]
+        self.session_run = self.histograms["session_run_seconds"]
+        self.explain = self.histograms["explain_seconds"]
+        self.batch_size = self.histograms["batch_size"]
+        self.decode_batch_size = self.histograms["decode_batch_size"]
+        self.request_prompt_tokens = self.histograms["request_prompt_tokens"]
+        self.request_output_tokens = self.histograms["request_output_tokens"]
+
+    def watch(self, stats: Callable[[], EngineStats]) -> None:
+        """Read gauges from `stats` at each scrape, on the HTTP server's thread."""
+        self._stats = stats
+
+    def set_ready(self) -> None:
+        """Say that the model answers requests; what it did until now, to prove itself, was for nobody."""
+        for counter in self.counters.values():
+            counter.reset()
+        for histogram in self.histograms.values():
+            histogram.reset()
+        self._ready = True
+
+    def finished(self, reason: str) -> None:
+        """Count a completed answer."""
+        self.counters["finished_total", reason].inc()
+
+    def cancelled(self, stage: str) -> None:
+        """Count a sequence whose caller went."""
+        self.counters["cancelled_total", stage].inc()
+
+    def ended(self, code: str, reason: str, seconds: float) -> None:
+        """Count an RPC's end."""
+        self.counters["requests_total", code].inc()
+        if reason:
+            self.counters["rejected_total", reason].inc()
+        self.request_duration.observe(seconds)
+
+    def observe_sequence(self, sequence: Sequence) -> None:
+        """Take over what a sequence knows at its end, whichever way it ended."""
+        times = sequence.times
+        if not times.admitted:
+            self.queue_time.observe((times.finished or time.monotonic()) - times.accepted)
+            return
+        self.prompt_tokens.inc(sequence.num_input_tokens)
+        self.request_prompt_tokens.observe(sequence.num_input_tokens)
+        if sequence.decoding is None:
+            return
+        self.request_output_tokens.observe(sequence.num_output_tokens)
+        if times.first_token:
+            self.prefill.observe(times.first_token - times.admitted)
+            self.time_to_first_token.observe(times.first_token - times.accepted)
+
+    def gauges(self) -> dict[str, float]:
+        """Return the gauges now."""
+        gauges = {"model_ready": float(self._ready)}
+        if self._stats is None:
+            return gauges
+        stats = self._stats()
+        return gauges | {
+            "requests_queued": stats.queued,
+            "queued_tokens": stats.queued_tokens,
+            "oldest_queued_seconds": stats.oldest_queued_s,
+            "requests_running": stats.running,
+            "requests_explaining": self.explaining,
+            "decode_slots_used": stats.slots_used,
+            "decode_slots_max": stats.slots_total,
+            "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,
+            "scheduler_last_step_timestamp_seconds": time.time() - (time.monotonic() - stats.last_step_time),
+        }
+
+
+class Metrics(Collector):
+    """All metrics of one server, in a registry of their own, with those of the process beside them."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._models: dict[tuple[str, ...], ModelMetrics] = {}
+        self._loads: dict[str, Counter] = defaultdict(Counter)
+        self._draining = False
+        self._no_model = self.for_model("", "", "")
+        ProcessCollector(registry=self.registry)
+        self.registry.register(self)
+
+    def for_model(self, name: str, version: int | str, task: str) -> ModelMetrics:
+        """Return the metrics of one model; the same object each time."""
+        labels = (name, str(version), task)
+        return self._models.setdefault(labels, ModelMetrics(labels))
+
+    def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
+        """Count an RPC's end under its model, or under none if it got none. `reason` is ErrorInfo's, or empty."""
+        (model or self._no_model).ended(code, reason, seconds)
+
+    def count_unknown(self) -> None:
+        """Count an RPC of a method that there is not."""
+        self._no_model.counters["requests_total", "UNIMPLEMENTED"].inc()
+
+    def count_load(self, result: str) -> None:
+        """Count a bundle that was loaded ("ready") or not ("refused")."""
+        self._loads[result].inc()
+
+    def set_draining(self) -> None:
+        """Say that the server drains."""
+        self._draining = True
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every metric of the table, for the registry."""
+        models = list(self._models.values())
+        # Once for all gauges, so that they agree.
+        gauges = {model.labels: model.gauges() for model in models if model.name}
+        for spec in TABLE:
+            if not spec.per_model:
+                yield self._of_server(spec)
+            elif spec.kind == "counter":
+                yield _counters(spec, models)
+            elif spec.kind == "gauge":
+                yield _gauges(spec, gauges)
+            else:
+                yield _histograms(spec, models)
+
+    def _of_server(self, spec: Spec) -> Metric:
+        if spec.name == "model_loads_total":
+            loads = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
+            for result, counter in list(self._loads.items()):
+                loads.add_metric([result], counter.value)
+            return loads
+        if spec.name == "draining":
+            return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(self._draining))
+        build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
+        build.add_metric([importlib.metadata.version("weft-serving")], 1)
+        return build
+
+
+def _counters(spec: Spec, models: list[ModelMetrics]) -> CounterMetricFamily:
+    labels = (*MODEL_LABELS, spec.label) if spec.label else MODEL_LABELS
+    family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=labels)
+    for model in models:
+        for (name, value), counter in list(model.counters.items()):
+            if name == spec.name and (model.name or counter.value):
+                family.add_metric((*model.labels, value) if spec.label else model.labels, counter.value)
+    return family
+
+
+def _gauges(spec: Spec, gauges: dict[tuple[str, ...], dict[str, float]]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
+    for labels, values in gauges.items():
+        if spec.name in values:
+            family.add_metric(labels, values[spec.name])
+    return family
+
+
+def _histograms(spec: Spec, models: list[ModelMetrics]) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(PREFIX + spec.name, spec.help, labels=MODEL_LABELS)
+    for model in models:
+        buckets, total = model.histograms[spec.name].snapshot()
+        # Calls of no model have a line only if there were any.
+        if model.name or buckets[-1][1]:
+            family.add_metric(model.labels, buckets, total)
+    return family
