@@ -1,0 +1,51 @@
+"""docs/architecture.md shows the house as it is."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/architecture.md").read_text()
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+LAYERS = {contract["containers"][0]: contract["layers"] for contract in CONTRACTS if "containers" in contract}
+HOMES = ("", "server/weft_server", "export/weft_export")
+
+
+def section(title):
+    """What stands under a heading of the page."""
+    return PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def names(layer):
+    """The rooms of one line of a drawing or a contract."""
+    return {name.strip().rstrip("/") for name in re.split("[|:]", layer)}
+
+
+@pytest.mark.parametrize(
+    ("title", "package"), [("The rooms of the server", "weft_server"), ("The rooms of the exporter", "weft_export")]
+)
+def test_the_drawing_is_the_contract(title, package):
+    """The drawing has the rooms that import-linter holds, in its order."""
+    drawing = section(title).split("```")[1]
+    lines = [re.split(r"\s{3,}", line.strip())[0] for line in drawing.splitlines()]
+
+    assert [names(layer) for layer in LAYERS[package]] == [names(line) for line in lines if line not in {"", "|"}]
+
+
+def test_every_path_is_there():
+    """A file or folder that the page names exists, from the root, or in the server's or the exporter's package."""
+    named = re.findall(r"`([\w./-]+/[\w./-]*|[\w./-]+\.(?:py|md|toml|proto))`", PAGE)
+
+    assert len(named) > 50
+    assert [] == [name for name in named if not any((ROOT / home / name).exists() for home in HOMES)]
+
+
+@pytest.mark.parametrize("title", ["A translate request, hop by hop", "A streamed generate, hop by hop"])
+def test_a_way_is_short(title):
+    """A request is followed in at most 20 hops."""
+    hops = re.findall(r"^(\d+)\. ", section(title), re.MULTILINE)
+
+    assert [str(number) for number in range(1, len(hops) + 1)] == hops
+    assert 10 < len(hops) <= 20
