@@ -3,30 +3,30 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from weft_export.families.registry import FAMILIES
+from weft_recipes.catalogue import RECIPES
 
 EXPORT = Path(__file__).parents[2] / "export"
+# Folders with a file for each architecture or recipe, which the tables leave out.
 ARCHITECTURES = {family.model.__module__.rpartition(".")[2] for family in FAMILIES.values()}
-# A folder with a file for each checkpoint; their cards name them.
-UNNAMED = {"recipes"}
+UNNAMED = {"__init__", *ARCHITECTURES, *(name.replace("-", "_") for name in RECIPES)}
 
 
-def test_the_map_names_every_module_and_no_other():
-    """The tables in export/README.md have each module of weft_export once, under its room; families are a line."""
+@pytest.mark.parametrize(("package", "heading"), [("weft_export", "Modules"), ("weft_recipes", "Recipes")])
+def test_the_map_names_every_module_and_no_other(package, heading):
+    """The tables in export/README.md have each module of a package once, under its room."""
     page = (EXPORT / "README.md").read_text()
-    chapter = page.split("## Modules", 1)[1].split("\n## ", 1)[0]
+    chapter = page.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     top, *rooms = re.split(r"^`(\w+)/` ", chapter, flags=re.MULTILINE)
-    named = {"weft_export": modules(top)} | {
-        room: modules(text) for room, text in zip(rooms[::2], rooms[1::2], strict=True)
-    }
+    named = {package: modules(top)} | {room: modules(text) for room, text in zip(rooms[::2], rooms[1::2], strict=True)}
     existing = {}
-    for path in (EXPORT / "weft_export").rglob("*.py"):
-        if path.stem not in ARCHITECTURES | {"__init__"}:
+    for path in (EXPORT / package).rglob("*.py"):
+        if path.stem not in UNNAMED:
             existing.setdefault(path.parent.name, []).append(path.stem)
 
-    for room in existing.keys() - UNNAMED:
-        assert sorted(existing[room]) == named[room]
-    assert existing.keys() - UNNAMED == named.keys() - UNNAMED
+    assert {room: sorted(names) for room, names in existing.items()} == named
 
 
 def modules(text):
