@@ -25,7 +25,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 
 class HelpOverText(TyperCommand):
-    """Its help has each setting on a line of its own over what it means, whole in a terminal of 50 columns too."""
+    """Its help shows each setting on a line of its own, above its meaning. Nothing is cut off in 50 columns."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments and options."""
@@ -49,7 +49,8 @@ def serve(ctx: typer.Context, folder: str | None, **flags: Any) -> None:
 
 def run(config: ServerConfig) -> None:
     """Serve with these settings until a signal."""
-    # Until the server has handlers of its own: as process 1 of a container it would not hear it.
+    # This is for the time until the server has handlers of its own. Without it, process 1 of a container ignores
+    # SIGTERM.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
@@ -67,7 +68,7 @@ def run(config: ServerConfig) -> None:
 
 def _given(ctx: typer.Context, folder: str | None, flags: dict[str, Any]) -> dict[str, Any]:
     """What the caller gave: no defaults, and a folder by itself is the repository."""
-    # By name, because typer has click inside itself or beside itself, by version.
+    # Compared by name: by its version, typer has click inside itself or beside itself.
     sources = {name: getattr(ctx.get_parameter_source(name), "name", "") for name in flags}
     given = {name: value for name, value in flags.items() if sources[name] != "DEFAULT"}
     if not folder:
@@ -78,11 +79,12 @@ def _given(ctx: typer.Context, folder: str | None, flags: dict[str, Any]) -> dic
 
 
 def _signature() -> inspect.Signature:
-    """The folder, and one flag for each field of ServerConfig; the field's text is its help."""
+    """The folder, and one flag for each field of ServerConfig. The field's text is its help."""
     folder = typer.Argument(metavar="REPOSITORY", help=f"The same as {flag_name('repository')} PATH.")
     parameters = [_parameter("ctx", typer.Context), _parameter("folder", Annotated[str | None, folder], None)]
     for name, field in ServerConfig.model_fields.items():
-        # Values come as text, which ServerConfig reads: so a wrong one gets the same line from a flag and a variable.
+        # Values come as text, and ServerConfig reads them. So a wrong one gets the same line from a flag and from a
+        # variable.
         if field.annotation is bool:
             help_text = f"{field.description}  [env var: {env_name(name)}; default: {str(field.default).lower()}]"
             option = typer.Option(flag_name(name), help=help_text, show_default=False)

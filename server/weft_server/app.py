@@ -1,4 +1,4 @@
-"""The composition root: the only place that constructs the server's parts; start, drain and stop."""
+"""The composition root: it alone constructs the server's parts, and starts, drains and stops them."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # A lane that has not stepped for this long, working or idle, is stuck.
 STALL_S = 60.0
-# How much of what is odd about a repository is logged.
+# At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
-# What the lanes get to end their last step.
+# Seconds that lanes get to end their last step.
 STOP_S = 5.0
-# How long no call must have come before the listener closes.
+# The listener closes once no call has come for this number of seconds.
 LINGER_S = 0.2
-# By default a thread keeps the interpreter for 5 ms; a lane that comes back from a model run should not wait so long.
+# How long a thread keeps the interpreter. Python's default is 5 ms. A lane that comes back from a model run should not
+# have to wait that long.
 SWITCH_INTERVAL_S = 0.0005
 
 
@@ -70,14 +71,17 @@ class App:
         self._draining = asyncio.Event()
 
     def why_not_live(self) -> str:
-        """Empty while every lane steps, else what is stuck."""
+        """Return what is stuck, or nothing while every lane moves."""
         for entry in self.models.entries:
             if entry.model and time.monotonic() - entry.model.engine.last_beat > STALL_S:
                 return f"model {entry.name} has a lane that is stuck"
         return ""
 
     def why_not_ready(self) -> str:
-        """Empty when every model is ready and the server takes requests, else the first reason why not."""
+        """Return the first reason why the server is not ready.
+
+        Empty when every model is ready and the server takes requests.
+        """
         if self._draining.is_set():
             return "draining"
         for entry in self.models.entries:
@@ -88,7 +92,7 @@ class App:
     async def run(self) -> None:
         """Serve until a signal, then drain. Handlers are installed before the first model loads."""
         loop = asyncio.get_running_loop()
-        # A closed terminal hangs up; what was admitted is finished then too.
+        # A closed terminal sends SIGHUP. Admitted requests are finished then too.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._on_signal)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -123,7 +127,7 @@ class App:
             exit_now(0)
 
     async def _load(self) -> None:
-        # CUDA gives a capture up when another thread allocates meanwhile.
+        # CUDA gives up a capture if another thread allocates memory meanwhile.
         places = 1 if self.config.cuda_graphs else loading_places(cpu_quota())
         await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=places)
         why = self.why_not_ready()
@@ -139,11 +143,11 @@ class App:
         await self.health.set_model(entry.name, serving=any(other.model for other in versions))
 
     async def _collapse(self) -> None:
-        """Put the models' weights into huge pages: once for all, now that all of their memory has been touched."""
+        """Move the models' weights into huge pages, now that all of their memory has been touched."""
         await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
-        """Keep the health service's liveness true to the engines' heartbeats."""
+        """Tell the health service once a second whether the lanes move."""
         while True:
             await self.health.set_live(serving=not self.why_not_live())
             await asyncio.sleep(1)
@@ -155,7 +159,13 @@ class App:
         self._draining.set()
 
     async def _drain(self) -> None:
-        """Say not ready, serve on until balancers notice, refuse new calls, finish admitted ones, end the rest."""
+        """Drain the server.
+
+        1. Say that it is not ready, and serve on until load balancers notice.
+        2. Refuse new calls.
+        3. Let admitted calls finish, until the timeout. End the rest.
+        4. Close the listener.
+        """
         _log.info("draining", active=self.guard.num_active)
         self.metrics.set_draining()
         await self.health.drain()
@@ -169,7 +179,7 @@ class App:
             for entry in self.models.entries:
                 if entry.model:
                     entry.model.cancel_all(Draining)
-        # Calls that were on their way are refused by us, as UNAVAILABLE; gRPC itself would tell them CANCELLED.
+        # Calls that are still on their way get UNAVAILABLE from the guard. gRPC itself would end them with CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.grpc.stop(grace_s=1)
 

@@ -20,7 +20,7 @@ class RequestError(Exception):
 
 
 class InvalidRequest(RequestError):
-    """The request itself is wrong; the same request will always be refused.
+    """The request itself is wrong. The same request will always be refused.
 
     `message` says what is wrong with the field and goes on from its name: "must be at least 1".
     """
@@ -37,7 +37,7 @@ class ModelNotFound(RequestError):
 
 
 class ServiceNotFound(RequestError):
-    """The health of a service is asked that there is not."""
+    """A health check names a service that there is not."""
 
     def __init__(self, service: str) -> None:
         super().__init__("SERVICE_NOT_FOUND", f"there is no service {service[:128]!r}", field="service")
@@ -46,7 +46,7 @@ class ServiceNotFound(RequestError):
 class Overloaded(RequestError):
     """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens.
 
-    It empties at the pace of the engine; a second is long enough not to knock again at once.
+    It empties at the pace of the engine. A second is long enough not to knock again at once.
     """
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:
@@ -61,7 +61,7 @@ class ModelNotReady(RequestError):
 
 
 class Draining(RequestError):
-    """The server is going away; another one may answer."""
+    """The server is going away. Another one may answer."""
 
     def __init__(self, retry_after_s: float = 1.0) -> None:
         super().__init__("DRAINING", "the server is draining and takes no new requests", retry_after_s=retry_after_s)
@@ -101,5 +101,5 @@ def require(condition: object, sentence: str) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line; its kind when it says nothing."""
+    """What an exception says, in one line. If it says nothing, its kind."""
     return next(iter(str(error).splitlines()), type(error).__name__)

@@ -57,7 +57,10 @@ class Cancelled(Exception):
 
 
 class StepFailed(Exception):
-    """The outcome of a sequence whose lane's step raised: its cause. One each, because raising one adds to it."""
+    """The outcome of a sequence whose lane's step raised an error.
+
+    Each sequence gets one of its own, because raising an exception adds to it.
+    """
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"{type(error).__name__}: {error}")
@@ -68,7 +71,7 @@ Outcome = FinishReason | Exception
 
 
 class Reply:
-    """Where a sequence's answer arrives. Touched on the event loop only; lanes hand over a Delivery instead."""
+    """Where a sequence's answer arrives. Only the event loop touches it. Lanes hand over a Delivery instead."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
@@ -86,7 +89,7 @@ class Reply:
         outcome: Outcome | None,
         probabilities: np.ndarray | None = None,
     ) -> None:
-        """Append what a step brought; after an outcome nothing more is taken."""
+        """Append what a step brought. After an outcome nothing more is taken."""
         if self.outcome is not None:
             return
         self.token_ids += token_ids
@@ -98,15 +101,16 @@ class Reply:
             self._reader.set_result(None)
 
     async def changed(self) -> None:
-        """Wait for anything new since the last call; tokens that came together are seen together."""
+        """Wait for anything new since the last call. Tokens that came together are seen together."""
         if not self._news:
-            # One reader, so a bare future does; an Event would be made for each request and its list for each wait.
+            # There is one reader, so a bare future is enough. An Event would be made for each request, and its list for
+            # each wait.
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
         self._news = False
 
     async def done(self) -> FinishReason:
-        """Wait for the end; raises what the engine reported when that was an error."""
+        """Wait for the end. If the engine reported an error, it is raised."""
         while self.outcome is None:
             await self.changed()
         if isinstance(self.outcome, Exception):
@@ -116,18 +120,18 @@ class Reply:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request's live state. The servicer makes it; from `submit` on, only its engine writes to it."""
+    """One request's live state. The servicer makes it. From `submit` on, only its engine writes to it."""
 
     request_id: str
     # A source to translate, classify or tag, or a prompt to continue.
     source: Source
     # None for classification and tagging.
     decoding: Decoding | None
-    # A stream, or a request with stop strings, wants each step's tokens; others get theirs at the end.
+    # A stream, or a request with stop strings, wants each step's tokens. Others get theirs at the end.
     wants_tokens: bool = False
     # The caller asked for log-probabilities.
     wants_scores: bool = False
-    # Monotonic seconds; the slot is freed within one step of it.
+    # Monotonic seconds. The slot is free within one step of it.
     deadline: float = math.inf
     reply: Reply = field(default_factory=Reply)
     times: Times = field(default_factory=Times)
@@ -151,7 +155,10 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What one step hands to one reply: new tokens (all of them, for an answer that does not stream) and the end."""
+    """What one step hands to one reply: new tokens, and the end.
+
+    An answer that does not stream gets all its tokens at once.
+    """
 
     sequence: Sequence
     token_ids: list[int]

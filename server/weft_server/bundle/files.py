@@ -1,4 +1,4 @@
-"""The files of a bundle: exactly the listed ones, regular, unlinked elsewhere, with the listed sizes and digests."""
+"""The files of a bundle: exactly the listed ones, plain files without links, with the listed sizes and digests."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ def read_small_file(path: Path, max_bytes: int) -> bytes:
 
 
 def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
-    """Refuse names that are paths, links, files that are missing, changed or not listed."""
+    """Refuse names that are paths, links, and files that are missing, changed or not listed."""
     listed = _listed(manifest)
     for entry in sorted(directory.iterdir()):
         if entry.name not in listed | {MANIFEST_FILE}:
@@ -58,7 +58,7 @@ def _verify_file(path: Path, file: bundle_pb2.BundleFile) -> None:
 
 
 def _size_of(path: Path) -> int:
-    """Links lead out of the bundle, and a fifo or device would block: only a plain file with one name is taken."""
+    """Return the size of a plain file with one name. A link leads out of the bundle. A fifo or a device would block."""
     try:
         status = path.lstat()
     except FileNotFoundError:

@@ -30,7 +30,7 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a graph that is no ONNX, reads outside the bundle, uses foreign ops, or has other ports than stated."""
     sizes = {file.path: file.size_bytes for file in manifest.files}
     for graph in manifest.graphs:
-        # The runtime tells its own flatbuffer format by the suffix; nothing here could look into that one.
+        # ONNX Runtime knows its own flatbuffer format by the suffix. Nothing here could look into such a file.
         require(graph.path in sizes and graph.path.endswith(".onnx"), f"graph {graph.path!r} is no listed .onnx file")
         try:
             model = onnx.load(directory / graph.path, format="protobuf", load_external_data=False)
@@ -88,7 +88,7 @@ def _verify_external_data(tensor: onnx.TensorProto, path: str, sizes: dict[str, 
 
 
 def _verify_embeddings(model: onnx.ModelProto, graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> None:
-    """Refuse a table that is looked up by ids and lacks some. A device would read whatever lies behind it."""
+    """Refuse a table that has no row for some id. A device would read whatever lies behind the table."""
     sizes = {tensor.name: tensor.dims[0] for tensor in model.graph.initializer if tensor.dims}
     fields = _vocabularies(graph.role, manifest)
     for node in model.graph.node:

@@ -10,7 +10,7 @@ from weft_server.errors import BundleError
 
 
 def verify_limits(message: Message, where: str = "") -> None:
-    """Refuse a manifest, or a part of it that lies at `where`, with a field beyond its limit; unset fields are fine."""
+    """Refuse a field beyond its limit, in a manifest or in its part at `where`. Unset fields are fine."""
     limits = LIMITS[message.DESCRIPTOR.name]
     for field, value in message.ListFields():
         name = f"{where}{field.name}"
@@ -34,5 +34,5 @@ def _verify_one(value: Message | str | float, name: str, limit: Limit) -> None:
     elif isinstance(value, str):
         if len(value) > limit.most:
             raise BundleError(f"{name} has {len(value):,} characters; at most {limit.most:,} are allowed")
-    elif not limit.least <= value <= limit.most:  # said this way round, NaN fails
+    elif not limit.least <= value <= limit.most:  # so NaN fails too
         raise BundleError(f"{name} is {value}; it must be from {limit.least:,} to {limit.most:,}")

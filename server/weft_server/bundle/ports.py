@@ -53,7 +53,7 @@ def _verify(graph: bundle_pb2.Graph, side: str, ports: Iterable[bundle_pb2.Port]
 
 
 def _size_fits(size: str, demanded: int | None) -> bool:
-    # What the manifest states, the graph has to state too; a batch of one may be any batch.
+    # What the manifest states, the graph has to state too. A batch of one may be any batch.
     return demanded is None or size == str(demanded) or (demanded == 1 and not size.isdecimal())
 
 
@@ -131,7 +131,7 @@ def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict
 
 
 def _stacked(state: bundle_pb2.StateTensor, *, grows: bool = False) -> Demand:
-    """A state's slots stacked; what an encoder writes is as long as its batch's source, not as the memory."""
+    """A state of all slots. With `grows`, a memory is as long as the batch's longest source."""
     shape: list[int | None] = [None, *state.shape]
     if grows and state.kind == bundle_pb2.STATE_KIND_MEMORY:
         shape[1 + state.length_axis] = None

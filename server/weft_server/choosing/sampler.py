@@ -1,9 +1,10 @@
 """Picks each row's next token from the decoder's candidates, exactly, and independently of the batch.
 
-Greedy rows take the first candidate. Sampled rows draw by inverse CDF over tokens sorted by probability, with a
-uniform number that depends on (seed, step) alone. The K candidates usually decide the draw: the probability of all
-tokens beyond them is known within bounds, and when both bounds lead to the same token that token is right. Otherwise
-the row's full logits are read.
+Greedy rows take the first candidate. Sampled rows draw by inverse CDF over tokens sorted by probability. Their uniform
+number depends on (seed, step) alone.
+
+The K candidates usually decide the draw. The probability of all tokens beyond them is known within bounds. If both
+bounds lead to the same token, that token is right. Otherwise the row's full logits are read.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
     Bools = NDArray[np.bool_]
 
-# Relative error allowed to float32 logsumexp; a draw that falls inside it is settled by the full row.
+# Relative error allowed to float32 logsumexp. A draw that falls inside it is settled by the full row.
 _LOGSUMEXP_ERROR = 1e-4
 
 
@@ -40,7 +41,10 @@ class Settings:
 
 
 def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[Ints, Floats]:
-    """Next token ids [n] and their log-probabilities [n] under the model at temperature 1; NaN without a normaliser."""
+    """Return next token ids [n] and their log-probabilities [n].
+
+    Log-probabilities are under the model at temperature 1. Without a normaliser they are NaN.
+    """
     every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
 
@@ -66,9 +70,9 @@ def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[I
 
 
 def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools | None) -> Ints:
-    """Index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide.
+    """Return the index of the drawn candidate for each of `rows`, or -1 where the candidates do not decide.
 
-    `allowed` [n, k] is False for candidates that must not come; None allows all.
+    `allowed` [n, k] is False for candidates that must not come. None allows all.
     """
     logits = candidates.topk_logits[rows].astype(np.float64)
     num_candidates = logits.shape[1]
@@ -89,12 +93,12 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
 
     num_beyond = np.maximum(top_k - counts[..., -1], 0)
     low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, num_beyond)
-    # A token that must not come may lie beyond the candidates, and top_k cuts there: then only the upper bound holds.
+    # A token that must not come may lie beyond the candidates, and top_k cuts there. Then only the upper bound holds.
     low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
-    # A nucleus: its size must not depend on where in the bounds the total lies; its mass is then known.
+    # A nucleus. Its size must not depend on where in the bounds the total lies. Then its mass is known.
     last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
     nucleus = top_p < 1
     mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
@@ -108,11 +112,14 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
 def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints) -> tuple[Doubles, Doubles]:
     """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
 
-    Each such token lies below the last candidate, so it weighs at most what that one does. And for a temperature up to
-    1 its share relative to the last candidate only shrinks: the tail at temperature 1, known from logsumexp, bounds it.
-    At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
+    Three facts give the bounds:
+
+    1. Each such token lies below the last candidate, so it weighs at most as much.
+    2. For a temperature up to 1, its share relative to the last candidate only shrinks. So the tail at temperature 1,
+       which is known from logsumexp, bounds it.
+    3. At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
     """
-    # A logit of -inf is a token that the graph itself rules out, and all below it: their weight is 0, not 0 / 0.
+    # A logit of -inf is a token that the graph itself rules out, and so are all below it. Their weight is 0, not 0 / 0.
     last = np.maximum(gap[:, -1], -1e30)
     total = np.exp(log_total.astype(np.float64))
     error = _LOGSUMEXP_ERROR * total

@@ -1,8 +1,10 @@
 """Decodes one token after another, and gives text as soon as no later token can change it.
 
-A later token can complete a character spread over byte tokens, or swallow a space: "foo" and "?" may join to "foo?".
-Byte tokens go through an incremental UTF-8 decoder. Other tokens are decoded by the library in a short window that
-begins with a few tokens already given, so that decoders that treat the first token apart see none there.
+A later token can complete a character that several byte tokens share. It can also swallow a space: "foo" and "?" may
+join to "foo?".
+
+Byte tokens go through an incremental UTF-8 decoder. Other tokens are decoded by the library, in a short window. The
+window begins with a few tokens whose text was given before, because some decoders treat a first token in their own way.
 """
 
 import codecs
@@ -25,7 +27,7 @@ class Detokenizer:
         self._num_given = 0  # characters of the window's text that were given
 
     def step(self, id_: int) -> str:
-        """Take one token; return the text that is now settled."""
+        """Take one token. Returns the text that is now settled."""
         if not self._vocabulary.is_text(id_):
             return ""
         raw = self._vocabulary.raw.get(id_)
@@ -35,7 +37,7 @@ class Detokenizer:
         return self._end_bytes() + self._step_window(id_)
 
     def steps(self, ids: Iterable[int]) -> str:
-        """Take tokens together; return what steps would, with one decoding for each window instead of each token."""
+        """Take several tokens. Returns what single steps would, with one decoding for each window."""
         settled: list[str] = []
         for id_ in ids:
             if self._vocabulary.raw.get(id_) is not None or not self._vocabulary.is_text(id_):
@@ -48,7 +50,7 @@ class Detokenizer:
         return "".join((*settled, self._settle()))
 
     def finish(self) -> str:
-        """Return the text that waited for a next token; half a character becomes U+FFFD."""
+        """Return the text that waited for a next token. Half a character becomes U+FFFD."""
         return self._end_window() + self._end_bytes()
 
     def _step_window(self, id_: int) -> str:

@@ -1,4 +1,4 @@
-"""Encoded pictures to pixel values, as a bundle's ImageSpec says. Runs in worker threads; Pillow frees the GIL."""
+"""Encoded pictures to pixel values, as a bundle's ImageSpec says. Runs in worker threads: Pillow frees the GIL."""
 
 import warnings
 
@@ -12,13 +12,15 @@ from weft_server.content.picture_file import BLOCK, FIELD, PictureFile, num_scan
 from weft_server.content.wanted import Wanted
 from weft_server.errors import InvalidRequest, RequestError
 
-# A progressive JPEG may go over all its pixels again and again, for 33 bytes a time. A real one does 10 times, or 18.
+# A progressive JPEG can go over all its pixels again and again, for 33 bytes each time. A real one does so 10 times, or
+# 18.
 MAX_SCANS = 100
-# Of a picture of the most pixels that are taken; smaller ones may have more.
+# Scans of a picture with as many pixels as are taken. Smaller pictures may have more.
 MAX_FULL_SCANS = 20
-# The limit on pixels is the server's setting and checked below; Pillow's own is another number, and partly a warning.
+# The limit on pixels is a setting of the server, and checked below. Pillow's own limit is another number, and partly
+# only a warning.
 Image.MAX_IMAGE_PIXELS = None
-# What is wrong with a picture goes to its sender as an error, or nowhere.
+# What is wrong with a picture is told to its sender, or to nobody.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 
 _RESAMPLE = {

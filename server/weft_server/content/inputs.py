@@ -68,7 +68,7 @@ class InputReader:
             raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
         if count > self.max_tokens:
             raise self._too_long(f"{field}.ids", f"{count} tokens")
-        # Of a message's numbers np.array makes a list first, and asks each for its type.
+        # np.array would first make a list of a message's numbers, and then ask each for its type.
         ids = np.fromiter(token_ids.ids, np.int64, count)
         if ids.max() >= self._vocab_size:
             wrong = np.flatnonzero(ids >= self._vocab_size)

@@ -1,4 +1,4 @@
-"""A picture's file as Pillow gets to read it: of bounded work, and given up when nobody waits for it any more."""
+"""A picture's file as Pillow reads it: its work is bounded, and it is given up when nobody waits any more."""
 
 import io
 import re
@@ -8,23 +8,24 @@ from weft_server.content.wanted import Wanted
 from weft_server.errors import InvalidRequest
 
 FIELD = "image.data"
-# Chunks of a PNG or segments of a JPEG: each costs time, even an empty one. An honest picture has a few thousand.
+# Chunks of a PNG, or segments of a JPEG. Each costs time, even an empty one. An honest picture has a few thousand.
 MAX_PIECES = 16_384
-# Pillow reads a piece in up to four reads, and pixels in blocks: small ones, so that a picture is given up soon.
+# Pillow reads a piece in up to four reads, and pixels in blocks of this size. They are small, so that a picture is
+# given up soon.
 BLOCK = 4096
 _READS = 4
 _PNG = b"\x89PNG\r\n\x1a\n"
-# What a picture is made of. The rest is not even read: texts and profiles may be as long as they like.
+# The chunks that a picture is made of. The rest is not even read: texts and profiles may have any length.
 _PNG_CHUNKS = frozenset({b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND", b"acTL", b"fcTL", b"fdAT", b"eXIf"})
-# These say how it stands, in files from before there was eXIf.
+# These texts say how a picture stands, in files that are older than eXIf.
 _PNG_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
-# Behind it something else begins: not a stuffed 0xFF, a restart, or a filling byte.
+# Behind such a marker a new segment begins. A stuffed 0xFF, a restart and a filling byte are no such markers.
 _JPEG_MARKER = re.compile(rb"\xff([^\x00\x01\xff\xd0-\xd7])", re.DOTALL)
 _START_OF_SCAN, _END_OF_IMAGE = b"\xda", b"\xd9"
 
 
 class PictureFile(io.BytesIO):
-    """Bytes that can be read as long as they are wanted, and not a few at a time for ever."""
+    """Bytes that can be read while somebody wants them, and in a bounded number of reads."""
 
     def __init__(self, data: bytes, wanted: Wanted) -> None:
         """Take the whole file."""
@@ -70,7 +71,7 @@ def without_metadata(data: bytes) -> bytes:
 def num_scans(data: bytes) -> int:
     """Return how often a JPEG's decoder goes over its pixels: its start-of-scan segments before the end of the image.
 
-    The same bytes in a comment or in a preview picture are none.
+    The same bytes in a comment or in a preview picture do not count.
 
     Raises:
         InvalidRequest: it has more than MAX_PIECES segments.

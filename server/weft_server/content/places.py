@@ -1,7 +1,7 @@
-"""Where the tokens of a text stand in it: whole characters, also where a normaliser made one of several code points.
+"""Where the tokens of a text stand in it: whole characters, also where a normaliser composed them.
 
-The library places a character that a normaliser composed at one of its code points: "e" + U+0301 becomes "é", and the
-token of "é" ends before U+0301. No token stands for U+0301 then. Such code points are given back to their token here.
+For example, a normaliser makes "é" of "e" + U+0301. The library places it at one of its two code points: the token of
+"é" ends before U+0301. Then no token stands for U+0301. Such code points are given back to their token here.
 """
 
 import unicodedata
@@ -12,9 +12,9 @@ from tokenizers import Regex, pre_tokenizers
 Place = tuple[int, int]
 """The code points [start, end) of a text."""
 
-# As people count them, with their marks and joiners: extended grapheme clusters of Unicode.
+# Characters as people count them, with their marks and joiners: extended grapheme clusters of Unicode.
 _CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
-# No rule of a normaliser is taken to replace more code points than these.
+# We assume that no rule of a normaliser replaces more code points than these.
 _MAX_REPLACED = 16
 
 
@@ -25,16 +25,17 @@ class Places:
         """Take the normaliser of a tokenizer, if it has one."""
         self._tokenizer = tokenizer
         self._normalizer = tokenizer.normalizer
-        # What it puts before any text.
+        # What the normaliser puts before any text.
         self._prefix = self._normalized("x").partition("x")[0]
         self._added = frozenset(tokenizer.get_added_tokens_decoder())
         self._forgets = self._normalizer is not None and b'"Precompiled"' in self._normalizer.__getstate__()
 
     def of(self, text: str, encoding: tokenizers.Encoding) -> list[Place]:
-        """Return the places of all tokens of a text: the library's, each with the code points that belong to it alone.
+        """Return the places of all tokens of a text.
 
-        Those are the marks and joiners of its last character, and what the normaliser made one with it. A code point
-        that another token stands for is never taken, nor is white space. A place of no text stays as it is.
+        A place is the library's, and the code points that belong to it alone. Those are the marks and joiners of its
+        last character, and what the normaliser made one with it. It never takes white space, nor a code point that
+        another token stands for. A place of no text stays as it is.
         """
         given = self._offsets(text, encoding)
         starts: dict[int, int] = {}
@@ -50,10 +51,11 @@ class Places:
         return [(starts.get(start, start), ends.get(end, end)) if start < end else (start, end) for start, end in given]
 
     def _offsets(self, text: str, encoding: tokenizers.Encoding) -> list[Place]:
-        """The library's, but for one bug: its Precompiled forgets what it deletes where a text begins.
+        """The library's places, with one bug mended.
 
-        So it does behind an added token that the text spells. All that follows would be placed as many code points too
-        early. The text is read once more without them.
+        Its normaliser Precompiled forgets the code points that it deletes at the beginning of a text. It forgets them
+        too behind an added token that the text spells. All tokens that follow would be placed too early by that many
+        code points. So the text is read once more without them.
         """
         offsets: list[Place] = encoding.offsets
         if not self._forgets:

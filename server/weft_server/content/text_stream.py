@@ -1,4 +1,4 @@
-"""Token ids to text as they come; what was given is never taken back."""
+"""Token ids to text as they come. What was given is never taken back."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TextStream:
         self.tokens_used = 0
         self._detokenizer = Detokenizer(tokenizer.vocabulary)
         self._stop = stop
-        # All beginnings of stop strings, longest first: text that ends in one is held back.
+        # All beginnings of stop strings, longest first. Text that ends in one is held back.
         self._beginnings = tuple(sorted({s[:end] for s in stop for end in range(1, len(s))}, key=len, reverse=True))
         self._held = ""
         self._given: list[str] = []
@@ -38,7 +38,7 @@ class TextStream:
         return "".join(self._given)
 
     def push(self, ids: Iterable[int]) -> str:
-        """Take tokens; return the new text, whole characters only, empty when nothing is settled."""
+        """Take tokens. Returns the new text in whole characters, or nothing when nothing is settled."""
         deltas = []
         for id_ in ids:
             if self.stopped:
@@ -48,7 +48,7 @@ class TextStream:
         return self._give("".join(deltas))
 
     def finish(self) -> str:
-        """Return the text that waited for a next token; none comes."""
+        """Return the text that waited for a next token, because none comes."""
         if self.stopped:
             return ""
         delta = self._take(self._detokenizer.finish()) + self._held

@@ -32,7 +32,7 @@ class Tokenizer:
     """A Hugging Face tokenizers file. Thread-safe: encoding and decoding change nothing in it."""
 
     def __init__(self, path: Path) -> None:
-        """Read `path`; its truncation and padding are switched off, since too long is refused and never cut.
+        """Read `path`. Its truncation and padding are switched off: a text that is too long is refused and never cut.
 
         Raises:
             BundleError: the file is no tokenizer, or one that cannot be streamed.
@@ -61,7 +61,7 @@ class Tokenizer:
         Raises:
             ValueError: the text has a word that is not in the vocabulary, and that has no token for unknown ones.
         """
-        # Of a list of one, because that call frees the interpreter and `encode` does not.
+        # A list of one text, because this call frees the interpreter and `encode` does not.
         ids: list[int] = _one(self._tokenizer.encode_batch_fast, text).ids
         return ids
 

@@ -26,7 +26,7 @@ class Vocabulary:
         self.blank = frozenset(id_ for id_, token in self.tokens.items() if not token.strip(" ▁"))
 
     def is_text(self, id_: int) -> bool:
-        """Whether an id adds to the text; special and unknown ones do not."""
+        """Whether an id adds to the text. Special and unknown ones do not."""
         return id_ in self.tokens and id_ not in self.special
 
     def decode(self, ids: Sequence[int]) -> str:

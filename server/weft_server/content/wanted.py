@@ -7,7 +7,7 @@ from weft_server.errors import DeadlineExpired
 
 
 class Wanted:
-    """Made with a job and asked by it, from its thread, as often as it can stop."""
+    """Made for a job, which asks it wherever it can stop, from its own thread."""
 
     def __init__(self, deadline: float = math.inf) -> None:
         """Wanted until `deadline`, in monotonic seconds, or until given up."""

@@ -1,4 +1,4 @@
-"""What a finished answer attended to, for who asks to have it explained: the message Alignment."""
+"""The message Alignment: what a finished answer attended to, for a caller who asked for it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
 
 def reading_of(model: Model, request: Any) -> AbstractContextManager[Reading | None]:
-    """Which attention a request asks for, None when it doesn't; one that does holds a place until it has ended.
+    """Return the attention that a request asks for, or None. One that asks holds a place until it has ended.
 
     Raises:
         RequestError: the model cannot show it, or all places are taken.
@@ -57,7 +57,10 @@ async def explain_rows(
     rows: list[str],
     token_ids: Iterable[int] = (),
 ) -> None:
-    """Fill in what each row of a finished answer attended to, in the explainer's thread; `token_ids` were produced."""
+    """Fill in what each row of a finished answer attended to, in the explainer's thread.
+
+    `token_ids` are those that were produced.
+    """
     explainer = model.explainer
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
@@ -65,7 +68,7 @@ async def explain_rows(
         weights, source_mass = explainer.explain(source, token_ids, reading)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
         alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
-        # It may be beyond by rounding.
+        # By rounding it may lie a little outside of [0, 1].
         alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
         if isinstance(source, Pixels):
             alignment.grid_rows, alignment.grid_columns = source.grid
@@ -77,7 +80,7 @@ async def explain_rows(
 
 
 def _packed(field: int, values: np.ndarray) -> bytes:
-    """A repeated float field on the wire: a million floats one by one would hold the interpreter for 0.1 s."""
+    """A repeated float field as bytes. Adding a million floats one by one would hold the interpreter for 0.1 s."""
     size, length = values.size * 4, bytearray()
     while size >= 1 << 7:
         length.append(size & 0x7F | 0x80)

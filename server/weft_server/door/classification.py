@@ -76,7 +76,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
 
 
 def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
-    """The `top_k` labels of probabilities [labels], most probable first; the lower index wins a tie."""
+    """Return the `top_k` labels of probabilities [labels], most probable first. The lower index wins a tie."""
     labels = model.manifest.labels
     order = (-probabilities).argsort(kind="stable")[:top_k]
     return [

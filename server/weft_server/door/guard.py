@@ -32,13 +32,13 @@ _log = structlog.get_logger(__name__)
 _OURS = "/weft.v1."
 _HEALTH = "/grpc.health.v1."
 _REFLECTION = "/grpc.reflection."
-# A caller's clock ends a call before ours: the way here takes time, and gRPC rounds what is left up by a hundredth.
+# A caller's deadline passes before ours. The way here takes time, and gRPC rounds the rest up by a hundredth.
 EARLY_S = 0.05
 EARLY_SHARE = 0.01
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """One for the server. `draining` refuses new calls; `idle` waits for the admitted ones."""
+    """One for the server. `draining` refuses new calls. `idle` waits for the admitted ones."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.draining = False
@@ -57,7 +57,7 @@ class Guard(grpc.aio.ServerInterceptor):
             await self._changed.wait()
 
     async def quiet(self, seconds: float, at_most: float) -> None:
-        """Wait until no call is active and none has come for `seconds`; give up after `at_most`."""
+        """Wait until no call is active and none has come for `seconds`. Give up after `at_most`."""
         give_up = time.monotonic() + at_most
         while self.num_active or time.monotonic() - self._last_call < seconds:
             if time.monotonic() > give_up:
@@ -94,7 +94,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return handler
 
     def _expect(self, call: Call) -> None:
-        """Count a call of ours also if it ends before its handler begins, as one does whose caller goes at once."""
+        """Make sure that a call is counted even if it ends before its handler begins, because its caller has gone."""
         CALL.set(call)
         task = asyncio.current_task()
         assert task is not None, "a call outside of a task. This is a bug."
@@ -109,7 +109,8 @@ class Guard(grpc.aio.ServerInterceptor):
         return unary
 
     def _stream(self, behaviour: Any) -> Any:
-        # No generator: a cancellation during a write must reach the servicer now, not when a generator is collected.
+        # This is no generator. A cancellation during a write must reach the servicer now, not when a generator is
+        # collected.
         async def stream(request: Any, context: Any) -> None:
             async with _Watch(self, context):
                 self.check(request)
@@ -120,7 +121,7 @@ class Guard(grpc.aio.ServerInterceptor):
         return stream
 
     def check(self, request: Any) -> None:
-        """Raise RequestError for what no servicer shall see."""
+        """Raise RequestError while the server drains, and for bytes that are no message."""
         if self.draining:
             raise Draining
         check_message(request)
@@ -175,13 +176,14 @@ class _Watch:
         self._guard.begin(self._call)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
-        """Send what went wrong. It is suppressed then: gRPC itself raises once more that the call was aborted."""
+        """Send the status of an error and suppress the error. gRPC itself raises that the call was aborted."""
         call = self._call
         code = grpc.StatusCode.OK
         reason = ""
         try:
             if isinstance(error, asyncio.CancelledError):
-                # gRPC cancels the handler when the caller goes and when its deadline passes; it sets the status itself.
+                # gRPC cancels the handler when the caller goes, and when its deadline passes. It sets the status
+                # itself.
                 code = grpc.StatusCode.CANCELLED
                 if time.monotonic() >= call.deadline - self._early_s:
                     code = grpc.StatusCode.DEADLINE_EXCEEDED

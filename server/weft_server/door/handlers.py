@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class _Malformed:
-    """What the deserializer gives for bytes that are no such message; raising there would look like a bug of ours."""
+    """What the deserializer gives for bytes that are no such message. Raising would look like a bug of ours."""
 
 
 def behaviour_of(handler: Any) -> Any:
@@ -34,7 +34,7 @@ def with_behaviour(handler: Any, behaviour: Any) -> Any:
 
 
 def answering(behaviour: Any) -> Any:
-    """Give refusals of one that answers one request their status, and do no more: what it refuses is not counted."""
+    """Give a status to the refusals of a behaviour that answers one request. Nothing is counted."""
 
     async def answer(request: Any, context: Any) -> Any:
         try:
@@ -87,7 +87,7 @@ def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 async def write(context: Any, response: Any) -> None:
-    """Wait for a slow reader; what is produced meanwhile joins the next message."""
+    """Write a response, and wait for a slow reader. What is produced meanwhile joins the next message."""
     try:
         await context.write(response)
     except grpc.aio.InternalError as error:
@@ -96,7 +96,7 @@ async def write(context: Any, response: Any) -> None:
 
 
 async def abort(context: Any, status: Status) -> None:
-    """Send a status that is not OK. gRPC keeps what `abort` raises, so that must hold no frame of ours."""
+    """Send a status that is not OK. gRPC keeps the error that `abort` raises, so it must hold no frame of ours."""
     try:
         await context.abort(status.code, status.message, status.trailing_metadata)
     except grpc.aio.AbortError as aborted:
@@ -104,9 +104,10 @@ async def abort(context: Any, status: Status) -> None:
 
 
 def let_go(error: BaseException) -> None:
-    """Drop the frames of an error, and of those that it came from: they hold the request and what was made of it.
+    """Drop the frames of an error, and of the errors that it came from.
 
-    Whoever keeps the error, as gRPC and a sequence's reply do, would keep those until the garbage collector comes.
+    Frames hold the request and what was made of it. gRPC and a sequence's reply keep the error. With it they would keep
+    the frames, until the garbage collector comes.
     """
     errors: list[BaseException | None] = [error]
     while errors:

@@ -1,10 +1,17 @@
-"""grpc.health.v1: "" is readiness, "live" the lanes' heartbeat; each service and "model/<name>" has a status too.
+"""The health service, grpc.health.v1.
 
-"accepting" is for clients that balance: serving from the first moment until new requests are refused, whatever the
-models do. A server with one refused bundle is not ready, and still answers for its other models.
+Five kinds of services have a status:
 
-Not grpcio's own servicer: there one watcher that leaves silences the others of its service, and a slow one blocks
-whoever sets a status. Balancers watch, so they would hear of a drain late or never.
+1. "" is readiness.
+2. "live" is the lanes' heartbeat.
+3. "accepting" is for clients that balance. It serves from the first moment until new requests are refused, whatever the
+   models do. Readiness is no help there: a server with one refused bundle is not ready, and still answers for its other
+   models.
+4. Each service of weft.v1 is as ready as the server.
+5. "model/<name>" says whether the model answers.
+
+grpcio's own servicer has two faults. One watcher that leaves silences the other watchers of its service. A slow watcher
+blocks whoever sets a status. Balancers watch, so they would hear of a drain late or never.
 """
 
 import asyncio
@@ -19,7 +26,7 @@ from weft_server.errors import ServiceNotFound
 LIVE = "live"
 ACCEPTING = "accepting"
 READY = ""
-# How soon a watch ends once requests are refused; a client that watches this very server starts it again at once.
+# A watch ends this soon once requests are refused. A client that watches this very server starts it again at once.
 REWATCH_S = 0.5
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -40,16 +47,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
     async def set_ready(self) -> None:
-        """Say that every service takes requests; ignored once draining."""
+        """Say that every service takes requests. Ignored once the server drains."""
         if not self._draining:
             self._set(dict.fromkeys(self._services, _SERVING))
 
     async def set_live(self, *, serving: bool) -> None:
-        """Say whether the lanes move; an orchestrator restarts a process that is not live."""
+        """Say whether the lanes move. An orchestrator restarts a process that is not live."""
         self._set({LIVE: _SERVING if serving else _NOT_SERVING})
 
     async def set_model(self, name: str, *, serving: bool) -> None:
-        """Say whether a model answers, in any version; ignored once draining."""
+        """Say whether a model answers, in any version. Ignored once the server drains."""
         if not self._draining:
             self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
 
@@ -66,20 +73,21 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         if statuses.items() <= self._statuses.items():
             return
         self._statuses |= statuses
-        # Each watcher waits for the event that it saw; a change wakes all of them and the next change has a new one.
+        # Each watcher waits for the event that it saw. A change wakes all of them, and the next change has a new event.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def Check(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - gRPC names it
-        """Answer with a service's status; raises ServiceNotFound for one that is not known."""
+        """Answer with a service's status. Raises ServiceNotFound for one that is not known."""
         if request.service not in self._statuses:
             raise ServiceNotFound(request.service)
         return health_pb2.HealthCheckResponse(status=self._statuses[request.service])
 
     async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC names it
-        """Send a service's status now and whenever it changes; SERVICE_UNKNOWN as long as it is not known.
+        """Send a service's status now and whenever it changes. It is SERVICE_UNKNOWN as long as it is not known.
 
-        Once requests are refused, a watch ends soon: who watches through a proxy asks again, and finds another server.
+        Once requests are refused, a watch ends soon. A client behind a proxy then watches again, and finds another
+        server.
         """
         last = None
         while True:

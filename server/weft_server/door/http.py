@@ -18,9 +18,9 @@ from prometheus_client.exposition import choose_encoder
 _log = structlog.get_logger(__name__)
 # A connection holds a thread no longer than this, however slowly its client writes or reads.
 TIMEOUT_S = 10.0
-# With one more, the oldest makes way: whoever holds them all keeps no probe out.
+# With one connection more, the oldest is closed. So nobody who holds them all keeps a probe out.
 MAX_CONNECTIONS = 64
-# How long `stop` may have to wait.
+# How often the listening thread looks around. `stop` may have to wait as long.
 POLL_S = 0.1
 # In an Accept header, a version that does not consist of a few numbers, each of a few digits.
 _NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;,]*")
@@ -29,7 +29,7 @@ _NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;
 class HttpServer:
     """Listens from construction, answers from `start` to `stop`, on threads of its own.
 
-    `why_not_live` and `why_not_ready` give a sentence, or nothing when all is well; they are called from those threads.
+    `why_not_live` and `why_not_ready` give a sentence, or nothing when all is well. They are called from those threads.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Take a connection to a thread of its own; on the listening thread."""
+        """Take a connection to a thread of its own. Called on the listening thread."""
         with self._lock:
             self._open[request] = time.monotonic()
             oldest = list(self._open)[:-MAX_CONNECTIONS]
@@ -88,13 +88,13 @@ class _Server(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget a connection that has had its answer; on its thread."""
+        """Forget a connection that has had its answer. Called on its thread."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Hang up on who takes too long; the listening thread does it every POLL_S."""
+        """Hang up on clients that take too long. The listening thread does it every POLL_S."""
         late = time.monotonic() - TIMEOUT_S
         with self._lock:
             self._hang_up([request for request, since in self._open.items() if since < late])
@@ -107,7 +107,7 @@ class _Server(ThreadingHTTPServer):
                 request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - http.server's signature
-        """A caller that goes away is no event; http.server would print a traceback."""
+        """A caller that goes away is no event. http.server would print a traceback."""
         is_gone = isinstance(sys.exc_info()[1], OSError)
         (_log.debug if is_gone else _log.error)("http connection failed", peer=client_address, exc_info=True)
 
@@ -123,7 +123,7 @@ class _Page(NamedTuple):
 
 
 def _metrics(registry: CollectorRegistry, accept: str) -> _Page:
-    # The library knows no quotes, and fails over a version that is none.
+    # The library does not know quotes, and fails over a version that is none.
     encode, content_type = choose_encoder(_NO_VERSION.sub("", accept.replace('"', "")))
     return _Page(HTTPStatus.OK, content_type, encode(registry))
 

@@ -44,7 +44,7 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
 
 
 def timings_proto(sequence: Sequence) -> common_pb2.Timings:
-    """Where the time went. An answer cut by a stop string ends now; the engine may not have noticed yet."""
+    """Where the time went. An answer that a stop string cut ends now: the engine may not have noticed yet."""
     times = sequence.times
     finished = (times.finished or time.monotonic()) if sequence.decoding else times.first_token
     return common_pb2.Timings(
@@ -56,7 +56,7 @@ def timings_proto(sequence: Sequence) -> common_pb2.Timings:
 
 @lru_cache(64)
 def resolved_proto(name: str, version: int) -> common_pb2.ResolvedModel:
-    """The model that answered; the same message each time, not to be changed."""
+    """The model that answered. It is the same message each time, and must not be changed."""
     return common_pb2.ResolvedModel(name=name, version=version)
 
 
@@ -77,6 +77,6 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
 
 
 def _duration(seconds: float) -> duration_pb2.Duration:
-    # The library's own FromNanoseconds takes five times as long, three times an answer.
+    # The library's own FromNanoseconds takes five times as long, and it would be called three times an answer.
     whole, rest = divmod(int(seconds * 1e9), 1_000_000_000)
     return duration_pb2.Duration(seconds=whole, nanos=rest)

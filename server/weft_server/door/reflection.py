@@ -12,7 +12,7 @@ _METHOD = "ServerReflectionInfo"
 
 def add_reflection(services: Sequence[str], server: grpc.aio.Server) -> None:
     """Answer on `server` what `services` there are and how they are defined."""
-    # Under its older name, which says nothing of the newer: grpcio has no definition of that one.
+    # Reflection is listed under its older name only: grpcio has no definition of the newer one.
     names = (*services, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     handler = grpc.stream_stream_rpc_method_handler(

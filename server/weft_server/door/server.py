@@ -32,12 +32,12 @@ SERVICES = (
     "weft.v1.GenerationService",
     "weft.v1.ModelService",
 )
-# Our client pings every 15 s, so that a server that froze is left within half a minute. gRPC counts pings that come
-# closer than this as abuse, so it leaves some room.
+# gRPC counts pings that come closer together than this as abuse. Our client pings every 15 s, so there is some room. It
+# pings so often to leave a frozen server within half a minute.
 MIN_PING_INTERVAL_MS = 10_000
 NO_LIMIT = 2**31 - 1
-# Calls that have come and that nobody has looked at yet. gRPC ends those beyond with a bare CANCELLED, by default from
-# a thousand on; the others wait, or get a refusal with a reason.
+# Calls that have come and that nobody has looked at yet. They wait, or get a refusal with a reason. gRPC ends calls
+# beyond this number with a bare CANCELLED. By its default that is from a thousand on.
 MAX_PENDING_CALLS = 10_000
 
 
@@ -45,7 +45,7 @@ class GrpcServer:
     """Listens from construction, answers from `start` to `stop`."""
 
     def __init__(self, models: Models, config: ServerConfig, guard: Guard, health: Health) -> None:
-        """Bind the host and port of `config`; port 0 takes a free one. Raises ConfigError when it cannot."""
+        """Bind the host and port of `config`. Port 0 takes a free one. Raises ConfigError when it cannot."""
         self._server = grpc.aio.server(interceptors=[guard], options=_options(config))
         _add_services(self._server, models, config)
         health.add_to(self._server)
@@ -62,7 +62,7 @@ class GrpcServer:
         await self._server.start()
 
     async def stop(self, grace_s: float) -> None:
-        """Stop answering; calls that are still there after `grace_s` seconds are cut off."""
+        """Stop answering. Calls that are still there after `grace_s` seconds are cut off."""
         await self._server.stop(grace_s)
 
 
@@ -77,9 +77,9 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
 def _options(config: ServerConfig) -> list[tuple[str, int]]:
     return [
         ("grpc.max_receive_message_length", config.max_request_bytes),
-        # Clients ping while a call is silent; gRPC's own five minutes would end such a connection.
+        # Clients ping while a call is silent. gRPC's default of five minutes would end such a connection.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-        # With some jitter of gRPC's own; calls that run are let finish.
+        # gRPC adds some jitter. Calls that run may finish.
         ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),

@@ -1,4 +1,4 @@
-"""The one table that turns errors into gRPC statuses; nothing else chooses a status code."""
+"""The one table that turns errors into gRPC statuses. Nothing else chooses a status code."""
 
 import secrets
 from typing import NamedTuple
@@ -45,7 +45,7 @@ class Status(NamedTuple):
 
 
 def to_status(error: BaseException) -> Status:
-    """Return the gRPC status of any exception; one that is no RequestError is a bug and tells the client only an id."""
+    """Return the gRPC status of any exception. One that is no RequestError is a bug: the client gets only an id."""
     if not isinstance(error, RequestError):
         error_id = secrets.token_hex(8)
         info = error_details_pb2.ErrorInfo(reason="BUG", domain=DOMAIN, metadata={"error_id": error_id})
@@ -59,7 +59,7 @@ def to_status(error: BaseException) -> Status:
         delay = duration_pb2.Duration()
         delay.FromMilliseconds(_milliseconds(error.retry_after_s))
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    # Another server may answer for one that drains, without the wait: the client's own backoff paces that.
+    # Another server may answer in place of one that drains, without the wait. The client's own backoff paces that.
     pushback_s = None if isinstance(error, Draining) else error.retry_after_s
     return _status(_CODES[type(error)], text, details, pushback_s)
 
@@ -74,7 +74,7 @@ def _status(
         status.details.append(packed)
     metadata: list[tuple[str, str | bytes]] = [("grpc-status-details-bin", status.SerializeToString())]
     if pushback_s is not None:
-        # gRPC clients read this one themselves and wait exactly so long before they retry.
+        # gRPC clients read this one themselves, and wait exactly this long before they retry.
         metadata.append(("grpc-retry-pushback-ms", str(_milliseconds(pushback_s))))
     return Status(code, text, tuple(metadata))
 

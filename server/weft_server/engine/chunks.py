@@ -16,7 +16,7 @@ PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 
 
 class Chunk:
-    """What prefill runs of one padded length read: one prompt's tokens, whichever its slot."""
+    """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
     def __init__(self, bucket: int, device: Device) -> None:
         self.bucket = bucket

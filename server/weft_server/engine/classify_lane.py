@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 class ClassifyLane:
-    """One thread's batches: an idle lane takes what came together (see the engine), a busy one what came meanwhile."""
+    """One thread that runs batch after batch.
+
+    An idle lane takes requests that came together: see the engine. A busy lane takes those that came during its run.
+    """
 
     def __init__(
         self,
@@ -44,15 +47,15 @@ class ClassifyLane:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a step has something to do even if nothing waits: never, a step finishes what it takes."""
+        """Whether a step has something to do even if nothing waits. It never has: a step finishes what it takes."""
         return False
 
     def has_room(self) -> bool:
-        """Whether a waiting sequence could be taken now: always, between steps."""
+        """Whether a waiting sequence could be taken now. Between steps, one always could."""
         return True
 
     def is_open(self) -> bool:
-        """Whether it takes who waits within some steps: always."""
+        """Whether it takes waiting sequences within some steps. It always does."""
         return True
 
     def usage(self) -> Usage:
@@ -60,12 +63,12 @@ class ClassifyLane:
         return Usage(0, 0, 0, 0)
 
     def step(self, take: Take) -> list[Delivery]:
-        """Run one batch; what there is to hand over.
+        """Run one batch. Returns what there is to hand over.
 
         Each sequence that was taken ends in one of three ways:
 
-        1. Its deadline has passed before the run: it takes no part.
-        2. It is cancelled while the batch runs: the run cannot drop it, and its answer is not counted.
+        1. Its deadline has passed before the run. It takes no part.
+        2. It is cancelled while the batch runs. The run cannot drop it, and its answer is not counted.
         3. It has its answer.
         """
         self._batch = take(most=self._max_batch, budget=self._batch_tokens, alike=True)
@@ -87,9 +90,9 @@ class ClassifyLane:
         return [Delivery(sequence, [], [], StepFailed(error)) for sequence in batch]
 
     def _take_gone(self) -> dict[Sequence, Outcome]:
-        """Who was cancelled since the last call, and each one's outcome.
+        """Return the sequences that were cancelled since the last call, with their outcomes.
 
-        Some of them may be of the batch before: cancelled between the end of its run and their delivery. They have
+        Some may belong to the batch before. They were cancelled between the end of its run and their delivery, and have
         ended already.
         """
         gone: dict[Sequence, Outcome] = {}

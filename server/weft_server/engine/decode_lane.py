@@ -1,4 +1,4 @@
-"""A lane that decodes: the step that admits who waits and moves every row one token on."""
+"""A lane that decodes. Its step admits waiting sequences and gives every row its next token."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 # Tokens of sources and prompts that a step may read while nobody waits for the next token.
 UNWATCHED_BUDGET = 512
-# An encoder's run costs by itself as much as 8 to 25 tokens. A row that stays empty for a step costs little. So a
-# source may wait until others can be read with it; see `_company`. One more should come for each ROWS_FOR_COMPANY rows.
+# A run of an encoder costs as much as 8 to 25 tokens before it reads any. A row that stays empty for a step costs
+# little. So a source may wait until others can be read with it: one more for each ROWS_FOR_COMPANY rows. See
+# `_company`.
 ROWS_FOR_COMPANY = 6
-# Short sources of this number fit into one step.
+# A source waits for no larger company than this. Short sources of this number fit into one step.
 MAX_COMPANY = 8
-# Steps that a source waits for company where slots are short. And steps that other lanes wait for one that reads a
-# prompt and holds fewer rows than they do: see `is_open`.
+# There are two waits of this number of steps:
+# 1. A source waits for company, where slots are short.
+# 2. Other lanes wait for one that reads a prompt and holds fewer rows than they do. See `is_open`.
 PATIENCE = 6
 
 
@@ -74,12 +76,12 @@ class DecodeLane:
         return self._rows.num_held < self.slots.num_slots
 
     def is_open(self) -> bool:
-        """Whether it takes who waits within some steps.
+        """Whether it takes waiting sequences within some steps.
 
         There are two cases:
 
-        1. It reads a prompt, and can take nobody before the end of it: if that is at most PATIENCE steps away.
-        2. It reads none: if a slot is free.
+        1. It reads a prompt. It takes nobody before the end of it, so that end has to be at most PATIENCE steps away.
+        2. It reads none. Then a slot has to be free.
         """
         prompt = self._rows.prompt
         if prompt is None:
@@ -88,19 +90,19 @@ class DecodeLane:
         return left <= PATIENCE * max(self._allowance(), PREFILL_BUCKETS[0])
 
     def usage(self) -> Usage:
-        """Slots and cache entries held; may be one step old."""
+        """Slots and cache entries that are held. They may be one step old."""
         num_held = self._rows.num_held
         kv_used = int(self.slots.past_lengths[:num_held].sum())
         return Usage(num_held, self.slots.num_slots, kv_used, self._runner.kv_capacity)
 
     def step(self, take: Take) -> list[Delivery]:
-        """Drop who is gone, admit who waits, give every row a token; what there is to hand over.
+        """Drop sequences that are gone, admit waiting ones, give every row a token. Returns what to hand over.
 
         What waits is read in one of three ways:
 
-        1. A source, where there is an encoder: whole, maybe with others in one run.
-        2. A prompt, where somebody watches and the bundle has a graph for it: a piece in the decode run itself.
-        3. A prompt otherwise: pieces in runs of their own, before the decode run.
+        1. The model has an encoder. It reads whole sources, maybe several in one run.
+        2. Somebody watches, and the bundle has a graph for it. A piece of a prompt is read in the decode run itself.
+        3. Otherwise prompts are read piece by piece, in runs of their own before the decode run.
         """
         self._drop_gone()
         piece = None
@@ -115,7 +117,7 @@ class DecodeLane:
         return self._rows.hand_over()
 
     def fail(self, error: Exception) -> list[Delivery]:
-        """End everything with `error` after a failed step; the lane is empty and usable afterwards."""
+        """End everything with `error` after a failed step. The lane is empty and usable afterwards."""
         self._rows.fail(error)
         return self._rows.hand_over()
 
@@ -124,12 +126,12 @@ class DecodeLane:
             self._rows.drop(*self.gone.popleft())
 
     def _encode(self, take: Take, start_id: int) -> None:
-        """Admit sequences whose source an encoder reads; each gets its first token in this very step."""
+        """Admit sequences, and have the encoder read their sources. Each gets its first token in this very step."""
         num_free = self.slots.num_slots - self.slots.num_running
         taken = take(most=num_free, budget=self._allowance(), least=self._company())
         self._num_held_off = 0 if taken else self._num_held_off + 1
         runs = runs_of(taken)
-        # All sit down before anything runs, so that a failed run leaves nobody standing.
+        # All get their slots before anything runs. So a failed run leaves no sequence without a place.
         for sequence in chain.from_iterable(runs):
             self._rows.begin(sequence, start_id)
         for run in runs:
@@ -171,7 +173,7 @@ class DecodeLane:
         return max(self._budget, enough)
 
     def _beside(self, take: Take) -> Piece | None:
-        """The piece of a prompt that this step's decode run reads beside its rows; None if no prompt is here.
+        """Return the piece of a prompt that this step's decode run reads beside its rows, or None.
 
         Eight tokens beside 8 to 32 rows make the run 1.1 to 1.4 times as long. A graph has room for one prompt.
         """
@@ -179,9 +181,10 @@ class DecodeLane:
         return self._next_piece(left) if self._has_prompt(take, left) else None
 
     def _prefill(self, take: Take) -> None:
-        """Read prompts piece by piece, one prompt at a time, until the allowance is spent, but at least one piece.
+        """Read prompts piece by piece, one prompt at a time, until the allowance is spent.
 
-        Where a prompt is cut depends on the load. Its bits do not, as long as a run reads two tokens or more.
+        At least one piece is read. Where a prompt is cut depends on the load. Its bits do not, as long as a run reads
+        two tokens or more.
         """
         left = max(self._allowance(), PREFILL_BUCKETS[0])
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
@@ -201,7 +204,7 @@ class DecodeLane:
         return self._rows.prompt is not None
 
     def _next_piece(self, left: int) -> Piece:
-        """The next tokens of the prompt: `left` of them, or a little more."""
+        """Return the next tokens of the prompt: `left` of them, or a little more."""
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
@@ -209,7 +212,7 @@ class DecodeLane:
         return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: Piece | None) -> None:
-        """Give every row a token; a piece of a prompt, if there is one, is read in the same run."""
+        """Give every row a token. A piece of a prompt, if there is one, is read in the same run."""
         num_rows = self.slots.num_running
         started = time.monotonic()
         if piece is None:

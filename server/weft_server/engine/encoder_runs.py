@@ -24,7 +24,10 @@ def computed_tokens(run: Many[Sequence]) -> int:
 
 
 def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
-    """Sort sequences into runs; each is padded to its last one's length, where that costs less than another run."""
+    """Sort sequences into runs by length. A run is padded to the length of its last sequence.
+
+    A sequence joins the run before it where the padding costs less than another run.
+    """
     runs: list[list[Sequence]] = []
     for sequence in sorted(sequences, key=lambda sequence: sequence.num_input_tokens):
         if runs and _joins(sequence, runs[-1]):

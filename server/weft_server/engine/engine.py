@@ -34,7 +34,7 @@ FAILED_STEP_PAUSE_S = 1.0
 
 
 class Engine:
-    """Takes sequences, ends each exactly once. Public methods are for the event loop's thread."""
+    """Takes sequences, and ends each exactly once. Public methods are for the event loop's thread."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Engine:
         self._lanes = lanes
         self._metrics = metrics
         self._loop = loop
-        # Guards scheduler, _live, _refusal and _stopping; held for list work only, never over a model run.
+        # Guards scheduler, _live, _refusal and _stopping. It is held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._live: set[Sequence] = set()
@@ -68,7 +68,7 @@ class Engine:
             thread.start()
 
     def reserve(self) -> None:
-        """Take a place in the waiting room, before any work is done for a request; raises Overloaded."""
+        """Take a place in the waiting room, before any work is done for a request. Raises Overloaded."""
         with self._lock:
             self._scheduler.reserve()
 
@@ -78,18 +78,18 @@ class Engine:
             self._scheduler.release()
 
     def submit(self, sequence: Sequence) -> None:
-        """Turn a reserved place into a waiting sequence; the place is kept where this raises.
+        """Turn a reserved place into a waiting sequence. If this raises, the place stays reserved.
 
         Raises:
             Overloaded: the token bound is reached.
-            Exception: the outcome of cancel_all, which came before.
+            Exception: cancel_all was called before. This is its outcome.
         """
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
             self._scheduler.enqueue(sequence)
             self._live.add(sequence)
-        # A lane that woke at the first would fight the event loop for the interpreter, and run one row.
+        # A lane that woke at the first request would fight the event loop for the interpreter, and run a single row.
         self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)
         if not self._gathering:
             self._gathering = True
@@ -103,11 +103,15 @@ class Engine:
             return
         self._gathering = False
         with self._lock:
-            # Idle lanes hold nothing, so whichever wakes may take; busy ones look for themselves after each step.
+            # Idle lanes hold nothing, so any of them may take what waits. Busy lanes look for themselves after each
+            # step.
             self._wake.notify(len(self._scheduler.waiting))
 
     def cancel(self, sequence: Sequence, outcome: Outcome | None = None) -> None:
-        """End a sequence with `outcome` (default: cancelled) now if it waits, else before its lane's next step."""
+        """End a sequence with `outcome`, by default Cancelled.
+
+        A sequence that waits ends now. Any other ends before the next step of its lane.
+        """
         if sequence.reply.outcome is not None:
             return
         outcome = outcome or Cancelled()
@@ -121,9 +125,9 @@ class Engine:
                 self._wake.notify_all()
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End everything, now and from now on, each with an outcome of its own.
+        """End everything, now and from now on. Each sequence gets an outcome of its own.
 
-        What runs ends before its lane's next step.
+        A running sequence ends before the next step of its lane.
         """
         with self._lock:
             self._refusal = outcome
@@ -132,9 +136,9 @@ class Engine:
             self.cancel(sequence, outcome())
 
     def stop(self, timeout: float) -> bool:
-        """Let the lanes finish their step and end; whether all did within `timeout` seconds.
+        """Let the lanes finish their step and end. Returns whether all did within `timeout` seconds.
 
-        Whoever is still there gets no answer: cancel them before.
+        Sequences that are still there get no answer. Cancel them before.
         """
         with self._lock:
             self._stopping = True
@@ -146,7 +150,7 @@ class Engine:
 
     @property
     def last_beat(self) -> float:
-        """Monotonic seconds at which the slowest lane last finished a step or, idle, showed that it lives."""
+        """Monotonic seconds of the slowest lane's last sign of life: the end of a step, or a heartbeat while idle."""
         return min(self._beats)
 
     def stats(self) -> EngineStats:
@@ -197,14 +201,14 @@ class Engine:
         return take
 
     def _note_open(self, index: int, *, is_open: bool) -> None:
-        """Tell the others whether to wait for this lane to take who waits. Only it changes its own entry."""
+        """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
         closed = self._scheduler.closed
         if is_open == (index in closed):
             with self._lock:
                 (closed.discard if is_open else closed.add)(index)
 
     def _wait_for_work(self, index: int, lane: Lane) -> bool:
-        """Block while there is nothing to do; False when the engine stops."""
+        """Block while there is nothing to do. Returns False when the engine stops."""
         with self._lock:
             while not self._stopping:
                 if lane.is_busy or (lane.has_room() and self._scheduler.may_take(index)):

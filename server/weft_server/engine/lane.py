@@ -31,7 +31,7 @@ class Lane(Protocol):
         """Whether a waiting sequence could be taken now."""
 
     def is_open(self) -> bool:
-        """Whether it takes who waits within some steps."""
+        """Whether it takes waiting sequences within some steps."""
 
     def usage(self) -> Usage:
         """What is held."""

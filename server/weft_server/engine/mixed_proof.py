@@ -1,4 +1,4 @@
-"""Holds a MIXED graph to its DECODER before anyone is answered by it."""
+"""Makes sure that a MIXED graph gives the bits of its DECODER, before it answers anybody."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ def verify_mixed(runner: DecodeRunner, slots: Slots, prompt: np.ndarray) -> None
 
 
 def _best(candidates: Candidates, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Copies, for the next run overwrites them."""
+    """A row's candidates, copied: the next run overwrites them."""
     return candidates.topk_ids[row].copy(), candidates.topk_logits[row].copy()

@@ -69,7 +69,7 @@ class Rows:
         """Give every row its next token, of a decode run."""
         num_rows = self.slots.num_running
         now, num_young = self._give(0, candidates)
-        # The others had their token of before from the last decode run.
+        # All other rows had their last token from the last decode run.
         if num_rows > num_young:
             self._metrics.inter_token_latency.observe(now - self._last_token, num_rows - num_young)
         self._last_token = now
@@ -80,7 +80,7 @@ class Rows:
             self._end(sequence.slot, outcome)
 
     def fail(self, error: Exception) -> None:
-        """End everything with `error`; all slots are free afterwards."""
+        """End everything with `error`. All slots are free afterwards."""
         for sequence in [sequence for sequence in self.slots.sequences if sequence is not None]:
             slot = slot_of(sequence)
             sequence.num_output_tokens = int(self.slots.num_new[slot])
@@ -95,7 +95,7 @@ class Rows:
         return deliveries
 
     def _give(self, start: int, candidates: Candidates) -> tuple[float, int]:
-        """Give the rows from `start` on their next token; end those that are done, deliver those that stream.
+        """Give the rows from `start` on their next token. End those that are done, and deliver those that stream.
 
         Returns the monotonic seconds of the tokens, and how many of them were the first or second of their row.
         """
@@ -123,13 +123,13 @@ class Rows:
         return now, num_young
 
     def _note_young(self, start: int, num_new: np.ndarray, now: float) -> int:
-        """Note the time of each row's first token, and the gap before its second; how many rows have no more."""
+        """Note when a row's first token came, and the gap before its second. Returns how many rows are this young."""
         young = np.flatnonzero(num_new <= 2).tolist()
         for row in young:
             times = self._sequence(start + row).times
             if num_new[row] == 1:
                 times.first_token = now
-            else:  # whose first token a prefill run may have made, in this very step
+            else:  # a prefill run of this very step may have made its first token
                 self._metrics.inter_token_latency.observe(now - times.first_token)
         return len(young)
 
@@ -175,7 +175,7 @@ class Rows:
         return num_new - 1 if sequence.wants_tokens else 0
 
     def _close(self, hole: int, sequence: Sequence) -> None:
-        """Keep held slots a prefix: the last row moves into the hole, and the prompt behind it into its place."""
+        """Keep held slots a prefix. The last row moves into the hole, and the prompt into that row's place."""
         if sequence is self.prompt:
             self.prompt = None
             return

@@ -1,7 +1,7 @@
-"""Runs a decoder's graphs over slot-major state tensors: encode, prefill, decode, move. Arrays without policy.
+"""Runs a decoder's graphs: encode, prefill, decode, move. It has arrays and no policy.
 
-Nothing here knows a family, or where the states lie: see `states` and `device_states`. With a recurrent state each run
-reads one token.
+The first axis of every state tensor is the slot. Nothing here knows a family, or where the states lie: see `states` and
+`device_states`. With a recurrent state, each run reads one token.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ if TYPE_CHECKING:
     from weft_server.source import Source
 
 _PROMPT_COLUMNS = {"input_ids": "prompt_ids", "past_lengths": "prompt_past_lengths", "lengths": "prompt_lengths"}
-# On a device the kernels size their work by the longest row as told, in steps that keep the shapes few.
+# On a device, kernels size their work by the longest row that they are told. It is rounded up to a multiple of this, so
+# that there are few shapes.
 _TOTAL_STEP = 256
 
 
 class DecodeRunner:
-    """A decoder bound to one lane's slots. Running rows are a prefix of the slots: a batch is a view, never a copy."""
+    """A decoder bound to one lane's slots. Running rows are a prefix of the slots, so a batch is a view and no copy."""
 
     def __init__(
         self,
@@ -82,8 +83,9 @@ class DecodeRunner:
         vocab = manifest.text.target_vocab_size
         num_candidates = min(_fixed_size(manifest, "topk_ids"), vocab)
         self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
-        # A graph without the port computes all in each run. And where every candidate might be an end token that must
-        # not come, even a greedy row may need all logits.
+        # There are two cases in which each run computes all:
+        # 1. The graph has no port to ask for less.
+        # 2. Every candidate might be an end token that must not come yet. Then even a greedy row may need all logits.
         self._asks = READS_ALL in decoder.input_names
         self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
@@ -104,7 +106,7 @@ class DecodeRunner:
         return self._slots.num_slots * self._max_total if self._has_cache else 0
 
     def chunk(self, budget: int) -> int:
-        """Prompt tokens that a prefill run should read where `budget` may be computed: a bucket, so without padding."""
+        """Return how many prompt tokens a run should read within `budget`: a bucket, so that nothing is padded."""
         return self._chunks.size(budget)
 
     def begin(self, slot: int) -> None:
@@ -241,8 +243,8 @@ class DecodeRunner:
         return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
 
     def _tell(self, longest: int, columns: Iterable[Column]) -> None:
-        """Send a device what a run reads of the host; after it no row is longer than `longest`."""
-        # A captured run would go on with the value of its capture, so there it is the capacity.
+        """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""
+        # A captured run keeps the value of its capture. So with captures it is the capacity.
         if not self._device.captures:
             self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
         for column in columns:

@@ -27,7 +27,7 @@ class Scheduler:
         self.queued_tokens = 0
         self.num_reserved = 0
         self.loads = [0] * num_lanes
-        # Lanes that are full or read a long prompt: they take nothing for a while, so nobody waits for them to.
+        # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
         self.closed: set[int] = set()
         self._max_requests = max_queued_requests
         self._max_tokens = max_queued_tokens
@@ -38,7 +38,7 @@ class Scheduler:
         return self.num_reserved + len(self.waiting)
 
     def reserve(self) -> None:
-        """Take a place in the waiting room; raises Overloaded when there is none."""
+        """Take a place in the waiting room. Raises Overloaded when there is none."""
         if self.num_queued >= self._max_requests:
             raise Overloaded("QUEUE_FULL", f"{self._max_requests} requests are waiting already")
         self.num_reserved += 1
@@ -48,7 +48,11 @@ class Scheduler:
         self.num_reserved -= 1
 
     def enqueue(self, sequence: Sequence) -> None:
-        """Turn a reserved place into a waiting sequence; over the token bound raises Overloaded, the place kept."""
+        """Turn a reserved place into a waiting sequence.
+
+        Raises:
+            Overloaded: the token bound is reached. The place is kept.
+        """
         if self.waiting and self.queued_tokens + sequence.num_input_tokens > self._max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
         self.num_reserved -= 1
@@ -56,7 +60,7 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> bool:
-        """Take a sequence out of the waiting room; False when it does not wait."""
+        """Take a sequence out of the waiting room. Returns False when it does not wait."""
         if sequence.lane is not None or sequence not in self.waiting:
             return False
         self.waiting.remove(sequence)
@@ -64,18 +68,21 @@ class Scheduler:
         return True
 
     def may_take(self, lane: int) -> bool:
-        """Whether `lane` should take from the waiting room now: someone waits, and no open lane holds fewer."""
+        """Whether `lane` should take from the waiting room now: a sequence waits, and no open lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
     def take(self, lane: int, *, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
         """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
 
-        The first one may cost more than the budget: whoever is too long for it would wait forever. There are two cases:
+        The first one may cost more than the budget. Otherwise a sequence that is too long for it would wait forever.
 
-        1. `alike`: a batch. The oldest, and those of its padded length in the order of their arrival.
-        2. Otherwise: first come, first served. The lane takes its even share of what it, the open lanes and the waiting
-           room hold, or `least` in a row, so that they stay together. If it could take fewer than `least`, it takes
-           none, unless a stream or a long input is among them: those gain nothing by company.
+        There are two cases:
+
+        1. `alike`: a batch. The oldest sequence, and those of its padded length in the order of their arrival.
+        2. Otherwise: first come, first served. The lane takes its even share of what it holds, what open lanes hold,
+           and what waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it
+           takes none. A stream or a long input among the first ones is an exception: it gains nothing by company, so
+           they are taken.
         """
         return self._take_alike(lane, most, budget) if alike else self._take_share(lane, most, budget, least)
 

@@ -1,6 +1,7 @@
-"""The decode slots of one lane: who sits where, and each row's numbers in columns that the runner binds directly.
+"""The decode slots of one lane: which sequence holds which, and each row's numbers.
 
-Running sequences hold the slots [0, num_running); one sequence may be in prefill, and it holds slot num_running.
+The numbers are columns that the runner binds directly. Running sequences hold the slots [0, num_running). One sequence
+may be in prefill: it holds slot num_running.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Slots:
         self.num_slots = num_slots
         self.num_running = 0
         self.sequences: list[Sequence | None] = [None] * num_slots
-        # What the decoder graph reads; shapes as its ports, the batch being a prefix.
+        # What the decoder graph reads. Shapes are those of its ports. A batch is a prefix of the rows.
         self.input_ids = np.zeros((num_slots, 1), np.int64)
         self.past_lengths = np.zeros(num_slots, np.int32)
         self.memory_lengths = np.ones(num_slots, np.int32)
@@ -49,7 +50,7 @@ class Slots:
         return sum(sequence is not None for sequence in self.sequences)
 
     def place(self, slot: int, sequence: Sequence) -> None:
-        """Give `slot` to a sequence and set its columns; the row starts with nothing produced and an empty cache."""
+        """Give `slot` to a sequence and set its columns. The row starts with nothing produced and an empty cache."""
         assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
         assert sequence.decoding is not None
         decoding = sequence.decoding
@@ -102,7 +103,7 @@ class Slots:
         )
 
     def check_integrity(self) -> None:
-        """Raise AssertionError unless held slots are a prefix and everyone knows their place."""
+        """Raise AssertionError unless held slots are a prefix and every sequence knows its slot."""
         held = [slot for slot, sequence in enumerate(self.sequences) if sequence is not None]
         assert held == list(range(len(held))), f"slots {held} are no prefix. This is a bug."
         assert self.num_running <= len(held) <= self.num_running + 1, f"{self!r} holds {len(held)}. This is a bug."

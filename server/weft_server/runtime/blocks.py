@@ -1,4 +1,4 @@
-"""Contiguous memory, somewhere: what a graph's ports are bound to."""
+"""Contiguous memory of the host or of a device: ports of graphs are bound to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOAT: int = onnx.TensorProto.FLOAT
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Contiguous memory as a tensor [rows, ...], somewhere: what a port is bound to."""
+    """Contiguous memory of the host or of a device, as a tensor [rows, ...]."""
 
     pointer: int
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ class Block:
         return replace(self, pointer=self.pointer + start * row_bytes, shape=(stop - start, *self.shape[1:]))
 
     def words(self, *shape: int) -> Block:
-        """The same bytes as float32 [shape...], for copies that do not ask what they mean."""
+        """The same bytes as float32 [shape...], for copies that keep all bits whatever they mean."""
         assert math.prod(shape) * 4 == self.num_bytes, f"{self.shape} is not {shape} in words. This is a bug."
         return replace(self, shape=shape, element_type=FLOAT, item_bytes=4)
 
@@ -53,5 +53,5 @@ def block_of(array: np.ndarray) -> Block:
 
 
 def element_type_of(dtype: np.dtype[Any]) -> int:
-    """Return ONNX's number of a type of numpy's."""
+    """Return the number that ONNX gives to a numpy type."""
     return int(onnx.helper.np_dtype_to_tensor_dtype(dtype))

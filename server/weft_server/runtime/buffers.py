@@ -1,6 +1,7 @@
-"""What a lane tells its device and hears from it: columns of the host that runs read, and outputs that the host reads.
+"""What a lane sends to its device, and what it reads back.
 
-Where runs work in the host's memory both are plain arrays, bound where they lie, and nothing travels.
+Columns are arrays of the host that runs read. Outputs are what runs write and the host reads. Where runs work in the
+host's memory, both are plain arrays. They are bound where they lie, and nothing is copied.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Output:
     def __init__(self, array: np.ndarray, device: Device) -> None:
         self._array = array
         self._device = device
-        # On a device, a tensor for each number of rows, so that no more is fetched than was written.
+        # On a device there is a tensor for each number of rows. So no more is fetched than was written.
         self._values: dict[int, Value] = {}
 
     def block(self, num_rows: int) -> Block:
@@ -82,7 +83,7 @@ class NoRows:
 
 
 class FarRows:
-    """Rows [slots, vocab] in a device's memory; who asks for one fetches that one."""
+    """Rows [slots, vocab] in a device's memory. Only a row that is asked for is fetched."""
 
     def __init__(self, num_slots: int, vocab: int, device: Device) -> None:
         self.shape = (num_slots, vocab)

@@ -1,6 +1,7 @@
-"""Copies between blocks of a device's memory, by graphs of ONNX Runtime's own: it has no call for a part of a tensor.
+"""Copies between blocks of a device's memory.
 
-Content is copied as float32 words whatever it means, which keeps every bit and needs one kernel for all types.
+ONNX Runtime has no call that copies a part of a tensor, so small graphs do it. All content is copied as float32 words,
+whatever it means. That keeps every bit, and one kernel is enough for all types.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Copies:
         self._session = _session(nodes, sources, targets, device)
 
     def run(self, pairs: Many[tuple[Block, Block]]) -> None:
-        """Copy each source onto its target; the targets are written when this returns."""
+        """Copy each source onto its target. The targets are written when this returns."""
         inputs, outputs = {}, {}
         for (source, target), (from_block, onto_block) in zip(self._names, pairs, strict=True):
             inputs[source] = from_block.words(from_block.num_bytes // 4)
@@ -55,7 +56,7 @@ class Stretch:
         self._session = _session([node], [source, pads], [target], device)
 
     def run(self, source: Block, target: Block) -> None:
-        """Copy the source's middle axis from its start, as far as both go; both are in words, of rank 3."""
+        """Copy the middle axis from its start, as far as both tensors go. Both have rank 3 and are in words."""
         pads = np.array([0, 0, 0, 0, target.shape[1] - source.shape[1], 0])
         # Pad reads its pads on the host wherever it runs.
         self._session.bind({"x": source, "pads": block_of(pads)}, {"y": target}).run()

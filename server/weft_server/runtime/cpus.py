@@ -1,4 +1,4 @@
-"""How many CPUs this process may use, which is not how many the machine has, and how lanes share them."""
+"""How many CPUs this process may use, which may be fewer than the machine has, and how lanes share them."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ CGROUPS = Path("/proc/self/cgroup")
 
 
 class CpuShare(NamedTuple):
-    """Engine lanes of each model and intra-op threads of each session; both at least 1."""
+    """Lanes of each model, and intra-op threads of each session. Both are at least 1."""
 
     lanes: int
     threads: int
@@ -19,7 +19,8 @@ class CpuShare(NamedTuple):
 def cpu_quota(root: Path = CGROUP_ROOT, groups: Path = CGROUPS) -> float:
     """Return the CPUs this process may use: the least of its affinity mask and the quotas of its cgroup (v2 or v1).
 
-    A group is bound by those above it too: in a container mostly the root, under systemd a slice of slices.
+    A group is bound by the groups above it too. In a container that is mostly the root. Under systemd it is a slice of
+    slices.
     """
     paths = _group_paths(groups)
     quotas = [_quota_v2(directory) for directory in _upwards(root, paths.get("", ""))]
@@ -43,7 +44,7 @@ def share_cpus(lanes: int, threads: int, quota: float) -> CpuShare:
 
 
 def _group_paths(groups: Path) -> dict[str, str]:
-    """The path of this process's group by controller; v2, which has one for all, is ""."""
+    """The path of this process's group for each controller. In v2 one group is for all, under the empty name."""
     try:
         lines = [line.split(":", 2) for line in groups.read_text().splitlines() if line.count(":") >= 2]
     except OSError:
@@ -52,7 +53,7 @@ def _group_paths(groups: Path) -> dict[str, str]:
 
 
 def _upwards(root: Path, path: str) -> list[Path]:
-    """Each directory from the group's to the root's; a container may be told a path that only its host has."""
+    """Each directory from the group's up to the root's. A container may be told a path that only its host has."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     return [root.joinpath(*parts[:number]) for number in range(len(parts), -1, -1)]
 
@@ -67,7 +68,7 @@ def _quota_v2(directory: Path) -> float | None:
 
 
 def _quota_v1(directory: Path) -> float | None:
-    """Quota and period lie in two files; a quota of -1 is none."""
+    """Quota and period lie in two files. A quota of -1 means none."""
     try:
         quota = int((directory / "cpu.cfs_quota_us").read_text())
         period = int((directory / "cpu.cfs_period_us").read_text())

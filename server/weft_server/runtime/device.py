@@ -20,8 +20,8 @@ class Device:
     Attributes:
         kind: cpu or cuda.
         index: which of the machine's devices of this kind.
-        in_place: whether runs read and write the host's arrays where they lie. Where they do not, tensors are the
-            device's own, and what the host says or hears is copied.
+        in_place: whether runs read and write the host's arrays where they lie. Otherwise tensors lie in the device's
+            memory, and what the host sends or reads is copied.
         captures: whether decode runs are captured as CUDA graphs and replayed.
     """
 
@@ -33,8 +33,8 @@ class Device:
     def batches(self, num_slots: int) -> list[int]:
         """Return how many rows a decode run has for each number of running ones, from 0 to `num_slots`.
 
-        On the host as many. On a device a row costs next to nothing and a new shape much, so there are few: 1, 2, 4
-        and multiples of 8, the sizes that vLLM captures.
+        On the host it has exactly the running rows. On a device a row costs next to nothing, and a new shape costs
+        much. So there are few sizes: 1, 2, 4 and multiples of 8, which are the sizes that vLLM captures.
         """
         if self.in_place:
             return list(range(num_slots + 1))
@@ -49,7 +49,7 @@ def device_of(config: ServerConfig) -> Device:
     """Return the device that the settings name.
 
     Raises:
-        ConfigError: another setting is not for it.
+        ConfigError: another setting does not fit this device.
     """
     if config.device == "cpu":
         _forbid(config.cuda_graphs, "cuda_graphs", "are for --device cuda")

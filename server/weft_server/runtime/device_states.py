@@ -1,4 +1,4 @@
-"""A lane's state tensors over all slots, in a device's memory: what moves between slots moves there."""
+"""A lane's state tensors over all slots, in a device's memory. Copies between slots are made there too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORD = 4
 
 
 class DeviceState:
-    """One state tensor over all slots, [slots, shape...]; a recurrent one has two that change roles."""
+    """One state tensor over all slots, [slots, shape...]. A recurrent one has two that change roles."""
 
     def __init__(self, spec: bundle_pb2.StateTensor, num_slots: int, device: Device) -> None:
         self.spec = spec
@@ -64,7 +64,7 @@ class DeviceState:
 
 
 class DeviceStates:
-    """States in a device's memory. Whole slots are copied: there that costs less than to say which part."""
+    """States in a device's memory. Whole slots are copied: there, that costs less than saying which part."""
 
     def __init__(self, specs: Iterable[bundle_pb2.StateTensor], num_slots: int, device: Device) -> None:
         self.flip = 0
@@ -76,7 +76,8 @@ class DeviceStates:
         zeros = np.zeros(max(state.words for state in self._states), np.float32)
         self._zeros = Value.like(zeros, device)
         self._zeros.send(zeros)
-        # What is masked out of attention is multiplied by 0, and fresh memory may hold what 0 does not silence.
+        # Attention multiplies what is masked out by 0. Fresh memory may hold values that this does not silence, such as
+        # NaN.
         for state in self._states:
             for slot in range(num_slots):
                 self._clear(state, slot)
@@ -96,7 +97,7 @@ class DeviceStates:
             self._clear(state, slot)
 
     def fill(self, encoder: Session, feeds: Arrays, slots: Many[int], lengths: Many[int]) -> None:  # noqa: ARG002
-        """See States; what lies behind a source's end is padding, which nothing reads."""
+        """See States. Behind a source's end lies padding, which nothing reads."""
         outputs = encoder.run_there(feeds)
         for state in self._states:
             if state.spec.encoder_output:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NextTokens:
-    """Candidates of each slot; the normaliser and all logits too, of runs that are read as a whole."""
+    """The candidates of each slot. Runs that are read as a whole give the normaliser and all logits too."""
 
     def __init__(self, num_slots: int, num_candidates: int, vocab: int, device: Device) -> None:
         self._in_place = device.in_place
@@ -35,7 +35,7 @@ class NextTokens:
         return blocks
 
     def read(self, num_written: int, num_rows: int, *, reads_all: bool) -> Candidates:
-        """Return what the last run wrote, cut to the rows that count; in place, that is always the same memory."""
+        """Return what the last run wrote, cut to the rows that count. In place, that is always the same memory."""
         key = (num_rows, reads_all)
         if key in self._seen:
             return self._seen[key]

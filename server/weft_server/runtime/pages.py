@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 HUGE = 2 << 20
 # Of madvise(2), since Linux 6.1; Python does not name it.
 _MADV_COLLAPSE = 25
-# Memory of our own that no file is behind, in smaps of proc(5): where it begins and ends, and how much of it there is.
+# Memory of our own that no file is behind, in smaps of proc(5): its beginning, its end, and how much is in use.
 _OWN = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 .*\n(?:\w+: .*\n)*?Rss: +([0-9]+) kB$", re.MULTILINE)
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an array of zeros whose memory is taken when it is first touched, by 2 MiB where pages are huge.
+    """Return an array of zeros, in pages of 2 MiB where the system has them.
 
-    Attention reads a few KiB of each head of each row: with pages of 4 KiB a good part of it is looking up pages.
-    numpy asks for huge pages too, but not for memory that it has zeroed by the system.
+    Its memory is taken when it is first touched. Attention reads a few KiB of each head of each row. With pages of 4
+    KiB, a good part of that time goes into looking up pages. numpy asks for huge pages too, but not for memory that the
+    system zeroes.
     """
     size = max(1, math.prod(shape)) * dtype.itemsize
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -38,10 +39,13 @@ def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def collapse() -> int:
-    """Move the process's own memory into huge pages; how many bytes of it lie in such pages now.
+    """Move the process's own memory into huge pages. Returns how many bytes of it lie in such pages now.
 
-    A step reads all weights, and they lie where ONNX Runtime allocated them, by 4 KiB. Where the system cannot, they
-    stay there: it is not Linux, older than 6.1, or has no 2 MiB together.
+    A step reads all weights. ONNX Runtime has put them into pages of 4 KiB. They stay there in three cases:
+
+    1. The system is not Linux.
+    2. It is older than Linux 6.1.
+    3. It has no 2 MiB in one piece.
     """
     madvise = ctypes.CDLL(None).madvise
     spans = [
@@ -54,7 +58,7 @@ def collapse() -> int:
 
 
 def _filled() -> Iterator[tuple[int, int]]:
-    """Where memory begins and ends that is in use almost everywhere: collapsing takes what is not used, too."""
+    """Yield beginning and end of memory that is in use to three quarters. Collapsing also takes what is not used."""
     try:
         maps = Path("/proc/self/smaps").read_text(encoding="utf-8", errors="replace")
     except OSError:

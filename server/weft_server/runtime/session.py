@@ -1,4 +1,4 @@
-"""The only file that speaks to ONNX Runtime: opens sessions with serving's settings, binds memory, runs."""
+"""The only file that speaks to ONNX Runtime. It opens sessions with serving's settings, binds memory and runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-# Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before it is loaded.
+# Since 1.29, ONNX Runtime reports to its maker and leaves a device id in the home folder. It has to be told not to
+# before it is loaded.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _WARNINGS_AND_UP = 2
-# Optimisations that cost more than they give: the CPU's kernel for a residual sum and its norm in one takes several
+# Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
 # times what the two take apart.
 _UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
-# Run it, and capture nothing: a shape that comes once.
+# The graph id of a run that is not captured, because its shape comes once.
 NO_GRAPH = -1
-# Where a model's work is. Without a kernel on the device these would run on the host, each after a copy of its inputs.
-# What else runs there is small: ONNX Runtime itself puts the integers there that shapes are made of.
+# Operators that do a model's work. Without a kernel on the device they would run on the host, each after a copy of its
+# inputs. What else runs on the host is small: ONNX Runtime itself puts the integers there that shapes are made of.
 _WORK = {"Conv", "FusedMatMul", "Gemm", "GroupQueryAttention", "GRU", "LSTM", "MatMul", "MultiHeadAttention"}
 
 
@@ -51,7 +52,7 @@ class Value:
         return Value(array.shape, element_type_of(array.dtype), device)
 
     def send(self, array: np.ndarray) -> None:
-        """Copy an array of this shape and type to the device; it is there when this returns."""
+        """Copy an array of this shape and type to the device. It is there when this returns."""
         self._value.update_inplace(array)
 
     def fetch(self) -> np.ndarray:
@@ -61,7 +62,7 @@ class Value:
 
 
 class Session:
-    """One ONNX graph, ready to run from any thread; `run` and `Bound.run` release the GIL.
+    """One ONNX graph, ready to run from any thread. `run` and `Bound.run` release the GIL.
 
     One session serves prefill and decode of all lanes, because packed weights are held once for each session.
     """
@@ -71,10 +72,10 @@ class Session:
         # ONNX Runtime would size its pool by the machine, not by the container.
         options.intra_op_num_threads = num_threads
         options.inter_op_num_threads = 1
-        # A pattern is cached for each shape and never evicted; shapes here come and go.
+        # A pattern is cached for each shape and never evicted. Here, shapes come and go.
         options.enable_mem_pattern = False
         options.log_severity_level = _WARNINGS_AND_UP
-        # Threads that share a run's products meet hundreds of times in it, and sleep between runs.
+        # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if device.kind != "cpu":
@@ -84,7 +85,7 @@ class Session:
         self._captures = captures
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
-        # Without fallback at opening too, which would be a session on the host and a line on stdout.
+        # No fallback at opening either. It would be a session on the host, and a line on stdout.
         self._session = ort.InferenceSession(
             source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
         )
@@ -111,10 +112,10 @@ class Session:
         }
 
     def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block], graph_id: int = NO_GRAPH) -> Bound:
-        """Tie ports to memory: each `run` reads the inputs' and writes the outputs' memory as it is then.
+        """Tie ports to memory. Each `run` reads the inputs' memory as it is then, and writes the outputs' memory.
 
-        An input in the host's memory that the graph reads on a device would be copied now and never again.
-        Runs with a `graph_id` are captured if the session captures, and replayed over the same memory.
+        An input in the host's memory that the graph reads on a device would be copied now and never again. Runs with a
+        `graph_id` are captured if the session captures, and replayed over the same memory.
         """
         options = None
         if self._captures:
@@ -138,7 +139,7 @@ class Session:
 
 
 class Bound:
-    """A session tied to memory; binding costs 100 us and more for many ports, running a bound session 10 us."""
+    """A session tied to memory. Binding many ports costs 100 us and more, running a bound session 10 us."""
 
     def __init__(self, session: Any, inputs: Mapping[str, Block], outputs: Mapping[str, Block], options: Any) -> None:
         self._session = session
@@ -190,8 +191,8 @@ def _provider_options(device: Device, *, captures: bool) -> dict[str, str]:
     return {
         "device_id": str(device.index),
         "enable_cuda_graph": str(int(captures)),
-        # Convolutions would be timed anew for each batch size, within a request.
+        # By default, convolutions would be timed anew for each batch size, within a request.
         "cudnn_conv_algo_search": "HEURISTIC",
-        # Ten bits of mantissa are not what an fp32 bundle promised.
+        # TF32 has ten bits of mantissa, which is not what an fp32 bundle promised.
         "use_tf32": "0",
     }

@@ -1,7 +1,10 @@
 """A lane's state tensors over all slots, in the host's memory, where runs read and write them in place.
 
-Nothing here knows a family. The manifest says what a slot holds, and each kind has one rule: a kv_cache is appended in
-place, a memory is written at admission, a recurrent state flips between two buffers.
+Nothing here knows a family. The manifest says what a slot holds, and each kind has one rule:
+
+1. A kv_cache is appended in place.
+2. A memory is written at admission.
+3. A recurrent state flips between two buffers.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.blocks import Block
     from weft_server.runtime.session import Arrays, Session
 
-# numpy has no bfloat16; what runs on the host has no kernels for it either.
+# numpy has no bfloat16. What runs on the host has no kernels for it either.
 _DTYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: np.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: np.float16,
@@ -47,11 +50,11 @@ class States(Protocol):
         """Copy a slot onto another, as far as `past` tokens and `memory` source positions are valid."""
 
     def turn(self, start: int, stop: int, held: int) -> None:
-        """Change the roles of the recurrent buffers after a run over [start, stop); the rest of `held` slots stay."""
+        """Change the roles of the recurrent buffers after a run over [start, stop). Other `held` slots keep theirs."""
 
 
 class State:
-    """One state tensor over all slots, [slots, shape...]; a recurrent one has two such buffers that change roles."""
+    """One state tensor over all slots, [slots, shape...]. A recurrent one has two such buffers that change roles."""
 
     def __init__(self, spec: bundle_pb2.StateTensor, num_slots: int) -> None:
         self.spec = spec
@@ -91,7 +94,7 @@ class State:
 
 
 class HostStates:
-    """States in the host's memory; only the valid part of a slot is ever copied."""
+    """States in the host's memory. Only the valid part of a slot is ever copied."""
 
     def __init__(self, specs: Iterable[bundle_pb2.StateTensor], num_slots: int) -> None:
         self.flip = 0

@@ -113,11 +113,11 @@ def _share(manifest: bundle_pb2.BundleManifest, config: ServerConfig, device: De
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
     """`threads`, but no more than one for each head of attention over a cache, if there is one.
 
-    With more, ONNX Runtime splits the keys of a row of over 512 tokens among threads that would have no head. Whether
-    there are such threads depends on who else runs. So would the row's bits.
+    With more threads, some have no head to work on. ONNX Runtime then splits the keys of a row of over 512 tokens among
+    them. Whether there are such threads depends on the other rows. So the row's bits would depend on them too.
     """
     caches = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE]
-    # Where it is not said how many heads there are, there are at least those of keys and values.
+    # A manifest may not say how many heads there are. Then there are at least those of keys and values.
     heads = manifest.attention.heads or [state.shape[0] for state in caches]
     return min(threads, *heads) if caches else threads
 
@@ -151,7 +151,7 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
 
     lanes: list[Lane] = []
     for index in range(num_lanes):
-        # The slots are shared out as evenly as they go.
+        # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
         slots = Slots(num_slots, text.max_new_tokens)
         runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
@@ -171,7 +171,7 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
 
 
 def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
-    """Try what the first of the lanes runs; the others run the same sessions."""
+    """Try what the first lane runs. The other lanes run the same sessions."""
     text = manifest.text
     if runner.mixes:
         length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)

@@ -19,7 +19,7 @@ MAX_REQUEST_ID = 64
 
 @dataclass(slots=True)
 class Call:
-    """Made by the guard when a call arrives; the servicer fills in what it learns."""
+    """Made by the guard when a call arrives. The servicer fills in what it learns."""
 
     method: str
     # Monotonic seconds.
@@ -28,11 +28,11 @@ class Call:
     request_id: str = ""
     # Of the model that answers; None until it is known.
     metrics: ModelMetrics | None = None
-    # Whether its handler has begun: not yet while its message is on the way.
+    # Whether its handler has begun. It has not while the message is on its way.
     begun: bool = False
 
     def name(self, request_id: str) -> None:
-        """Take the caller's request id, or make one; raises InvalidRequest when too long or not printable ASCII."""
+        """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""
         if len(request_id) > MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
             raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")
         self.request_id = request_id or os.urandom(8).hex()

@@ -45,7 +45,7 @@ def input_of(model: Model, request: Any, kind: str) -> Read:
         return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "text":
         return lambda _: model.reader.read_text(request.text, "text")
-    # Checking ids takes less than handing them to a worker.
+    # Checking ids takes less time than handing them to a worker.
     return model.reader.read_ids(request.token_ids, "token_ids")
 
 
@@ -58,9 +58,9 @@ async def submit(
     streams: bool = False,
     scores: bool = False,
 ) -> Sequence:
-    """Reserve a place, read the input in a worker thread, submit. Whoever gets the sequence cancels it on the way out.
+    """Reserve a place, read the input in a worker thread, submit. The caller cancels the sequence on its way out.
 
-    No context manager: a generator's costs each call 5 us.
+    This is no context manager, because a generator's costs each call 5 us.
     """
     engine = model.engine
     engine.reserve()
@@ -86,7 +86,7 @@ async def submit(
 
 
 async def classify(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
-    """A sequence that has ended, why, and its probabilities, [labels] or [tokens, labels].
+    """Return a sequence that has ended, the reason, and its probabilities: [labels] or [tokens, labels].
 
     Raises:
         RequestError: the request was refused, or its deadline passed.
@@ -131,7 +131,8 @@ async def complete(
         reply = sequence.reply
         seen = 0
         while not text.stopped:
-            # Read before the tokens: what came before the end is taken below, also when it came during a slow write.
+            # This is read before the tokens. So all tokens that came before the end are taken below, even during a slow
+            # write.
             ended = reply.outcome is not None
             # Everything that has come since the last message goes into one.
             fresh = reply.token_ids[seen:]
@@ -157,7 +158,7 @@ async def complete(
 
 
 def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
-    """The answer of one who waited for all of it."""
+    """The answer of a caller who waited for the whole of it."""
     assert model.target_tokenizer is not None
     reply = sequence.reply
     text = model.target_tokenizer.decode(reply.token_ids)
@@ -173,7 +174,13 @@ def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Complete
 
 @contextmanager
 def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
-    """Count an answer that the engine has ended once nothing is left to do for it, or as one that nobody got."""
+    """Count an answer that the engine has ended.
+
+    There are two cases:
+
+    1. All that is left to do for it succeeds: it is finished.
+    2. Something fails before: nobody got it, and its tokens are wasted.
+    """
     try:
         yield
     except BaseException as error:

@@ -16,14 +16,16 @@ if TYPE_CHECKING:
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
 MAX_TEMPERATURE = 10.0
-# What every language holds exactly, also one whose only numbers are doubles.
+# Every language holds integers of this number of bits exactly, also one whose only numbers are doubles.
 DRAWN_SEED_BITS = 53
 
 
 def resolve_decoding(
     requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, num_prompt_tokens: int
 ) -> Decoding:
-    """Check and complete what a request asked for; `num_prompt_tokens` share the cache with the answer (0 otherwise).
+    """Check what a request asked for, and fill in the defaults.
+
+    A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0.
 
     Raises:
         InvalidRequest: a number is outside its range. Nothing is clamped.
@@ -74,5 +76,5 @@ def _sampling(requested: common_pb2.Sampling) -> Sampling:
 
 
 def _float32(value: float) -> str:
-    """A number of the wire in as few digits as tell it from its neighbours: 1.0000001 is not 1."""
+    """A number of the wire, in as few digits as tell it from its neighbours. 1.0000001 does not become 1."""
     return str(np.float32(value))

@@ -52,7 +52,7 @@ async def verify_explanation(model: Model, source: Source, token_ids: list[int],
                 raise BundleError(f"attention.heads: layer {layer} has no head {num_heads - 1}")
         for layer, explanation in ends.items():
             _verify_heads(layer, explanation, [read(layer, head) for head in range(attention.heads[layer])])
-        # A graph falls back on something when it is asked for a layer or a summary that it does not have.
+        # If a graph is asked for a layer or a summary that it does not have, it gives something else.
         if last > 0 and _are_one(ends[0], ends[last]):
             raise BundleError(f"attention.heads: layer {last} is layer 0 again")
         if last > 0 and summarises and _are_one(read(None), ends[0]):
@@ -75,13 +75,16 @@ def _verify_rows(explanation: Explanation, shape: tuple[int, int], tolerance: fl
 
 
 def _verify_heads(layer: int, whole: Explanation, heads: list[Explanation]) -> None:
-    """A layer's attention to the source is the average of its heads', or the graph has others than the manifest."""
+    """Refuse a graph whose layer is not the average of the heads that the manifest says."""
     average = np.mean([weights * mass[:, None] for weights, mass in heads], axis=0)
     if np.abs(average - whole.weights * whole.source_mass[:, None]).max() > _AVERAGE_TOLERANCE:
         raise BundleError(f"attention.heads: layer {layer} is not the average of {len(heads)} heads")
 
 
 def _are_one(first: Explanation, second: Explanation) -> bool:
-    """Whether two readings are the same bits, and not by chance, as uniform rows are or those with all on one place."""
+    """Whether two readings have the same bits, and not by chance.
+
+    Uniform rows are alike by chance. So are rows with all their weight on one place.
+    """
     inner = [np.log(row[row > 1e-6]).round(2) for row in first.weights]
     return np.array_equal(first.weights, second.weights) and any(len(np.unique(row)) > 1 for row in inner)

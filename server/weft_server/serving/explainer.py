@@ -27,21 +27,24 @@ _ALL = -1
 
 
 class Reading(NamedTuple):
-    """Which attention to read; no layer means the graph's summary of all layers, no head the average over heads."""
+    """Which attention to read.
+
+    No layer means the graph's summary of all layers. No head means the average over heads.
+    """
 
     layer: int | None
     head: int | None
 
 
 class Explanation(NamedTuple):
-    """What an answer attended to: weights float32 [rows, source], each row summing to 1, and source_mass [rows]."""
+    """What an answer attended to: weights float32 [rows, source], whose rows sum to 1, and source_mass [rows]."""
 
     weights: np.ndarray
     source_mass: np.ndarray
 
 
 class Explainer:
-    """Repeats finished answers in a pass of its own, apart from the engine. `explain` is for its own thread."""
+    """Repeats finished answers in a pass of its own, apart from the engine. Only its own thread calls `explain`."""
 
     def __init__(
         self,
@@ -59,7 +62,8 @@ class Explainer:
         self._metrics = metrics
         self._max_asking = max_asking
         self._num_asking = 0
-        # Not the model's workers: texts and pictures of those who don't ask would wait behind explanations.
+        # It is not one of the model's workers. Texts and pictures of other requests would wait behind explanations
+        # there.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
         self._waiting: set[asyncio.Future[Any]] = set()
         self._ended: dict[asyncio.Future[Any], Exception] = {}
@@ -72,7 +76,7 @@ class Explainer:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold one of the places of requests that ask for an explanation; raises Overloaded when all are taken."""
+        """Hold one of the places of requests that ask for an explanation. Raises Overloaded when all are taken."""
         if self._num_asking >= self._max_asking:
             sentence = f"{self._max_asking} requests that ask for an explanation are here already"
             raise Overloaded("QUEUE_FULL", sentence)
@@ -83,7 +87,7 @@ class Explainer:
             self._num_asking -= 1
 
     async def work(self, job: Callable[[], Result]) -> Result:
-        """Run `job` in the explainer's thread, after those that came before; raises what `cancel_all` says."""
+        """Run `job` in the explainer's thread, after earlier jobs. Raises the outcome of `cancel_all`, if any."""
         if self._refusal is not None:
             raise self._refusal()
         answer = asyncio.get_running_loop().run_in_executor(self._worker, job)
@@ -100,18 +104,18 @@ class Explainer:
             self._metrics.explaining = len(self._waiting)
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End all that wait for an explanation, now and from now on, each with an outcome of its own."""
+        """End all requests that wait for an explanation, now and from now on. Each gets an outcome of its own."""
         self._refusal = outcome
         for answer in self._waiting:
             if answer.cancel():
                 self._ended[answer] = outcome()
 
     def stop(self) -> None:
-        """Let the thread finish what it is at, and end."""
+        """Let the thread finish its job, and end."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def resolve(self, requested: common_pb2.Explain) -> Reading:
-        """Check what a request asks to read, and fill in the model's default; raises InvalidRequest."""
+        """Check what a request asks to read, and fill in the model's default. Raises InvalidRequest."""
         heads = self._attention.heads
         if not requested.HasField("layer"):
             if requested.HasField("head"):
@@ -129,14 +133,14 @@ class Explainer:
         return Reading(layer, requested.head)
 
     def explain(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
-        """Compute what was attended to; `token_ids` are the produced ones, none unless the model produces text."""
+        """Compute what was attended to. `token_ids` were produced. There are none unless the model produces text."""
         started = time.monotonic()
         explanation = self.read(source, token_ids, reading)
         self._metrics.explain.observe(time.monotonic() - started)
         return explanation
 
     def read(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
-        """Do what `explain` does for a caller that is not counted."""
+        """Do as `explain`, without counting it."""
         # A batch of one, and no padding.
         feeds = feeds_of([source], source.num_tokens, self._text.pad_id)
         if self._writes:

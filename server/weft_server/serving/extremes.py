@@ -1,7 +1,7 @@
 """Runs each graph at the ends of what the manifest claims: the last ids, the longest inputs, the last position.
 
-Without it, a bundle that claims more than its graphs can do would be ready, and the first request at such an end would
-fail, and with it whoever shares its batch.
+Without this, a bundle that claims more than its graphs can do would be ready. The first request at such an end would
+fail, and with it all requests of its batch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from weft_server.serving.explainer import Explainer
     from weft_server.source import Source
 
-# A run costs what the longest request costs, and some graphs grow with the square of it. Longer inputs are not tried.
+# Longer inputs are not tried. A run costs what its longest request costs, and that can grow with the square of it.
 MAX_TOKENS = 2048
-# What two inputs of one run have: both ends of the shortest bucket.
+# The lengths of two inputs that share a run: both ends of the shortest bucket.
 _COMPANY = (1, PREFILL_BUCKETS[0])
 
 
@@ -47,7 +47,7 @@ def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> 
 def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless the graphs take the last ids, the longest source and the last position.
 
-    Also an empty row beside a full one. The slots are as new afterwards.
+    An empty row beside a full one is tried too. The slots are as new afterwards.
     """
     text, num_rows = manifest.text, min(2, slots.num_slots)
     takes_prompt = TASKS[manifest.task].takes_prompt
@@ -69,7 +69,7 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
     task, longest = TASKS[manifest.task], min(text.max_new_tokens, MAX_TOKENS)
     for field, (source,) in _sources(manifest, together=False):
-        # A generated answer follows its prompt, so the longest is one to the shortest prompt.
+        # A generated answer follows its prompt. So the longest answer is one to the shortest prompt.
         room = text.max_total_tokens - (source.num_tokens if task.takes_prompt else 0)
         answers = {field: 0}
         if task.writes_text:  # the last token of an answer is not read

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import Metrics
 
 STOP_S = 5.0
-# A model that loads for longer holds up nobody: it goes on, and others load beside it.
+# A model that loads for longer gives up its place. It goes on, and others load beside it.
 PATIENCE_S = 60.0
-# What a model gets to answer its golden request. A sound one takes minutes at most; a graph can also loop for ever.
+# Time that a model gets to answer its golden request. A sound one takes minutes at most. A graph can also loop for
+# ever.
 GOLDEN_S = 600.0
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +43,8 @@ async def load_entries(
 ) -> None:
     """Load entries side by side, `num_places` at a time, begun in their order.
 
-    `settled` is called when only slow ones are left to load, if any, and once more when those have ended.
+    `settled` is called when nothing is left to load but slow entries. If there are any, it is called once more when
+    those have ended.
     """
     places = asyncio.Semaphore(num_places)
     async with asyncio.TaskGroup() as group:
@@ -67,7 +69,7 @@ async def _hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Tas
 
 
 async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> None:
-    """Load one entry; afterwards it is READY with its model, or FAILED with the reason."""
+    """Load one entry. Afterwards it is READY with its model, or FAILED with the reason."""
     started = time.monotonic()
     try:
         entry.model = await _load(entry, config, metrics)
@@ -86,7 +88,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
 
 
 def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
-    # It may quote the name of a file, which no message could hold if it is not UTF-8.
+    # It may quote the name of a file. No message could hold a name that is not UTF-8.
     why = why.encode("utf-8", "backslashreplace").decode()
     entry.state = model_pb2.MODEL_STATE_FAILED
     entry.error = why

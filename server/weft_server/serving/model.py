@@ -26,7 +26,7 @@ NUM_WORKERS = 2
 
 
 def worker_name(bundle: Bundle) -> str:
-    """How the names of a model's threads begin, but for its lanes'; `Model.stop` finds them by it."""
+    """How the names of a model's threads begin, except for its lanes. `Model.stop` finds them by it."""
     return f"{bundle.name}/{bundle.version}-worker"
 
 
@@ -54,14 +54,16 @@ class Model:
         self.reader = reader
         self.engine = engine
         self.explainer = explainer
-        # Its own, and few: a slow picture for one model holds up no other, and few pictures are in memory at once.
+        # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
+        # pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))
 
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
 
-        Nobody waits for it after the deadline, in monotonic seconds, nor when whoever awaits it is cancelled. Then it
-        does not begin, and ends with DeadlineExpired where it asks next.
+        Nobody waits for the job any more in two cases: its deadline (monotonic seconds) has passed, or the task that
+        awaits it is cancelled. Then it does not begin. If it has begun, it ends with DeadlineExpired where it asks
+        next.
         """
         wanted = Wanted(deadline)
 
@@ -75,13 +77,13 @@ class Model:
             wanted.give_up()
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End all that the engine and the explainer have, each with an outcome of its own."""
+        """End everything that the engine and the explainer have. Each request gets an outcome of its own."""
         self.engine.cancel_all(outcome)
         if self.explainer:
             self.explainer.cancel_all(outcome)
 
     def stop(self, timeout: float) -> bool:
-        """Stop lanes, workers and explainer; whether all of them ended within `timeout` seconds, or one is stuck."""
+        """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds."""
         give_up = time.monotonic() + timeout
         self._workers.shutdown(wait=False, cancel_futures=True)
         if self.explainer:

@@ -63,7 +63,7 @@ class Models:
         raise ModelNotFound(f"model {selector.name!r} has no version {selector.version}")
 
     def resolve(self, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
-        """The ready model that shall answer a request of `task`; raises RequestError when there is none."""
+        """Return the ready model that shall answer a request of `task`. Raises RequestError when there is none."""
         if selector.HasField("version") and not selector.name:
             raise InvalidRequest("model.name", "is required with a version", "MODEL_REQUIRED")
         entry = self.find(selector) if selector.name else self._only(task)

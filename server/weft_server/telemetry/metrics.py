@@ -1,4 +1,4 @@
-"""Counts and times what the server does; which metrics there are stands in metrics_table.
+"""Counts and times what the server does. Its table says which metrics there are.
 
 Lanes write to counters and histograms directly, at well under a microsecond each. Gauges are read when Prometheus asks.
 """
@@ -60,7 +60,7 @@ class ModelMetrics:
         self._stats = stats
 
     def set_ready(self) -> None:
-        """Say that the model answers requests; what it did until now, to prove itself, was for nobody."""
+        """Say that the model answers requests. What it did until now, to prove itself, is not counted."""
         for counter in self.counters.values():
             counter.reset()
         for histogram in self.histograms.values():
@@ -129,7 +129,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def for_model(self, name: str, version: int | str, task: str) -> ModelMetrics:
-        """Return the metrics of one model; the same object each time."""
+        """Return the metrics of one model. It is the same object each time."""
         labels = (name, str(version), task)
         return self._models.setdefault(labels, ModelMetrics(labels))
 
