@@ -1,9 +1,11 @@
 """Keys and values in 8-bit integers: what a cached attention keeps is a quarter of its size in float32.
 
-Each channel of a head has one scale, fixed when the model is exported, so the levels of a token follow from that token
+Each channel of a head has one scale, fixed when the model is exported. So the levels of a token follow from that token
 alone: they are the same in any batch, and wherever a prompt is cut. The scales come from what the model does with
-requests (calibration.py); what exceeds them is clipped. ONNX Runtime's GroupQueryAttention rounds keys after their
-rotation and attends to the levels, this run's own tokens included; the torch branch does the same arithmetic.
+requests (`rounding/calibration.py`). What exceeds them is clipped.
+
+ONNX Runtime's GroupQueryAttention rounds keys after their rotation. It attends to the levels, this run's own tokens
+included. The torch branch does the same arithmetic.
 """
 
 import torch
