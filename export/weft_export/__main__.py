@@ -26,27 +26,39 @@ class Precision(StrEnum):
 
 @export_app.command()
 def export(
-    checkpoint: Annotated[Path, typer.Argument(help="The checkpoint's directory.")],
+    checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
     bundle: Annotated[
-        Path, typer.Argument(help="Where it goes: NAME/VERSION in a model repository, such as models/en-es/1.")
+        Path,
+        typer.Argument(
+            help="Directory of the new bundle: NAME/VERSION in a model repository. For example models/en-es/1."
+        ),
     ],
-    precision: Annotated[Precision, typer.Option(help="fp32, int8: CPU; fp16, bf16: CUDA.")] = Precision.FP32,
+    precision: Annotated[
+        Precision, typer.Option(help="fp32 and int8 are for CPU. fp16 and bf16 are for CUDA.")
+    ] = Precision.FP32,
     held_out: Annotated[
         Path | None,
-        typer.Option(help="Held-out examples that int8 is measured on.", show_default="the checkpoint's, if any"),
+        typer.Option(
+            help="With int8: file of held-out examples. They measure what int8 costs.",
+            show_default="held_out.jsonl of the checkpoint, if any",
+        ),
     ] = None,
     *,
     mixed_runs: Annotated[
         bool,
         typer.Option(
             "--mixed-runs",
-            help="Generation on CPU: read prompts in decode runs. Streams keep their pace, but weights are held twice.",
+            help="For models that generate, on CPU: read prompts in decode runs. Streams then keep their pace beside "
+            "long prompts. The server holds the decoder's weights twice.",
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Don't say how far it is.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
-    """Export a checkpoint to a bundle, and prove it: torch and ONNX Runtime must agree, or nothing is written."""
+    """Export a checkpoint to a bundle, and prove it.
+
+    Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
+    """
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import

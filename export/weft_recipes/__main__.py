@@ -8,6 +8,7 @@ import typer
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.errors import ExportError
+from weft_recipes.catalogue import RECIPES
 
 # Without rich, as `weft export`.
 train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -15,17 +16,20 @@ train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 @train_app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="The recipe's name.")],
+    recipe: Annotated[
+        str, typer.Argument(help="Name of the recipe, for example en-es. An unknown name prints all names.")
+    ],
     out: Annotated[
         Path | None,
-        typer.Argument(help="The directory that the checkpoint goes to.", show_default="in build/checkpoints"),
+        typer.Argument(help="Directory of the new checkpoint.", show_default="build/checkpoints/RECIPE"),
     ] = None,
 ) -> None:
-    """Train a demo checkpoint by its recipe and print what it measured on held-out data."""
+    """Train a demo checkpoint by its recipe.
+
+    Then print what the recipe measured on held-out data.
+    """
     with plain_errors("train"), shown("train", line_seconds=15) as say:
         say(0, 0, "loading torch")
-        from weft_recipes.catalogue import RECIPES  # noqa: PLC0415 - late: torch takes seconds to import
-
         if recipe not in RECIPES:
             raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
         directory = out or Path("build/checkpoints") / recipe

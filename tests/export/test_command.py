@@ -35,9 +35,17 @@ def help_of(command, columns):
 @pytest.mark.parametrize(
     ("command", "parts"),
     [
-        ("export", ["checkpoint <path>", "bundle <path>", "[default: fp32]", "[default: (the checkpoint's, if any)]"]),
-        ("export", ["--held-out <path>", "--force Replace the", "models/en-es/1.", "measured on. [default"]),
-        ("train", ["recipe <str>", "out <path>", "[default: (in build/checkpoints)]"]),
+        (
+            "export",
+            [
+                "checkpoint <path>",
+                "bundle <path>",
+                "[default: fp32]",
+                "[default: (held_out.jsonl of the checkpoint, if any)]",
+            ],
+        ),
+        ("export", ["--held-out <path>", "--force Replace the", "models/en-es/1.", "int8 costs. [default"]),
+        ("train", ["recipe <str>", "out <path>", "[default: (build/checkpoints/RECIPE)]"]),
     ],
 )
 def test_help_is_whole(command, parts, columns):
