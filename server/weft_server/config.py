@@ -17,7 +17,7 @@ Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 
 
 class ConfigError(Exception):
-    """A setting is missing or outside its range; the message has one line for each and names flag and variable."""
+    """A setting is missing or outside its range. The message has one line for each, with its flag and variable."""
 
 
 class ServerConfig(BaseSettings):

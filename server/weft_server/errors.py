@@ -1,4 +1,4 @@
-"""What can go wrong with a request or a bundle. Which gRPC status a caller gets stands in `status`."""
+"""What can go wrong with a request or a bundle. The table in door/status.py says which gRPC status a caller gets."""
 
 
 class RequestError(Exception):
@@ -46,7 +46,7 @@ class ServiceNotFound(RequestError):
 class Overloaded(RequestError):
     """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens.
 
-    It empties at the pace of the engine. A second is long enough not to knock again at once.
+    It empties at the pace of the engine. After a second, another try makes sense.
     """
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:
@@ -82,10 +82,10 @@ class CannotExplain(RequestError):
 
 
 class BundleError(Exception):
-    """A bundle is refused: one sentence on one line says what is wrong with it. It is never a caller's status.
+    """A bundle is refused. One sentence on one line says what is wrong with it. It is never a caller's status.
 
     Attributes:
-        task: what its manifest says that it is for, a common_pb2.Task; 0 when that could not be read.
+        task: what its manifest says that it is for, a common_pb2.Task. 0 when that could not be read.
     """
 
     def __init__(self, sentence: str, task: int = 0) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class FinishReason(enum.Enum):
-    """Why an answer ended; the proto's FinishReason."""
+    """Why an answer ended. It is the proto's FinishReason."""
 
     STOP = "stop"
     STOP_STRING = "stop_string"
@@ -24,7 +24,7 @@ class FinishReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw tokens, every default filled in; `top_k` 0 means all tokens."""
+    """How to draw tokens, every default filled in. `top_k` 0 means all tokens."""
 
     temperature: float
     top_k: int
@@ -34,7 +34,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to produce text, every default filled in; `sampling` None means greedy."""
+    """How to produce text, every default filled in. `sampling` None means greedy."""
 
     max_new_tokens: int
     min_new_tokens: int = 0
@@ -44,7 +44,7 @@ class Decoding:
 
 @dataclass(slots=True)
 class Times:
-    """Monotonic seconds at which a sequence passed each gate; 0 until it did."""
+    """Monotonic seconds at which a sequence passed each gate. 0 until it did."""
 
     accepted: float = 0.0
     admitted: float = 0.0

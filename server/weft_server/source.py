@@ -21,7 +21,7 @@ SHORT = 64
 
 
 class Source(ABC):
-    """One request's input. Where it is long, how far it is padded depends on it alone: padding could show in bits."""
+    """One request's input. A long one is padded by its own length alone, because padding could show in its bits."""
 
     __slots__ = ()
 
@@ -61,7 +61,7 @@ class Ids(Source):
 
     @property
     def bucket(self) -> int:
-        """The next multiple of 8, beyond SHORT of 2.
+        """Its length, rounded up to a multiple of 8, or of 2 beyond SHORT.
 
         Coarse steps bring short inputs company. A longer one is fast alone, and padding would only cost.
         """
@@ -70,7 +70,7 @@ class Ids(Source):
 
     @property
     def width(self) -> int:
-        """Its own length, where all lengths may share a run; else its bucket."""
+        """Its own length where all lengths may share a run, else its bucket."""
         return len(self.array) if len(self.array) <= SHORT else self.bucket
 
     @staticmethod

@@ -1,6 +1,6 @@
 """Holds a manifest to its limits, before anything of such a size is made or looped over.
 
-Whatever is stated elsewhere too (a graph's shapes, other fields) is held to that afterwards.
+What a graph or another field states too is compared afterwards.
 """
 
 from google.protobuf.message import Message

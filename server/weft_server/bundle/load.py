@@ -68,7 +68,7 @@ def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
         if not _has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)):
             raise BundleError(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_ENTRIES:,} entries")
         manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
-    except (json_format.ParseError, ValueError, RecursionError) as error:  # no UTF-8 is a ValueError
+    except (json_format.ParseError, ValueError, RecursionError) as error:  # bytes that are no UTF-8 raise ValueError
         raise BundleError(f"{MANIFEST_FILE} is not a BundleManifest in JSON: {first_line(error)}") from error
     if manifest.format_version != FORMAT_VERSION:
         raise BundleError(

@@ -48,7 +48,7 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
 
 
 def _data_types(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManifest) -> set[int]:
-    """What a state may be made of: at int8, what is not replaced in each run may be rounded."""
+    """The data types that a state may have. At int8 a state may be rounded, unless each run replaces it."""
     allowed: set[int] = {FLOAT_TYPE[manifest.precision]}
     if manifest.precision == bundle_pb2.PRECISION_INT8 and state.kind != bundle_pb2.STATE_KIND_RECURRENT:
         allowed.add(bundle_pb2.DATA_TYPE_INT8)

@@ -53,7 +53,7 @@ def load_pixels(
     if width * height > max_pixels:
         message = f"is {width} x {height} pixels by its header; at most {max_pixels} are taken"
         raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
-    if picture.format in {"JPEG", "MPO"}:  # one whose header speaks of more pictures is an MPO to Pillow
+    if picture.format in {"JPEG", "MPO"}:  # to Pillow, one whose header speaks of more pictures is an MPO
         _check_scans(num_scans(data), width * height, MAX_FULL_SCANS * max_pixels)
     try:
         _load(picture, data)
@@ -100,7 +100,7 @@ def _load(image: ImageFile.ImageFile, data: bytes) -> None:
         if image.mode == "P" and image.palette is None:
             raise ValueError("colours by number, and no palette that they are numbers of")
         if getattr(image, "default_image", False):
-            image.seek(1)  # what comes before it is for viewers that know no animations
+            image.seek(1)  # frames before it are for viewers that know no animations
         depth, transparent = data[24], image.info.get("transparency")
         if image.mode == "L" and isinstance(transparent, int):
             image.info["transparency"] = transparent * 255 // ((1 << depth) - 1)
@@ -119,7 +119,7 @@ def _upright(image: Image.Image) -> Image.Image:
 def _flatten(image: Image.Image, mode: str) -> Image.Image:
     """Convert any mode to L or RGB, over white where it is transparent."""
     if image.mode.startswith("I"):
-        # 16-bit greys; Pillow's own conversion would clip them to 255.
+        # 16-bit greys. Pillow's own conversion would clip them to 255.
         greys = np.asarray(image).astype(np.uint32).clip(0, 65535)
         eights = ((greys + 128) // 257).astype(np.uint8)
         eights[greys == image.info.get("transparency", -1)] = 255

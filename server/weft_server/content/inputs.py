@@ -46,7 +46,7 @@ class InputReader:
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
     def read_text(self, text: str, field: str) -> Ids:
-        """Token ids of a text; raises InvalidRequest when it is not one that the model takes."""
+        """Return the token ids of a text. Raises InvalidRequest when it is not one that the model takes."""
         self._check_text(text, field)
         assert self._tokenizer is not None
         ids = _known(self._tokenizer.encode, text, field)
@@ -54,7 +54,7 @@ class InputReader:
         return Ids(np.array(ids, np.int64))
 
     def split_text(self, text: str, field: str) -> list[Piece]:
-        """Tokens of a text, each with its place in it; raises as `read_text` does."""
+        """Return the tokens of a text, each with its place in it. Raises as `read_text` does."""
         self._check_text(text, field)
         assert self._tokenizer is not None
         pieces = _known(self._tokenizer.split, text, field)
@@ -62,7 +62,7 @@ class InputReader:
         return pieces
 
     def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> Ids:
-        """Token ids as the caller gave them; raises InvalidRequest when one is out of range."""
+        """Return token ids as the caller gave them. Raises InvalidRequest when one is out of range."""
         count = len(token_ids.ids)
         if count == 0:
             raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
@@ -104,7 +104,7 @@ class InputReader:
             raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
 
     def _check_tokens(self, added: list[bool], field: str) -> None:
-        """`added` says of each token of a text whether the tokenizer added it."""
+        """`added` says for each token of a text whether the tokenizer added it."""
         if all(added):
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
         if len(added) > self.max_tokens:

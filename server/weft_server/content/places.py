@@ -75,7 +75,7 @@ class Places:
         return [(kept[start], kept[end - 1] + 1) if start < end else (start, end) for start, end in again.offsets]
 
     def _end(self, text: str, reached: int, stop: int, characters: set[int]) -> int:
-        """Where a place really ends that has `reached` so far, at `stop` at the latest."""
+        """Where a place really ends. So far it ends at `reached`. It ends at `stop` at the latest."""
         end = reached
         # A mark behind white space belongs to no character.
         while text[reached - 1 : reached].strip() and end < stop and not text[end].isspace():
@@ -86,7 +86,7 @@ class Places:
         return end
 
     def _start(self, text: str, stop: int, start: int, characters: set[int]) -> int:
-        """Where a place really starts that has `start` so far, at `stop` at the earliest."""
+        """Where a place really starts. So far it starts at `start`. It starts at `stop` at the earliest."""
         first = start
         while first > max(stop, start - _MAX_REPLACED) and not text[first - 1].isspace():
             first -= 1

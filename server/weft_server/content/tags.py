@@ -31,12 +31,12 @@ class TagInput:
         self._tokens: list[Piece] = []
 
     def read_text(self, text: str) -> Ids:
-        """Token ids of a text; raises InvalidRequest."""
+        """Return the token ids of a text. Raises InvalidRequest."""
         self._tokens = self._reader.split_text(text, "text")
         return Ids(np.array([token.id for token in self._tokens], np.int64))
 
     def read_ids(self, token_ids: common_pb2.TokenIds) -> Ids:
-        """Token ids as the caller gave them, without places in a text; raises InvalidRequest."""
+        """Return token ids as the caller gave them, without places in a text. Raises InvalidRequest."""
         source = self._reader.read_ids(token_ids, "token_ids")
         ids = source.array.tolist()
         added = self._tokenizer.added(ids)
@@ -48,7 +48,7 @@ class TagInput:
         return self._tokenizer.pieces(token.id for token in self._tokens)
 
     def tokens(self, probabilities: np.ndarray) -> list[classification_pb2.TokenLabel]:
-        """Each token but the special ones with its label; probabilities are float32 [tokens, labels]."""
+        """Return each token but the special ones, with its label. Probabilities are float32 [tokens, labels]."""
         # The lower index wins a tie.
         best = probabilities.argmax(axis=1).tolist()
         scores = probabilities.max(axis=1).tolist()

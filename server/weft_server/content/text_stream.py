@@ -18,8 +18,8 @@ class TextStream:
     The first token that completes a stop string ends the text before the earliest stop string in it.
 
     Attributes:
-        stopped: whether a stop string came up; tokens after it are ignored.
-        tokens_used: tokens taken, the one that completed a stop string included and those after it not.
+        stopped: whether a stop string came up. Tokens after it are ignored.
+        tokens_used: how many tokens were taken, up to and with the one that completed a stop string.
     """
 
     def __init__(self, tokenizer: Tokenizer, stop: tuple[str, ...] = ()) -> None:

@@ -16,10 +16,10 @@ from weft_server.errors import BundleError, first_line
 class Piece(NamedTuple):
     """One token of a text: its id, and the code points [start, end) that it stands for.
 
-    They are whole characters, with all their marks, unless other tokens stand for the rest. White space around
-    it is left out, unless it stands for nothing else. A word-boundary mark alone, put before a word by the tokenizer,
-    stands for nothing: start is end. `added` tokens are the special ones that the post-processor puts around a text,
-    and stand for none of it.
+    They are whole characters, with all their marks, unless other tokens stand for the rest. White space around the
+    token is left out, unless it stands for nothing else. A tokenizer may put a word-boundary mark alone before a word:
+    it stands for nothing, so start is end. `added` tokens are the special ones that the post-processor puts around a
+    text. They stand for none of it.
     """
 
     id: int
@@ -41,7 +41,7 @@ class Tokenizer:
             self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
             self.vocabulary = Vocabulary(self._tokenizer)
             self._places = Places(self._tokenizer)
-        except BaseException as error:  # the binding raises plain Exception, and a panic of its own is not even that
+        except BaseException as error:  # the binding raises plain Exception, and its own panics are not even that
             _reraise_interrupt(error)
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
         self._tokenizer.no_truncation()
@@ -66,7 +66,7 @@ class Tokenizer:
         return ids
 
     def split(self, text: str) -> list[Piece]:
-        """Return what `encode` does, with each token's place in the text; raises as it does."""
+        """Return what `encode` does, with each token's place in the text. Raises as it does."""
         encoding = _one(self._tokenizer.encode_batch, text)
         places = self._places.of(text, encoding)
         return [
@@ -91,7 +91,7 @@ class Tokenizer:
         return [self.vocabulary.piece(id_) for id_ in ids]
 
     def _framed(self) -> list[Piece]:
-        """A text as the post-processor frames it; nothing where "a" is no word."""
+        """A text as the post-processor frames it. Nothing where "a" is no word."""
         try:
             return self.split("a")
         except ValueError:

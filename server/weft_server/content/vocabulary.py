@@ -7,7 +7,7 @@ import tokenizers
 
 
 class Vocabulary:
-    """The decoding side of a tokenizer, with what a stream must know about single ids worked out once.
+    """The decoding side of a tokenizer. What a stream must know about single ids is worked out once.
 
     Attributes:
         tokens: the token of each id, as the file writes it.
@@ -73,7 +73,7 @@ def _raw(tokens: dict[int, str], chain: list[str]) -> dict[int, bytes]:
 
 
 def _byte_level_alphabet() -> dict[str, int]:
-    """GPT-2's: printable Latin-1 bytes stand for themselves, the others for the characters from U+0100 on."""
+    """GPT-2's alphabet: printable Latin-1 bytes stand for themselves, the others for characters from U+0100 on."""
     plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(0x100 + i): byte for i, byte in enumerate(others)}

@@ -86,7 +86,7 @@ def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[
 
 
 def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
-    """What both answers say besides."""
+    """What both answers say too: model, timings, usage and request id."""
     return {
         "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
         "timings": timings_proto(sequence),

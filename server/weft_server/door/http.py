@@ -40,7 +40,7 @@ class HttpServer:
         why_not_live: Callable[[], str],
         why_not_ready: Callable[[], str],
     ) -> None:
-        """Bind `host`:`port`; port 0 takes a free one. Raises OSError when it cannot."""
+        """Bind `host`:`port`. Port 0 takes a free one. Raises OSError when it cannot."""
         pages = {
             "/metrics": lambda accept: _metrics(registry, accept),
             "/livez": lambda _: _probe(why_not_live()),
@@ -70,7 +70,7 @@ class HttpServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    # With the library's five, a burst of probes waits a second for its turn.
+    # With the library's queue of five, a burst of probes waits a second for its turn.
     request_queue_size = 128
 
     def __init__(self, *args: Any) -> None:

@@ -20,7 +20,8 @@ from weft_server.errors import (
 )
 
 DOMAIN = "weft"
-# A status travels in headers, which clients cap at 8 KiB. The message is in there twice, up to 12 bytes a character.
+# A status travels in headers, and clients cap those at 8 KiB. The message is in there twice, up to 12 bytes a
+# character.
 MAX_MESSAGE_CHARS = 256
 
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
@@ -36,7 +37,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
 
 
 class Status(NamedTuple):
-    """What `context.abort` takes, and for a bug the opaque id under which the caller logs the traceback."""
+    """What `context.abort` takes. For a bug also the opaque id under which the caller logs the traceback."""
 
     code: grpc.StatusCode
     message: str

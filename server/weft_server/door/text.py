@@ -40,7 +40,7 @@ class TextService:
         self._models = models
 
     def _read(self, model: Model, request: Any) -> Read:
-        """Check what is particular to the task; the input, or what reads it in a worker thread."""
+        """Check what is particular to the task. Returns the input, or a function that reads it in a worker thread."""
         raise NotImplementedError
 
     async def _events(self, request: Any, *, streams: bool) -> AsyncGenerator[Any]:

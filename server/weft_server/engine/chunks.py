@@ -49,7 +49,7 @@ class Chunks:
         return (1,) if self._one_by_one else PREFILL_BUCKETS
 
     def size(self, budget: int) -> int:
-        """Tokens that a run should read where `budget` may be computed: a bucket, so without padding."""
+        """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded."""
         return max((bucket for bucket in self.buckets if bucket <= budget), default=self.buckets[0])
 
     def filled(self, token_ids: np.ndarray, past: int) -> Chunk:
@@ -74,6 +74,6 @@ class Chunks:
 def columns_of(
     input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device
 ) -> dict[str, Column]:
-    """Return what a run reads and from where on, by port."""
+    """Return what a run reads of each row, by port: ids, how many tokens came before, and how many ids count."""
     arrays = {"input_ids": input_ids, "past_lengths": past_lengths, "lengths": lengths}
     return {name: Column(array, device) for name, array in arrays.items()}

@@ -35,7 +35,7 @@ class ClassifyLane:
         batch_tokens: int,
         metrics: ModelMetrics,
     ) -> None:
-        """`per_token` says that the graph gives probabilities for each token, padding included, as a tagger's does."""
+        """`per_token` says that the graph gives probabilities for each token, padding included. A tagger's does."""
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self._session = session
         self._per_token = per_token
@@ -115,7 +115,7 @@ class ClassifyLane:
         self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
         for sequence in batch:
             sequence.times.first_token = now
-        # Copies, so that no answer keeps those of the whole batch alive.
+        # Copies, so that no answer keeps the probabilities of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
 
     def _own(self, row: np.ndarray, sequence: Sequence) -> np.ndarray:

@@ -24,10 +24,10 @@ class Block:
 
     pointer: int
     shape: tuple[int, ...]
-    element_type: int  # onnx.TensorProto.DataType: numpy has no bfloat16
+    element_type: int  # as onnx.TensorProto.DataType, because numpy has no bfloat16
     item_bytes: int
     device: Device
-    owner: object  # lives as long as the block: a binding holds no reference of its own
+    owner: object  # lives as long as the block, because a binding holds no reference of its own
 
     @property
     def num_bytes(self) -> int:

@@ -26,7 +26,7 @@ _IR_VERSION = 10
 
 
 class Copies:
-    """`num` blocks copied in one run, each onto one of as many bytes."""
+    """`num` blocks copied in one run, each onto a block of the same size."""
 
     def __init__(self, num: int, device: Device) -> None:
         names = [(f"x{index}", f"y{index}") for index in range(num)]

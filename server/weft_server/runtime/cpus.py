@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
-# Which group of each hierarchy this process is in: "<number>:<controllers>:<path>", no controllers in v2 (cgroups(7)).
+# Which group of each hierarchy this process is in. A line is "<number>:<controllers>:<path>", without controllers in
+# v2. See cgroups(7).
 CGROUPS = Path("/proc/self/cgroup")
 
 

@@ -40,7 +40,7 @@ class DeviceState:
         shape = (num_slots, *spec.shape)
         element_type = _ELEMENT_TYPES[spec.data_type]
         self._blocks = [Value(shape, element_type, device).block for _ in range(2 if self.recurrent else 1)]
-        # A slot is [outer, length, inner]; a recurrent one has a single position.
+        # A slot is [outer, length, inner]. A recurrent one has a single position.
         self._outer = 1 if self.recurrent else math.prod(spec.shape[: spec.length_axis])
         self._length = 1 if self.recurrent else spec.shape[spec.length_axis]
         inner_bytes = self.past(0).rows(0, 1).num_bytes // (self._outer * self._length)
@@ -128,7 +128,7 @@ class DeviceStates:
 
 
 def _neighbours(slots: Many[int]) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield [start, stop) of rows and of the slots they go to, as long as both count up together."""
+    """Yield [start, stop) of rows, and of the slots that they go to, as long as both count up together."""
     for _, group in groupby(enumerate(slots), key=lambda pair: pair[1] - pair[0]):
         pairs = list(group)
         row, slot = pairs[0]

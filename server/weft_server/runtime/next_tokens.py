@@ -1,4 +1,4 @@
-"""Where runs write what they say of each row's next token, and what the sampler gets of it."""
+"""Where runs write what they say about each row's next token, and what the sampler gets of it."""
 
 from __future__ import annotations
 

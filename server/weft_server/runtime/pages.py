@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HUGE = 2 << 20
-# Of madvise(2), since Linux 6.1; Python does not name it.
+# Of madvise(2), since Linux 6.1. Python does not name it.
 _MADV_COLLAPSE = 25
 # Memory of our own that no file is behind, in smaps of proc(5): its beginning, its end, and how much is in use.
 _OWN = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 .*\n(?:\w+: .*\n)*?Rss: +([0-9]+) kB$", re.MULTILINE)

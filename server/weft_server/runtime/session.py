@@ -69,7 +69,7 @@ class Session:
 
     def __init__(self, model: Path | bytes, num_threads: int, device: Device = HOST, *, captures: bool = False) -> None:
         options = ort.SessionOptions()
-        # ONNX Runtime would size its pool by the machine, not by the container.
+        # Without this, ONNX Runtime would size its pool by the machine, not by the container.
         options.intra_op_num_threads = num_threads
         options.inter_op_num_threads = 1
         # A pattern is cached for each shape and never evicted. Here, shapes come and go.
@@ -95,7 +95,7 @@ class Session:
             self._verify_placement()
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
-        """Run once on arrays of any shape that the graph admits; outputs by name."""
+        """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
         return dict(zip(self.output_names, self._session.run(None, dict(inputs)), strict=True))
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
@@ -145,7 +145,7 @@ class Bound:
         self._session = session
         self._options = options
         self._binding = session.io_binding()
-        # The binding holds no reference to the memory: these do.
+        # The binding holds no reference to the memory, so these hold it.
         self.inputs = inputs
         self.outputs = outputs
         for bind, blocks in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):

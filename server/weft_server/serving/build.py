@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Model:
-    """A model whose engine has not started. It takes seconds; raises BundleError when a graph is not what it should be.
+    """Return a model whose engine has not started. Raises BundleError when a graph is not what it should be.
 
-    `loop` is where its answers arrive.
+    Building takes seconds. Answers arrive on `loop`.
     """
     manifest = bundle.manifest
     source_tokenizer = _source_tokenizer(bundle)

@@ -26,7 +26,7 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
     request_id: str = ""
-    # Of the model that answers; None until it is known.
+    # Of the model that answers. None until it is known.
     metrics: ModelMetrics | None = None
     # Whether its handler has begun. It has not while the message is on its way.
     begun: bool = False

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft_server.serving.model import Model
     from weft_server.source import Source
 
-    # An input that is read, or what reads it in a worker thread.
+    # An input, or a function that reads it in a worker thread.
     Read = Source | Callable[[Wanted], Source]
 
 
@@ -40,7 +40,7 @@ class Completed:
 
 
 def input_of(model: Model, request: Any, kind: str) -> Read:
-    """The input of a request, or what reads it; `kind` is the field that holds it: text, token_ids or image."""
+    """Return the input of a request, or a function that reads it. `kind` is its field: text, token_ids or image."""
     if kind == "image":
         return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "text":

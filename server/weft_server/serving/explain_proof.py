@@ -1,4 +1,4 @@
-"""Tries a model's EXPLAIN graph with an answer: its rows are distributions, its layers and heads the manifest's."""
+"""Tries a model's EXPLAIN graph with an answer: rows must be distributions, of the manifest's layers and heads."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _AVERAGE_TOLERANCE = 1e-4
 
 
 async def verify_explanation(model: Model, source: Source, token_ids: list[int], num_rows: int) -> None:
-    """Raise BundleError unless a model that can explain its answers does so for one: `token_ids`, or `num_rows` labels.
+    """Raise BundleError unless a model that can explain its answers explains this one.
 
-    Its layers and heads must be those of the manifest.
+    The answer is `token_ids`, or `num_rows` labels. The graph's layers and heads must be those of the manifest.
     """
     explainer = model.explainer
     attention = model.manifest.attention

@@ -51,7 +51,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
 
 
 def _verify_default(manifest: bundle_pb2.BundleManifest) -> None:
-    """What a request gets that asks for nothing is what a request may ask for."""
+    """Refuse a manifest whose defaults are not what a request may ask for."""
     try:
         resolve_decoding(common_pb2.Decoding(), manifest, 1)
     except InvalidRequest as error:
@@ -64,7 +64,7 @@ async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None
     expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
     rows = actual.reshape(-1, len(model.manifest.labels))
-    # Said this way round, NaN fails.
+    # A comparison with NaN is false, so NaN fails too.
     if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
     await verify_explanation(model, sequence.source, [], len(rows))

@@ -28,10 +28,10 @@ class Entry:
     directory: Path
     state: model_pb2.ModelState.ValueType = model_pb2.MODEL_STATE_LOADING
     error: str = ""
-    # What it is for, as soon as that is known.
+    # The task, as soon as it is known.
     task: int = common_pb2.TASK_UNSPECIFIED
     model: Model | None = None
-    # Threads of a refused model that did not end.
+    # Whether threads of a refused model did not end.
     is_stuck: bool = False
 
 

@@ -10,8 +10,8 @@ import structlog
 def configure_logging(log_format: Literal["console", "json"], level: str) -> None:
     """Set structlog up for the process: "console" for people, "json" for machines, from `level` on.
 
-    What is bound with `structlog.contextvars.bind_contextvars`, as an RPC's request id, is on each of its lines.
-    Tracebacks show no local variables: those hold what callers sent.
+    What is bound with `structlog.contextvars.bind_contextvars`, such as an RPC's request id, is on each of its lines.
+    Tracebacks show no local variables, because those hold what callers sent.
     """
     render: list[structlog.typing.Processor]
     if log_format == "json":

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 
 class Counter:
-    """A number that grows. Several lanes add to one counter, and `+=` alone would lose some of it: hence the lock."""
+    """A number that grows. Several lanes add to it, and `+=` alone would lose some of it. So there is a lock."""
 
     __slots__ = ("_lock", "value")
 
@@ -27,7 +27,7 @@ class Counter:
 
 
 class Histogram:
-    """How often values fell into each bucket; a bucket holds values up to and including its bound."""
+    """How often values fell into each bucket. A bucket holds values up to and including its bound."""
 
     __slots__ = ("_bounds", "_counts", "_lock", "_sum")
 

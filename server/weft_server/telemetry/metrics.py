@@ -134,7 +134,7 @@ class Metrics(Collector):
         return self._models.setdefault(labels, ModelMetrics(labels))
 
     def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
-        """Count an RPC's end under its model, or under none if it got none. `reason` is ErrorInfo's, or empty."""
+        """Count an RPC's end under its model, or under none. `reason` is that of ErrorInfo, or empty."""
         (model or self._no_model).ended(code, reason, seconds)
 
     def count_unknown(self) -> None:

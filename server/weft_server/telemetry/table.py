@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 PREFIX = "weft_"
 MODEL_LABELS = ("model", "version", "task")
-# Geometric, and with the values that service objectives are written in.
+# Roughly geometric, and with the values that service objectives are often written in.
 SECONDS = (
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.45, 0.5, 0.75,
     1, 1.5, 2, 3, 5, 10, 30, 60, 120,
@@ -91,7 +91,8 @@ TABLE = (
     ),
     Spec("histogram", "batch_size", "Requests in a batch that classifies or tags.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows in a decode step.", buckets=ROWS),
-    # Not prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one name.
+    # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
+    # name.
     Spec("histogram", "request_prompt_tokens", "Input tokens of an admitted request.", buckets=TOKENS),
     Spec("histogram", "request_output_tokens", "Tokens produced for a request, however it ended.", buckets=TOKENS),
 )
