@@ -1,4 +1,4 @@
-"""The commands that the pages tell a newcomer to type exist."""
+"""The pages can be read in an editor, their links lead somewhere, and the commands that they name exist."""
 
 import re
 import subprocess
