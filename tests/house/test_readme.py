@@ -10,7 +10,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "deploy/README.md", "export/README.md")),
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(ROOT / folder / "README.md" for folder in ("client", "deploy", "export", "server")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 WRAPPED = [
@@ -18,9 +20,8 @@ WRAPPED = [
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
     *sorted((ROOT / "docs/decisions").glob("*.md")),
-    ROOT / "server/README.md",
 ]
-LINKED = [*sorted(set(WRAPPED) | set(PAGES)), ROOT / "client/README.md", ROOT / "export/README.md"]
+LINKED = sorted(set(WRAPPED) | set(PAGES))
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
