@@ -10,9 +10,9 @@ config.json:
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
-    metric           how answers to held-out requests are scored: one of its task's in specs.DEMANDS, or the first
-    attention_layer  which attention layer explains unless a request names one, from 0; for a model that attends and has
-                     no summary of all its layers
+    metric           how answers to held-out requests are scored: a metric of its task in specs.DEMANDS; by default the first
+    attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
+                     and has no summary of all its layers
 
 model.safetensors holds the model's state_dict in float32, float16 or bfloat16; it loads as float32.
 """
@@ -142,8 +142,10 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     """Read a checkpoint; its model is in eval mode and float32.
 
     Raises:
-        CheckpointError: a file is missing or not readable, the family is unknown, a size is beyond its bound, sizes
-            contradict each other, or a tensor is missing, unexpected or of another shape.
+        CheckpointError: There are three cases:
+            1. A file is missing or cannot be read.
+            2. The family is unknown, a size is beyond its bound, or sizes contradict each other.
+            3. A tensor is missing, unexpected or of another shape.
     """
     check_directory(directory)
     config = read_config(directory)

@@ -1,8 +1,7 @@
 """Where the tokens of a text stand in it: whole characters, also where a normaliser made one of several code points.
 
-The library places a character that a normaliser composed at one of its code points: "e" + U+0301 becomes "é", and the
-token of "é" ends before U+0301. No token stands for U+0301 then. Such code points are given back to their token here.
-The server does the same.
+For example, a normaliser makes "é" of "e" + U+0301. The library then says that the token of "é" ends before U+0301, so
+no token stands for U+0301. Such code points are given back to their token here. The server does the same.
 """
 
 import unicodedata

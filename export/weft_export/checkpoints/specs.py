@@ -12,8 +12,8 @@ class Demand(NamedTuple):
     """What an exporter wants of a checkpoint for a task.
 
     Attributes:
-        metrics: what held-out answers are scored by; the first one unless config.json says which.
-        sizes: pairs of a field of TextSpec and one of the family's config that must be equal.
+        metrics: what held-out answers may be scored by. It is the first one unless config.json names another.
+        sizes: pairs of fields that must be equal: one of TextSpec, and one of the family's config.
     """
 
     metrics: tuple[str, ...]

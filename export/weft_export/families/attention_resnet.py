@@ -1,7 +1,7 @@
 """A residual network whose last stage attends instead of convolving, for image classification.
 
-The residual blocks of He et al. 2016, and the last stage of "Bottleneck Transformers for Visual Recognition"
-(Srinivas et al. 2021): there the 3 x 3 convolution gives way to self-attention with relative positions.
+The residual blocks are those of He et al. 2016. The last stage is that of "Bottleneck Transformers for Visual
+Recognition" (Srinivas et al. 2021): self-attention with relative positions takes the place of the 3 x 3 convolution.
 """
 
 from dataclasses import dataclass

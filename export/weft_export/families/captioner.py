@@ -69,7 +69,7 @@ class Captioner(SequenceToSequence):
         """Return logits [batch, target, vocab].
 
         pixel_values is [batch, channels, height, width], target_ids int64 [batch, target], right-padded.
-        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]; padding at the target's end is
-        hidden by causality, so a loss has only to leave those positions out.
+        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]. Causality hides the padding at
+        the target's end. A loss only has to leave those positions out.
         """
         return self.decode(target_ids, pixel_values)

@@ -73,7 +73,7 @@ class EncoderDecoder(SequenceToSequence):
         """Return logits [batch, target, vocab].
 
         source_ids [batch, source] and target_ids [batch, target] are int64, right-padded; source_lengths is [batch].
-        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]; padding at the target's end is
-        hidden by causality, so a loss has only to leave those positions out.
+        Position t of the logits predicts target token t + 1 from target_ids[:, : t + 1]. Causality hides the padding at
+        the target's end. A loss only has to leave those positions out.
         """
         return self.decode(target_ids, source_ids, source_lengths)

@@ -1,8 +1,8 @@
 """RNN encoder-decoder with a fixed context: the whole source must fit into one state.
 
 "Sequence to Sequence Learning with Neural Networks" (Sutskever et al. 2014), with any of three cells. The GRU is of
-"Learning Phrase Representations using RNN Encoder-Decoder" (Cho et al. 2014), whose decoder sees the context at every
-step; here, as in Sutskever et al., it is only the state to start from.
+"Learning Phrase Representations using RNN Encoder-Decoder" (Cho et al. 2014). There the decoder sees the context at
+every step. Here, as in Sutskever et al., the context is only the state to start from.
 """
 
 from collections.abc import Sequence

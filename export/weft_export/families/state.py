@@ -19,10 +19,10 @@ KV_CACHE, MEMORY, RECURRENT = (
 class State:
     """One state tensor of a sequence; across sequences it is [batch, *shape].
 
-    length_axis is the axis of shape that grows with the sequence (KV_CACHE) or the source (MEMORY).
-    encoded: the encoder writes it at admission; true for every MEMORY.
-    returned: a step returns it; only a MEMORY that no operator hands on may say no.
-    rounded: it holds the levels of a CacheRounding, int8, whatever the rest of the model is in.
+    length_axis: the axis of shape that grows with the sequence (KV_CACHE) or with the source (MEMORY).
+    encoded: the encoder writes it at admission. This is true for every MEMORY.
+    returned: a step returns it. Only a MEMORY that no operator hands on may say no.
+    rounded: it holds the levels of a CacheRounding, in int8. The rest of the model may be in another type.
     """
 
     kind: bundle_pb2.StateKind.ValueType

@@ -100,8 +100,8 @@ class SwinLayer(nn.Module):
 class PatchMerging(nn.Module):
     """Concatenate each 2 x 2 neighbours and project them from 4 C to 2 C (section 3.1).
 
-    In the order of reading: (0, 0), (0, 1), (1, 0), (1, 1). The authors' code takes (1, 0) before (0, 1), so weights
-    from there need the second and third quarter of norm's and reduction's inputs swapped.
+    They come in the order of reading: (0, 0), (0, 1), (1, 0), (1, 1). The authors' code takes (1, 0) before (0, 1).
+    So in weights from there, swap the second and the third quarter of the inputs of norm and reduction.
     """
 
     positions: Tensor
@@ -150,9 +150,13 @@ class Swin(Classifier):
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return one row over the first stage's grid, [1, patches].
 
-        The summary is attention rollout (see explaining.rollout) of the mean over the last stage's positions. A row r
-        over a layer's positions becomes r (A + I) / 2, where A is 0 between windows, and what a merged position has is
-        shared equally by the four that it came from. One layer's row is the mean over its queries, shared likewise.
+        The summary is attention rollout (see explaining.rollout). It begins with the mean over the last stage's
+        positions, and goes back through the layers:
+
+        - At a layer, a row r over its positions becomes r (A + I) / 2. A is 0 between windows.
+        - At a merging, what a position has is shared equally by the four that it came from.
+
+        One layer's row is the mean over its queries. It is shared in the same way.
         """
         x = self._embed(*source)
         seen = []

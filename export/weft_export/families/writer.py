@@ -50,10 +50,10 @@ class Writer(nn.Module):
     def mixed_step(
         self, run: Run, states: Sequence[Tensor], prompt: Run, prompt_states: Sequence[Tensor]
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        """Do a step of rows and one of a prompt at once: each product is made of all their tokens together.
+        """Do a step of rows and one of a prompt at once: all their tokens share each product.
 
-        run has seq 1; prompt is of batch 1, with states of its own. Returns logits [batch + 1, vocab], the prompt's
-        last, and the present states of both.
+        run has seq 1. prompt has batch 1, and states of its own. Returns logits [batch + 1, vocab], of which the
+        prompt's are the last, and the present states of both.
         """
         raise NotImplementedError
 
@@ -64,7 +64,10 @@ class Writer(nn.Module):
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
         """Return what each produced token attended to, for a batch of one; layer and head are int64 [1].
 
-        A model with an encoder has a row for each of target_ids [1, target]. One without takes the prompt as source and
-        has a row for the prompt's last token and each of target_ids, the produced tokens but the last.
+        There are two cases:
+
+        1. With an encoder, there is a row for each of target_ids [1, target].
+        2. Without one, the prompt is the source, and target_ids are the produced tokens but the last. There is a row
+           for the prompt's last token, and one for each of target_ids.
         """
         raise NotImplementedError

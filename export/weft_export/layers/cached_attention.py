@@ -1,7 +1,7 @@
 """Attention over a cache: the operator com.microsoft::GroupQueryAttention in a graph, the same in plain torch outside.
 
-ONNX Runtime's kernel works in place when past and present are bound to the same memory, and its cost follows each row's
-valid length, not the capacity. The torch branch is the specification that parity holds the kernel to.
+ONNX Runtime's kernel works in place when past and present are bound to the same memory. Its cost follows the valid
+length of each row, not the capacity. The torch branch is the specification: parity compares the kernel with it.
 """
 
 import math
@@ -44,9 +44,12 @@ def attend(
 ) -> Tensor:
     """Return softmax(scale Q K^T + bias) V, heads concatenated: [batch, seq, heads * head_dim].
 
-    query is [batch, heads, seq, head_dim]; keys and values have kv_heads, each shared by heads / kv_heads query heads
-    ("GQA", Ainslie et al. 2023). mask is bool, broadcast to [batch, heads, seq, length]: True may be attended to.
-    scale is 1 / sqrt(d_k) unless given; bias, if there is one, broadcasts as mask does.
+    query: [batch, heads, seq, head_dim].
+    keys, values: [batch, kv_heads, length, head_dim]. Each head is shared by heads / kv_heads query heads ("GQA",
+        Ainslie et al. 2023).
+    mask: bool, broadcast to [batch, heads, seq, length]. True may be attended to.
+    scale: 1 / sqrt(d_k) unless given.
+    bias: added to the scores, broadcast as mask is.
     """
     group = query.shape[1] // keys.shape[1]
     if group > 1:
@@ -73,12 +76,16 @@ def append_and_attend(
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
 
-    qkv is [batch, seq, (heads + 2 kv_heads) * head_dim]; past is [batch, kv_heads, capacity, head_dim] each;
-    seqlens_k is int32 [batch], the cache index of each row's last token of this run; total_length is int32 [1], the
-    capacity; rotary is the tables cos and sin [capacity, head_dim / 2]; window is how many of the last positions a
-    token attends to, its own included, None for all.
-    scale is as in attend; bias is [batch, heads, seq, capacity], of each token towards every place of the cache.
-    With a rounding, past and present hold its levels, int8.
+    qkv: [batch, seq, (heads + 2 kv_heads) * head_dim].
+    past: keys and values, [batch, kv_heads, capacity, head_dim] each.
+    seqlens_k: int32 [batch], the cache index of each row's last token of this run.
+    total_length: int32 [1], the capacity.
+    rotary: the tables cos and sin, [capacity, head_dim / 2] each.
+    window: how many of the last positions a token attends to, its own included. None: all.
+    scale: as in attend.
+    bias: [batch, heads, seq, capacity], of each token towards every place of the cache.
+    rounding: past and present then hold its levels, int8.
+
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
     if torch.onnx.is_in_onnx_export():
@@ -122,8 +129,12 @@ def attend_memory(
 ) -> tuple[Tensor, KeyValue]:
     """Attend to the first memory_lengths positions of each row's memory, which stays as it is.
 
-    query is [batch, seq, heads * head_dim]; memory is [batch, heads, capacity, head_dim] each; memory_lengths is int32
-    [batch]; scale and rounding are as in append_and_attend. Returns [batch, seq, heads * head_dim] and the memory.
+    query: [batch, seq, heads * head_dim].
+    memory: keys and values, [batch, heads, capacity, head_dim] each.
+    memory_lengths: int32 [batch].
+    scale, rounding: as in append_and_attend.
+
+    Returns [batch, seq, heads * head_dim] and the memory.
     """
     if torch.onnx.is_in_onnx_export():
         # Keys and values of length zero put the operator in its shared mode: it reads past and appends nothing.

@@ -22,8 +22,8 @@ class ConvolutionBlock(nn.Module):
 class ConvolutionStack(nn.Module):
     """Blocks that each halve height and width, and one more that does not.
 
-    Those that halve have 4 x 4 kernels: with an odd kernel a position would see more of what is above it and to its
-    left than of the other sides, and a map of attention would be off by half a cell.
+    The blocks that halve have 4 x 4 kernels. With an odd kernel a position would see more of what is above it and to
+    its left than of the other sides. Then a map of attention would be off by half a cell.
     """
 
     def __init__(self, channels: int, widths: Sequence[int]) -> None:

@@ -5,9 +5,10 @@ from torch import Tensor, nn
 
 
 def grid_offsets(rows: int, columns: int) -> tuple[Tensor, Tensor]:
-    """Return how far down and how far across query i lies from key j, int64 [n, n] each, positions in reading order.
+    """Return how far down and how far across query i lies from key j, int64 [n, n] each.
 
-    Offsets begin at 0 for the smallest: row(i) - row(j) + rows - 1 and column(i) - column(j) + columns - 1.
+    Positions are in reading order. The smallest offset is 0: row(i) - row(j) + rows - 1, and
+    column(i) - column(j) + columns - 1.
     """
     down = torch.arange(rows).repeat_interleave(columns)
     across = torch.arange(columns).repeat(rows)
@@ -17,8 +18,8 @@ def grid_offsets(rows: int, columns: int) -> tuple[Tensor, Tensor]:
 class GridBias(nn.Module):
     """B of softmax(Q K^T / sqrt(d) + B), looked up by the offset of query and key.
 
-    "Swin Transformer" (Liu et al. 2021), eq. 4: B's values are taken from a table of (2 rows - 1) x (2 columns - 1)
-    offsets, here one line of h numbers for each.
+    "Swin Transformer" (Liu et al. 2021), eq. 4. B's values come from a table. It has a line of h numbers for each of
+    the (2 rows - 1) x (2 columns - 1) offsets.
     """
 
     index: Tensor
@@ -35,7 +36,7 @@ class GridBias(nn.Module):
 
 
 class GridKeys(nn.Module):
-    """The content-position term q r^T with r = R_h + R_w, a vector for the offset down and one for that across.
+    """The content-position term q r^T. r = R_h + R_w: a vector for the offset down, and one for the offset across.
 
     "Bottleneck Transformers for Visual Recognition" (Srinivas et al. 2021), figure 4; all heads share the vectors.
     """
@@ -55,7 +56,8 @@ class GridKeys(nn.Module):
 
     def forward(self, query: Tensor) -> Tensor:
         """Return q r^T [batch, h, n, n] for query [batch, h, n, head_dim]."""
-        # Each query meets each offset once, and the pairs pick from that: n (2 rows - 1) products instead of n x n.
+        # Each query is multiplied with each offset once, and each pair picks its product. These are n (2 rows - 1)
+        # products instead of n x n.
         down = (query @ self.down.to(query.dtype).t()).flatten(2).index_select(2, self.down_index)
         across = (query @ self.across.to(query.dtype).t()).flatten(2).index_select(2, self.across_index)
         return (down + across).view(*query.shape[:3], query.shape[2])

@@ -28,12 +28,13 @@ class Recurrence(nn.Module):
 
     With x_t the input and h the state before:
 
-    - rnn: h' = tanh(W x + U h + b) (Elman 1990).
-    - gru: r = s(W_r x + U_r h), z = s(W_z x + U_z h), n = tanh(W x + r * (U h)), h' = (1 - z) * n + z * h ("Learning
-      Phrase Representations using RNN Encoder-Decoder", Cho et al. 2014, eqs. 5 to 8). As in torch and cuDNN, r
-      multiplies U h and not h, and z keeps the old state.
-    - lstm: i, f, o = s(W x + U h), g = tanh(W x + U h), c' = f * c + i * g, h' = o * tanh(c') (Hochreiter and
-      Schmidhuber 1997, with the forget gate of Gers et al. 2000).
+    - rnn: h' = tanh(W x + U h + b).
+      Elman 1990.
+    - gru: r = s(W_r x + U_r h), z = s(W_z x + U_z h), n = tanh(W x + r * (U h)), h' = (1 - z) * n + z * h.
+      "Learning Phrase Representations using RNN Encoder-Decoder", Cho et al. 2014, eqs. 5 to 8. Here r multiplies U h
+      and not h, and z keeps the old state. torch and cuDNN do the same.
+    - lstm: i, f, o = s(W x + U h), g = tanh(W x + U h), c' = f * c + i * g, h' = o * tanh(c').
+      Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000.
 
     s is the sigmoid, * is elementwise; every W x and U h has a bias.
     """
@@ -74,11 +75,12 @@ class Recurrence(nn.Module):
         return out
 
     def encode(self, x: Tensor, lengths: Tensor, *, reverse: bool = False) -> tuple[Tensor, Hidden]:
-        """Read right-padded x [batch, seq, d_input] of lengths int32 [batch], starting from zero, each row on its own.
+        """Read right-padded x [batch, seq, d_input] of lengths int32 [batch]; each row starts from zero.
+
+        reverse reads each row from its end to its beginning. With two directions the second one does that anyway.
 
         Returns h at each position, [batch, seq, directions * d_hidden], and what is carried after each row's last
-        input, [directions, batch, d_hidden] each. reverse reads each row from its end to its beginning; with two
-        directions the second one does that anyway. What stands in the padding is not defined.
+        input, [directions, batch, d_hidden] each. What h is in the padding is not defined.
         """
         if torch.onnx.is_in_onnx_export():
             return self._emit_encode(x, lengths, reverse=reverse)
@@ -94,7 +96,7 @@ class Recurrence(nn.Module):
 
     def _emit_encode(self, x: Tensor, lengths: Tensor, *, reverse: bool) -> tuple[Tensor, Hidden]:
         # ONNX's operators take ragged rows, also backwards. In ONNX Runtime the bits of GRU and LSTM do not depend on
-        # the batch; those of RNN do, so a plain RNN is emitted as the GRU that it is when r is 1 and z is 0.
+        # the batch, but those of RNN do. So a plain RNN is emitted as a GRU: with r = 1 and z = 0 they are the same.
         operator = "LSTM" if self.cell == "lstm" else "GRU"
         seq, batch = x.shape[1], x.shape[0]
         attributes: dict[str, int | str] = {

@@ -10,9 +10,11 @@ from torch import Tensor
 class Run:
     """What one run of a decoder is given besides the states.
 
-    input_ids is int64 [batch, seq], right-padded; past_lengths and lengths are int32 [batch], how many tokens came
-    before and how many of seq are real; total_length is int32 [1], the caches' capacity; memory_lengths is int32
-    [batch], how much of each row's memory is real, and None without a MEMORY state. With a RECURRENT state, seq is 1.
+    input_ids: int64 [batch, seq], right-padded. With a RECURRENT state, seq is 1.
+    past_lengths: int32 [batch], how many tokens came before.
+    lengths: int32 [batch], how many of seq are real.
+    total_length: int32 [1], the capacity of the caches.
+    memory_lengths: int32 [batch], how much of each row's memory is real. None without a MEMORY state.
     """
 
     input_ids: Tensor
@@ -26,7 +28,9 @@ class Run:
         """The cache index of each row's last token of this run, int32 [batch].
 
         Padding counts as written: causality hides it from real tokens, and the next run overwrites it.
-        Counted and not read from the shape, which lies on the host: for a device, ONNX Runtime would add there too, and
-        then it reads past_lengths on the host, once, when the memory is bound.
+
+        The tokens are counted, and not read from the shape. A shape lies on the host. So for a device, ONNX Runtime
+        would also add on the host. It would then read past_lengths there once, when the memory is bound, and never
+        again.
         """
         return self.past_lengths + (self.input_ids >= 0).sum(dim=1, dtype=torch.int32) - 1

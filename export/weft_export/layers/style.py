@@ -15,7 +15,8 @@ class Style:
 
     post_norm: Norm(x + Sublayer(x)) (Vaswani et al. 2017) instead of x + Sublayer(Norm(x)).
     rms_norm: RMSNorm instead of LayerNorm, both with norm_eps.
-    activation, gated: of the feed-forward network, see there. bias, scale, head_dim: of the attentions, see there.
+    activation, gated: see FeedForward and GatedFeedForward.
+    bias, scale, head_dim: see SelfAttention.
     """
 
     post_norm: bool = False

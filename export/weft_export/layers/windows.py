@@ -10,8 +10,8 @@ Grid = tuple[int, int]
 def window_positions(grid: Grid, window: Grid, shift: Grid = (0, 0)) -> Tensor:
     """Return the positions in each window, int64 [windows, window's positions], everything in reading order.
 
-    A shifted window that hangs over the grid's end goes on at its beginning: the cyclic shift of "Swin Transformer"
-    (Liu et al. 2021), section 3.2, figure 4.
+    A shifted window that hangs over the grid's end goes on at its beginning. This is the cyclic shift of "Swin
+    Transformer" (Liu et al. 2021), section 3.2, figure 4.
     """
     (rows, columns), (height, width) = grid, window
     down = (torch.arange(rows) + shift[0]) % rows
@@ -24,7 +24,8 @@ def window_positions(grid: Grid, window: Grid, shift: Grid = (0, 0)) -> Tensor:
 def window_mask(grid: Grid, window: Grid, shift: Grid) -> Tensor:
     """Return bool [windows, n, n], True where two positions of a window are neighbours in the picture too.
 
-    Those that went round the grid's end share a window with those that did not, and attend to their own side only.
+    Positions that went round the grid's end share a window with positions that did not. Each attends to its own side
+    only.
     """
     positions = window_positions(grid, window, shift)
     went_down = positions // grid[1] < shift[0]
@@ -47,7 +48,7 @@ def place_of(positions: Tensor) -> Tensor:
 
 
 def flow_through(row: Tensor, weights: Tensor, positions: Tensor) -> Tensor:
-    """Return row W for a row [1, n] over a grid's positions, where W [n, n] is weights within windows and 0 elsewhere.
+    """Return row W for a row [1, n] over a grid's positions. W [n, n] is weights within windows, and 0 elsewhere.
 
     weights is [windows, w, w] over the positions [windows, w].
     """
