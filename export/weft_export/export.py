@@ -63,14 +63,17 @@ def export_checkpoint(
 ) -> Report:
     """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
 
-    mixed_runs adds a graph that reads a prompt beside decoding rows, for a model that generates.
-    held_out is the examples that int8 is measured on, by default held_out.jsonl of the checkpoint if it has one. The
-    bundle is made beside its place and moved there once it has passed; on failure nothing is left behind.
+    mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
+    held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
+
+    The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
 
     Raises:
-        ExportError: the checkpoint is broken (CheckpointError), torch and ONNX Runtime disagree (ParityError), int8
-            costs too much of the quality (QualityError), the bundle's path is not of that form, or it exists and force
-            is not set.
+        CheckpointError: the checkpoint is broken.
+        ParityError: torch and ONNX Runtime disagree.
+        QualityError: int8 costs too much of the quality.
+        ExportError: the bundle's path is not of that form, or it exists and force is not set. The three above are
+            ExportErrors too.
     """
     started = time.monotonic()
     home = check_target(bundle_dir, force=force)

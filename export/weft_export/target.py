@@ -1,4 +1,4 @@
-"""Where a bundle goes: a place of the right form that holds nothing that would be missed, and the move into it."""
+"""The place of a bundle: of the right form, and with nothing in it that would be missed. And the move into it."""
 
 import os
 from pathlib import Path
@@ -11,8 +11,11 @@ def check_target(bundle_dir: Path, *, force: bool) -> Path:
     """Return the nearest directory above a bundle's place, in which it can be made before it is moved there.
 
     Raises:
-        ExportError: the path does not end in <name>/<version>, something on the way to it is no directory, or it exists
-            and is not to be replaced: without force nothing is, with force a bundle or an empty directory.
+        ExportError: There are three cases:
+            1. The path does not end in <name>/<version>.
+            2. Something on the way to it is no directory.
+            3. It exists and is not to be replaced. Without force nothing is replaced. With force a bundle or an empty
+               directory is.
     """
     place = bundle_dir.absolute()
     if not MODEL_NAME.fullmatch(place.parent.name) or not VERSION.fullmatch(place.name):
@@ -33,9 +36,9 @@ def check_target(bundle_dir: Path, *, force: bool) -> Path:
 
 
 def put(made: Path, bundle_dir: Path, replaced: Path | None) -> None:
-    """Move a bundle into its place, and what was there to `replaced`; when that fails, what was there is put back.
+    """Move a bundle into its place, and what was there to `replaced`. If that fails, what was there is put back.
 
-    With None for `replaced`, OSError says that another has come to the place since it was looked at.
+    If `replaced` is None, nothing may be there. OSError says that something has come there since it was looked at.
     """
     bundle_dir.parent.mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""How much a checkpoint may say: what a server bounds in a manifest, refused before a model is made or exported."""
+"""The bounds of what a checkpoint says. A server bounds the same in a manifest; here it is refused before any work."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ def check_spec(key: str, spec: Message) -> None:
 
 
 def check_value(name: str, value: Any, limit: Limit) -> None:
-    """Raise ValueError when a number is out of its range, or a string too long; of a list also when it has too many."""
+    """Raise ValueError when a number is out of its range, a string too long, or a list too long."""
     if limit.entries is None:
         _check_one(name, value, limit)
         return

@@ -1,8 +1,12 @@
 """Held-out examples: requests that a model was not trained on, with the answers that it ought to give.
 
-A file of JSON lines, {"input": ..., "reference": ...}. input is a text, or a picture in base64. reference is what a
-request for it should get: the text that a translator or captioner writes, the text that goes on after a prompt, a
-label, or for a tagger the spans [[kind, start, end], ...], in characters of the input.
+A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture in base64.
+reference is what a request for it should get. There are four cases:
+
+1. A translator or captioner: the text that it writes.
+2. A generator: the text that goes on after a prompt.
+3. A classifier: a label.
+4. A tagger: the spans [[kind, start, end], ...], in characters of the input.
 """
 
 import base64

@@ -32,7 +32,7 @@ class AttentionRnnConfig:
 
 
 class AttentionRnn(AttentiveRnn):
-    """Section 3 of the paper; the word is predicted by a maxout layer (A.2.2), here from s_i as in eq. 4.
+    """Section 3 of the paper. A maxout layer predicts the word (A.2.2), here from s_i as in eq. 4.
 
     States: the annotations h_j and U_a h_j of the source, and s.
     """

@@ -91,7 +91,7 @@ class AttentiveRnn(Writer):
             return self.decode_and_align(target_ids, *source)[1][0]
         annotations, lengths, hidden = self.annotate(*source)
         source_length = annotations.shape[1]
-        # A scan's body can have no size that is only known later: the memory is as long as it may be.
+        # In a scan's body every size must be known now. So the memory is as long as it may ever be.
         index = torch.minimum(torch.arange(self.capacity), lengths - 1)
         annotations = annotations.index_select(1, index)
         memory = (annotations, self.attention.key(annotations))

@@ -32,8 +32,8 @@ class BertConfig:
 class BertBody(nn.Module):
     """LN(E[token] + P[position]) and N post-norm layers, for a single segment.
 
-    The vector of that segment is part of each position's, and RoBERTa's first two positions, which no token ever takes,
-    are left out.
+    The vector of that segment is part of each position's vector. RoBERTa's first two positions are left out, because no
+    token ever takes them.
     """
 
     def __init__(self, config: BertConfig) -> None:

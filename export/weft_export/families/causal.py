@@ -67,7 +67,7 @@ class CausalTransformer(Writer):
     window is how many positions a token attends to, its own included; None for all that came before.
     """
 
-    # Sampling is the rule here and often from the best 40 or 50; reading a whole row of logits costs more.
+    # Most requests here sample, often from the best 40 or 50 tokens. To read a whole row of logits costs more.
     max_candidates = 64
     mixes = True
 

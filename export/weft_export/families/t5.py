@@ -1,4 +1,4 @@
-"""Text-to-text Transformer: one model for many tasks, told by how the text begins which one is wanted.
+"""Text-to-text Transformer: one model for many tasks. How the text begins tells it which one is wanted.
 
 "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (Raffel et al. 2020), with the gated
 GELU of its version 1.1.

@@ -35,7 +35,7 @@ def torch_run(graphs: Sequence[Graph]) -> Run:
 class Row:
     """One request to a model that writes text: its source, and the tokens so far.
 
-    The given tokens are fed as they are; what the model would have written in their place is noted in `guesses`.
+    The given tokens are fed as they are. `guesses` holds what the model would have written in their place.
     """
 
     source: Tensor | None
@@ -53,7 +53,7 @@ def row_of(checkpoint: Checkpoint, example: Example) -> Row:
 
 
 def reference_ids(checkpoint: Checkpoint, tokenizer: Tokenizer, example: Example) -> list[int]:
-    """Return what an example wants written, in tokens of the target tokenizer; what begins with a start has an end.
+    """Return what an example wants written, in tokens of the target tokenizer. With a start token it has an end token.
 
     Raises:
         CheckpointError: it cannot be written in tokens that the model has.
@@ -87,7 +87,7 @@ def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -
 def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:
     """Go through each row's tokens, then write on greedily, until an end token or max_new_tokens more.
 
-    All rows are at the same position at each step; padding follows a row that has ended.
+    At each step all rows are at the same position. A row that has ended is fed padding.
     """
     text = checkpoint.text
     assert text is not None

@@ -1,7 +1,7 @@
 """What only some runs ask for, computed under a condition: `logsumexp`, and at int8 logits at their scale.
 
-Greedy decoding without scores needs the best candidates and nothing else. Of a step of 32 rows over 32,000 tokens the
-rest is a tenth at int8 and a fortieth at float32.
+Greedy decoding without scores needs the best candidates and nothing else. The rest is a tenth of a step at int8, and a
+fortieth at float32 (32 rows over 32,000 tokens).
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from weft_proto.bundle_rules import READS_ALL
 
 
 def defer(graph: onnx.GraphProto, names: Sequence[str]) -> None:
-    """Move what only the outputs `names` need into an If on a new input, in place; without it they are empty."""
+    """Move what only the outputs `names` need into an If on a new input, in place. If it is 0, they are empty."""
     nodes = _ranking_unscaled(list(graph.node))
     kept = _needed(nodes, [output.name for output in graph.output if output.name not in names])
     late = [node for node in nodes if node.output[0] not in kept]
@@ -39,9 +39,10 @@ def defer(graph: onnx.GraphProto, names: Sequence[str]) -> None:
 
 
 def _ranking_unscaled(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
-    """At int8, look for the best before the product with each row's scale: only they need it.
+    """At int8, look for the best logits before the product with each row's scale. Then only the best are multiplied.
 
-    A scale is positive, or 0 for a row of zeros, whose logits are all 0 and of which any are the best.
+    This gives the same ids because a scale is positive. It is 0 only for a row of zeros. There all logits are 0, so any
+    of them are the best.
     """
     makers = {name: node for node in nodes for name in node.output}
     scaling = makers["logits"]

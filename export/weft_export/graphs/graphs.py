@@ -29,7 +29,7 @@ _PORTS = {
     MEMORY: ("memory", "present_memory", "memory_out"),
     RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
 }
-# Sizes to trace with: all different and none below 2, which torch.export would take for a constant.
+# Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
 _BATCH, _SEQ, _TARGET = 2, 5, 3
 _ROWS = {0: "batch"}
 
@@ -89,7 +89,7 @@ def graphs_of(
         decoders = [_decoder(checkpoint, model, states)]
         if mixed_runs:
             decoders.append(_mixed(checkpoint, model, states))
-        # On a device a condition would be a wait for it, and CUDA's captured graphs know none.
+        # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
         attends = all(state.kind != RECURRENT for state in states)
         if runs_on_cpu and attends:

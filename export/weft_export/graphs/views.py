@@ -110,8 +110,8 @@ def candidates(logits: Tensor, max_candidates: int) -> tuple[Tensor, Tensor, Ten
 def _largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the `count` largest of logits [batch, vocab] and their ids, in descending order.
 
-    They lie in the `count` groups whose largest are largest. For few of many, looking there takes a third of what TopK
-    over all takes: for 32 rows of 32,000 and 16 candidates 0.17 ms instead of 0.61 ms.
+    They lie in the `count` groups that have the largest maxima. To look only there takes a third of the time of TopK
+    over all, if few are wanted of many. For 16 candidates of 32 rows of 32,000 it is 0.17 ms instead of 0.61 ms.
     """
     if count > _FEW or logits.shape[-1] < _MANY:
         best, ids = logits.topk(count, dim=-1)

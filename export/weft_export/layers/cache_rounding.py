@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from weft_export.layers.quantised_linear import LEVELS
 
 _LEAST_LEVEL = -128  # unlike in products: the operator has it
-# A channel of less than this share of the largest one counts for as little as that one's own rounding does.
+# No channel's range is taken to be less than this share of the largest one. What is smaller counts for as little as the
+# largest channel's own rounding.
 _LEAST_SHARE = 1 / 128
 
 
@@ -53,7 +54,8 @@ def _levels(x: Tensor, scale: Tensor) -> Tensor:
     x = x * scale.reciprocal()
     if torch.onnx.is_in_onnx_export():
         one, zero_point = torch.tensor(1.0), torch.tensor(0, dtype=torch.int8)
-        # With one scale for all, the operator is a single fast pass; with one for each channel it takes numbers singly.
+        # With one scale for all, the operator is a single fast pass. With one for each channel it would take numbers
+        # singly. So x has been multiplied before.
         rounded: Tensor = torch.onnx.ops.symbolic(
             "::QuantizeLinear", (x, one, zero_point), dtype=torch.int8, shape=x.shape, version=21
         )

@@ -25,9 +25,9 @@ def pick_layer(layers: Sequence[Tensor], layer: Tensor, summary: Tensor | None =
 
 
 def rollout(layers: Sequence[Tensor]) -> Tensor:
-    """Return attention rollout [n, n]: the product over layers of (A + I) / 2, A [n, n] being averaged over heads.
+    """Return attention rollout [n, n]: the product over layers of (A + I) / 2. A [n, n] is the average over heads.
 
-    "Quantifying Attention Flow in Transformers" (Abnar and Zuidema 2020), section 3: half of what a position is comes
+    "Quantifying Attention Flow in Transformers" (Abnar and Zuidema 2020), section 3. Half of what a position is comes
     through its residual connection.
     """
     identity = torch.eye(layers[0].shape[-1])

@@ -1,8 +1,8 @@
 """Products in 8-bit integers: a scale for each row of activations as it comes, and one for each column of weights.
 
 "LLM.int8()" (Dettmers et al. 2022), section 2, without its outliers: y = (s_row * s_column) (x_q W_q). A row is rounded
-by its own largest value, so its bits are the same in any batch; ONNX Runtime's own dynamic quantisation takes one scale
-for all rows. The torch branch does the operators' arithmetic: given the same x, both give the same bits.
+by its own largest value, so its bits are the same in any batch. ONNX Runtime's own dynamic quantisation takes one scale
+for all rows, and does not have that. The torch branch does the operators' arithmetic: the same x gives the same bits.
 """
 
 import torch
@@ -25,13 +25,13 @@ def quantise(rows: Tensor) -> tuple[Tensor, Tensor]:
 def integer_product(x: Tensor, columns: Tensor, scale: Tensor, wide: Tensor) -> Tensor:
     """Return x W for x [..., d_in] in float32 and W = columns * scale, int8 [d_in, d_out] and float32 [d_out].
 
-    wide is columns in float32, for torch, which is slow to multiply integers and to widen them each time.
+    wide is columns in float32. It is for torch, which is slow to multiply integers, and to widen them in each call.
     """
-    # The largest of a row does not depend on the order of looking, unlike a sum.
+    # Unlike a sum, the largest value of a row does not depend on the order.
     step = x.abs().amax(dim=-1, keepdim=True) * (1 / LEVELS)
     if torch.onnx.is_in_onnx_export():
         return _emit(x, step, columns, scale)
-    # A row of zeros has a step of 0 and no levels; whatever stands for them is multiplied by that step.
+    # A row of zeros has a step of 0, and so no levels. Any number may stand for them: it is multiplied by that step.
     levels = (x / step).round().nan_to_num().clamp(-LEVELS, LEVELS)
     total = torch.zeros(*x.shape[:-1], columns.shape[1], dtype=torch.int32)
     for start in range(0, columns.shape[0], _EXACT):

@@ -11,9 +11,9 @@ from weft_export.layers.windows import Grid, flow_through, pick_windows, place_o
 
 
 class WindowAttention(nn.Module):
-    """softmax(Q K^T / sqrt(d) + B) V in each window of a grid (eq. 4); a shift other than 0 makes it SW-MSA.
+    """softmax(Q K^T / sqrt(d) + B) V in each window of a grid (eq. 4). A shift other than 0 makes it SW-MSA.
 
-    The windows are picked out of the grid and put back by gathers with fixed indices: roll and partition in one.
+    Gathers with fixed indices pick the windows out of the grid, and put them back. They roll and partition in one.
     """
 
     positions: Tensor
@@ -48,7 +48,7 @@ class WindowAttention(nn.Module):
         return flow_through(row, weights.mean(dim=1), self.positions)
 
     def mean_row(self, weights: Tensor, head: Tensor) -> Tensor:
-        """Return the mean over all queries of weights [windows, h, w, w], [1, positions], of a head or of all (-1)."""
+        """Return the mean row [1, positions] over all queries of weights [windows, h, w, w]: of a head, or all (-1)."""
         windows, num_heads = weights.shape[:2]
         means = weights.mean(dim=2).transpose(0, 1).reshape(num_heads, 1, -1) / windows
         return pick_head(means, head)[:, self.places]

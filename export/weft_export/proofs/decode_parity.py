@@ -19,19 +19,19 @@ from weft_proto.v1 import bundle_pb2
 
 MAX_STEPS = 32
 PREFILL_SEQ = 16
-# Of the candidates and the normaliser, against the same of the graph's own logits.
+# For the candidates and the normaliser, compared with those that follow from the graph's own logits.
 OWN_TOLERANCE = 1e-4
 
 Array = NDArray[Any]
 Encoded = list[tuple[Sequence[Tensor], Sequence[Array]]]
-"""For each request what the encoder wrote in torch and in ONNX Runtime: one slot's states, as long as its source."""
+"""For each request, what the encoder wrote in torch and in ONNX Runtime: the states of one slot, up to its source."""
 Values = TypeVar("Values", Tensor, Array)
 
 
 class DecodeParity:
     """Both decoders over slot-major states; request i lives in slot i.
 
-    In ONNX Runtime, past and present are bound to the same memory, as a server does, but for a recurrent state.
+    In ONNX Runtime, past and present are bound to the same memory, as in a server. A recurrent state is not.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class DecodeParity:
     def _compare_candidates(self, expected: dict[str, Tensor], actual: dict[str, Array]) -> None:
         logits = torch.from_numpy(actual["logits"])
         if isinstance(self.gauge, SpreadGauge):
-            # What rounding did to the best few says nothing of its own: they must be those of the graph's logits.
+            # That rounding changed the best few is no error. They must be the best few of the graph's own logits.
             best = logits.topk(actual["topk_logits"].shape[1], dim=-1).values
             self.own.compare("decoder.onnx output topk_logits", best, actual["topk_logits"])
             self.own.compare("decoder.onnx output logsumexp", logits.logsumexp(dim=-1), actual["logsumexp"])

@@ -14,10 +14,10 @@ from weft_proto.v1 import bundle_pb2
 BY_SPREAD = {bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT8}
 """Where errors are shares of the spread of what is right: see SpreadGauge."""
 PEAK = 10
-"""By this many times the tolerance no single value may differ where a root mean square is held to it."""
-# Of a narrower spread float32's own rounding is a share that counts.
+"""Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""
+# In a narrower spread, float32's own rounding would be a share that counts.
 _LEAST_SPREAD = 1e-3
-# Rows that are nearer to uniform differ by nothing that counts.
+# A row that is nearer to uniform than this counts as this far from it.
 _LEAST_DISTANCE = 1e-2
 
 
@@ -49,15 +49,16 @@ class Gauge:
 
 @dataclass
 class SpreadGauge(Gauge):
-    """Differences as shares of the standard deviation of what is expected: their root mean square, or 1/PEAK of one.
+    """Differences as shares of the spread: the standard deviation of what is expected.
 
-    A model's scale then does not matter: a wrong product costs about the spread itself, in a small model and a large.
+    The error is the root mean square of the differences, or 1/PEAK of the largest one if that is more. A model's scale
+    then does not matter: a wrong product costs about the spread itself, in a small model and in a large one.
     """
 
     unit: str = " of its spread"
 
     def near_tie(self, logits: Tensor) -> Tensor:
-        """Return as Gauge does; a single logit may well be off by twice the root mean square."""
+        """Return as Gauge does. A single logit may well be off by twice the root mean square."""
         return 4 * self.tolerance * logits.float().std(dim=-1, correction=0)
 
     def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
@@ -70,9 +71,10 @@ class SpreadGauge(Gauge):
 
 @dataclass
 class AttentionGauge(Gauge):
-    """Rows that sum to 1: half the sum of a row's differences, as a share of how far from uniform the furthest row is.
+    """Differences of rows that sum to 1, as a share of how far the furthest row is from a uniform one.
 
-    A single weight may be small everywhere, as over many patches: then uniform rows would differ from it by little.
+    A row's difference is half the sum of its values' differences. Single weights would not do. For example, over many
+    patches each weight is small, and a uniform row would hardly differ from it.
     """
 
     unit: str = " of what uniform rows would"

@@ -14,8 +14,8 @@ from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
-# A golden token must win by this much in its logit, so that another processor's rounding picks it too: the number, or
-# the share of the logits' standard deviation where that is less, because rounding goes with a model's scale.
+# A golden token must win by this much in its logit, so that another processor's rounding picks it too. The margin is the
+# number, or the share of the logits' standard deviation if that is less: rounding goes with a model's scale.
 MARGIN = {
     bundle_pb2.PRECISION_FP32: (1e-2, 3e-3),
     bundle_pb2.PRECISION_FP16: (2e-1, 5e-2),
@@ -33,8 +33,11 @@ def golden_of(
 ) -> bundle_pb2.Golden:
     """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
 
-    A call is close within MARGIN, or within twice parity_error, at int8 and bf16 a share of the logits' spread. Where
-    the first token of a golden text is one, parts of the text are asked instead: the first that has a clear one.
+    A call is close if the two best logits are within MARGIN, or within twice parity_error. At int8 and bf16,
+    parity_error is a share of the logits' spread.
+
+    If the first token of a golden text is a close call, parts of the text are asked instead. The first part with a
+    clear first token is taken.
 
     Raises:
         CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
@@ -122,7 +125,7 @@ def _greedy(
         tokens, source_in = source[0][0].tolist(), ()
         room = text.max_total_tokens - len(tokens)
     num_given, max_new_tokens = len(tokens), min(_MAX_TOKENS, max_new_tokens, room)
-    # What was given does not end the answer: a start may be an end token too, and a prompt may end in one.
+    # An end token that was given does not end the answer. A start may be an end token too, and a prompt may end in one.
     while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
         logits = next_logits(checkpoint.model, source_in, tokens)[-1]
         _check_finite(logits)

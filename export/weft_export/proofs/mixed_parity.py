@@ -13,13 +13,13 @@ from weft_proto.bundle_rules import CANDIDATE_PORTS, PROMPT, READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 SIZES = ((1, 8), (3, 5), (8, 16))
-"""Rows, and tokens of the prompt's piece; of as many more tokens the cache holds already."""
+"""Pairs: how many rows, and how many tokens the prompt's piece has. The cache holds as many tokens before them."""
 
 Array = NDArray[Any]
 
 
 def check_mixed(decoder: Any, mixed: Any, checkpoint: Checkpoint, states: Sequence[bundle_pb2.StateTensor]) -> None:
-    """Run random rows and a piece of a prompt by the decoder's session, apart, and by the mixed one's, together.
+    """Compare two runs with one: random rows and a piece of a prompt, apart in `decoder` and together in `mixed`.
 
     Raises:
         ParityError: a candidate, a logit or a valid entry of a state differs in a bit.

@@ -20,14 +20,15 @@ from weft_export.proofs.mixed_parity import check_mixed
 from weft_export.proofs.runtime import open_session
 from weft_proto.v1 import bundle_pb2
 
-# The fp16 figure is for logits of trained models, whose size is some tens; what lies in [0, 1] has a bound of its own.
-# bf16 has three bits less than fp16; a share of the spread, because its error goes with a model's scale: 0.013 to 0.034
-# in four trained models. A CPU has no kernels for it: what is run is a stand-in that computes in float32 and rounds
-# each operator's result.
-# At int8 the products agree to the last bit, and all between them as at fp32. But a value halfway between two levels is
-# rounded to the other one when it differs in its last bit, and one level is 1/127 of the largest value of its row. How
-# far that carries goes with the model's scale, so the figure is a share of the spread: two roundings of one large model
-# differ by 0.04 to 0.11 of it, the mildest wrong wiring that was tried by 0.375.
+# How far logits and states may be from torch. What lies in [0, 1] has bounds of its own, below.
+#
+# - fp16: for logits of trained models, which have values of some tens.
+# - bf16: a share of the spread, because the error goes with the model's scale. Four trained models were 0.013 to 0.034
+#   of it off. No CPU has kernels for bf16. The graph that is run is a stand-in (widening.py).
+# - int8: a share of the spread too. The products agree to the last bit, and all between them agrees as at fp32. But a
+#   value may lie halfway between two levels. If it differs in its last bit, it is rounded to the other level, which is
+#   1/127 of the largest value of its row. How far that carries goes with the model's scale. Two roundings of one large
+#   model differ by 0.04 to 0.11 of the spread, and the mildest wrong wiring that was tried by 0.375.
 TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-4,
     bundle_pb2.PRECISION_FP16: 1e-1,
@@ -40,9 +41,9 @@ SHARE_TOLERANCE = {
     bundle_pb2.PRECISION_BF16: 5e-2,
     bundle_pb2.PRECISION_INT8: 5e-2,
 }
-# Attention of a deep layer at int8 and bf16 has all that the layers before it rounded otherwise: in a lively random
-# model of twelve at int8, 0.054 in the tenth and 0.12 in the last; in one of two at bf16, 0.11 in the last. The states
-# that it is made of have their own bound.
+# At int8 and bf16, a deep layer's attention sums up what all layers before it rounded otherwise. In a lively random
+# model of twelve layers at int8 the difference is 0.054 in the tenth and 0.12 in the last. In one of two layers at bf16
+# it is 0.11 in the last. The states that attention is made of have their own bound.
 EXPLAIN_SPREAD_TOLERANCE = 2.5e-1
 
 
@@ -56,9 +57,12 @@ def check_parity(
     """Compare the graphs in a directory with a checkpoint's modules.
 
     Raises:
-        ParityError: an output or a state differs by more than TOLERANCE (at int8 and bf16 as SpreadGauge says), a
-            probability or an attention weight by more than SHARE_TOLERANCE (of attention at int8 and bf16:
-            EXPLAIN_SPREAD_TOLERANCE), or a greedy token differs, or a mixed run gives other bits than two runs.
+        ParityError: There are four cases:
+            1. An output or a state differs by more than TOLERANCE; at int8 and bf16 as SpreadGauge says.
+            2. A probability or an attention weight differs by more than SHARE_TOLERANCE; for attention at int8 and bf16
+               it is EXPLAIN_SPREAD_TOLERANCE.
+            3. A greedy token differs.
+            4. A mixed run gives other bits than two runs.
         ExportError: onnxruntime is not installed.
     """
     graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}

@@ -48,7 +48,7 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
 def chance_of(checkpoint: Checkpoint, examples: Sequence[Example], metric: str) -> float:
     """Return what always the same answer would score: the commonest one, or no span.
 
-    An example does not count as its own commonest answer: one alone, or many that all differ, have a chance of 0.
+    An example does not count itself. So for one example alone, or for many that all differ, chance is 0.
     """
     if metric == "span_f1":
         return 0.0

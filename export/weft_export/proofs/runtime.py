@@ -50,9 +50,9 @@ def value_of(array: NDArray[Any]) -> Any:
 
 
 def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
-    """Run graphs as ONNX Runtime does from their files in a directory; floats become what a graph takes.
+    """Return what runs graphs in ONNX Runtime, from their files in a directory. Floats become what a graph takes.
 
-    Of a decoder, only candidates and states count: what is deferred is not asked for.
+    Only a decoder's candidates and states count. What is deferred is not asked for.
     """
     sessions = {graph.role: open_session(directory / graph.file_name) for graph in graphs}
 
@@ -71,7 +71,7 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
 
 def _onnxruntime() -> Any:
     try:
-        # Since 1.29 it reports to its maker and leaves a device id in the home folder, unless told not to before.
+        # Since 1.29 it reports to its maker and leaves a device id in the home folder. It must be told not to, before.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
     except ImportError as error:

@@ -16,7 +16,7 @@ BFLOAT16, FLOAT32 = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
 
 @contextmanager
 def runnable(path: Path) -> Iterator[Path]:
-    """Give an .onnx file that a CPU can load in the place of `path`: that itself, or a stand-in if it has bfloat16."""
+    """Yield an .onnx file that a CPU can load: `path` itself, or a stand-in for it if it has bfloat16."""
     model = onnx.load(path, load_external_data=False)
     if all(tensor.data_type != BFLOAT16 for tensor in model.graph.initializer):
         yield path

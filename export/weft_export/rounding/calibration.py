@@ -1,4 +1,4 @@
-"""How large keys and values get, which fixes the scales of rounded caches: a model answers requests in float32."""
+"""How large keys and values get, when a model answers requests in float32. That fixes the scales of rounded caches."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,12 +15,12 @@ from weft_export.graphs.answering import reference_ids, row_of, target_tokenizer
 from weft_export.layers.run import Run
 
 MARGIN = 1.5
-"""A channel may be so much larger than it ever was here, before it is clipped."""
+"""A channel may become this many times larger than it ever was here, before it is clipped."""
 NUM_REQUESTS = 16
-"""Random ones; each has one random target of up to MAX_TARGET tokens."""
+"""How many random requests there are. Each has one random target of up to MAX_TARGET tokens."""
 MAX_TARGET = 128
 MAX_EXAMPLES = 64
-"""Of the held-out ones, the first; their references are the targets."""
+"""How many held-out examples are used: the first ones. Their references are the targets."""
 
 Request = tuple[tuple[Tensor, ...], list[int]]
 """What the encoder takes, a batch of one, or nothing; and all tokens, start or prompt included."""
