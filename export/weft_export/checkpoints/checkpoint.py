@@ -10,8 +10,8 @@ config.json:
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
-    metric           how answers to held-out requests are scored: one of the metrics that specs.DEMANDS has for the task,
-                     by default the first
+    metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
+                     the first
     attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
                      and has no summary of all its layers
 

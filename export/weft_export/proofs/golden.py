@@ -14,8 +14,8 @@ from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
-# A golden token must win by this much in its logit, so that another processor's rounding picks it too. The margin is the
-# number, or the share of the logits' standard deviation if that is less: rounding goes with a model's scale.
+# A golden token must win by this much in its logit, so that another processor's rounding picks it too. The margin is
+# the number, or the share of the logits' standard deviation if that is less: rounding goes with a model's scale.
 MARGIN = {
     bundle_pb2.PRECISION_FP32: (1e-2, 3e-3),
     bundle_pb2.PRECISION_FP16: (2e-1, 5e-2),
