@@ -10,11 +10,12 @@ from tiny import CHECKPOINTS, save_tiny, tiny_generate
 from tokenizers import Tokenizer, decoders
 from typer.testing import CliRunner
 
-from weft_export.__main__ import export_app, train_app
+from weft_export.__main__ import export_app
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2
+from weft_recipes.__main__ import train_app
 
 FP16 = bundle_pb2.PRECISION_FP16
 

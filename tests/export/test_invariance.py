@@ -14,7 +14,7 @@ from weft_export.graphs.onnx_graph import write_graph
 from weft_export.rounding.quantising import quantised
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.sequence import SHORT
+from weft_server.source import SHORT
 
 ROWS = 7
 WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
