@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.errors import InvalidRequest
+from weft_proto.v1 import common_pb2
+from weft_server.errors import BundleError, InvalidRequest
 from weft_server.sequence import Decoding, Sampling
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import bundle_pb2, common_pb2
+    from weft_proto.v1 import bundle_pb2
 
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
@@ -38,6 +39,14 @@ def resolve_decoding(
     chosen = requested if requested.WhichOneof("strategy") else manifest.decoding
     sampling = _sampling(chosen.sampling) if chosen.WhichOneof("strategy") == "sampling" else None
     return Decoding(max_new, min_new, tuple(requested.stop), sampling)
+
+
+def verify_default(manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError if the defaults are not what a request may ask for."""
+    try:
+        resolve_decoding(common_pb2.Decoding(), manifest, 1)
+    except InvalidRequest as error:
+        raise BundleError(error.message) from error
 
 
 def _max_new_tokens(requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, num_prompt: int) -> int:

@@ -9,10 +9,9 @@ import numpy as np
 
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, READS_ALL
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.errors import BundleError, InvalidRequest
+from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
-from weft_server.serving.decoding import resolve_decoding
 from weft_server.serving.explain_proof import verify_explanation
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def verify_golden(model: Model) -> None:
-    """Raise BundleError unless the model gives the golden answer, explains it if it can, and has sane defaults."""
+    """Raise BundleError unless the model gives the golden answer, and explains it if it can."""
     golden = model.manifest.golden
     if golden.probabilities:
         await _verify_probabilities(model, golden)
@@ -30,7 +29,6 @@ async def verify_golden(model: Model) -> None:
 
 
 async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
-    _verify_default(model.manifest)
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
 
@@ -48,14 +46,6 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
         sequence = answer.sequence
 
     await verify_explanation(model, sequence.source, expected, len(expected))
-
-
-def _verify_default(manifest: bundle_pb2.BundleManifest) -> None:
-    """Refuse a manifest whose defaults are not what a request may ask for."""
-    try:
-        resolve_decoding(common_pb2.Decoding(), manifest, 1)
-    except InvalidRequest as error:
-        raise BundleError(error.message) from error
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
