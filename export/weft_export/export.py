@@ -19,7 +19,7 @@ from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.recurrent import Recurrence
-from weft_export.proofs.golden import check_golden, golden_of
+from weft_export.proofs.golden import GoldenRequest, check_golden
 from weft_export.proofs.parity import check_parity
 from weft_export.proofs.quality import check_quality
 from weft_export.proofs.runtime import onnx_run, runtime_version
@@ -107,7 +107,8 @@ def _build(
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     # What no server would take is known before anything takes long.
-    manifest_of(checkpoint, precision, golden_of(checkpoint, precision))
+    request = GoldenRequest(checkpoint, precision)
+    manifest_of(checkpoint, precision, request.answer())
     graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs)
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
@@ -115,13 +116,14 @@ def _build(
         write_graph(graph, work)
     on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs)
-    golden = golden_of(checkpoint, precision, parity.max_abs_error)  # again, now that the error is known
-    check_golden(checkpoint, golden, onnx_run(graphs, work), precision)
+    golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known
+    run = onnx_run(graphs, work)
+    check_golden(checkpoint, golden, run, precision)
     quality = None
     if examples:
         on_stage("measuring quality", num_stages - 2, num_stages)
         exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
-        quality = check_quality(original, exact, onnx_run(graphs, work), examples)
+        quality = check_quality(original, exact, run, examples)
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)

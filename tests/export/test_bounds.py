@@ -15,7 +15,7 @@ from weft_export.export import export_checkpoint
 from weft_export.families import sizes
 from weft_export.families.state import RECURRENT, State
 from weft_export.proofs import golden
-from weft_export.proofs.golden import golden_of
+from weft_export.proofs.golden import GoldenRequest
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.limits import verify_limits
@@ -40,7 +40,7 @@ def test_sizes_are_within_a_manifest():
 def test_what_an_exporter_says_first_a_server_takes(name):
     """The manifest of before there are files is within every limit of a server."""
     checkpoint = CHECKPOINTS[name]()
-    verify_limits(manifest_of(checkpoint, FP32, golden_of(checkpoint, FP32)))
+    verify_limits(manifest_of(checkpoint, FP32, GoldenRequest(checkpoint, FP32).answer()))
 
 
 def spec_of(make, key, **changes):
@@ -121,24 +121,24 @@ def test_a_golden_request_that_no_server_takes_is_refused(monkeypatch):
     text, image = tiny_text(), tiny_image()
     text.golden.text = "a" * (32 * 32 + 1)
     with pytest.raises(CheckpointError, match=r"the golden text has 1025 characters; a server takes 32 for each of 32"):
-        golden_of(text, FP32)
+        GoldenRequest(text, FP32).answer()
     large = replace(image, files={"golden.png": picture(5000, 4000, "L")})
     with pytest.raises(
         CheckpointError, match=r"golden\.png has 5000 x 4000 pixels; a server takes pictures of 16777216"
     ):
-        golden_of(large, FP32)
+        GoldenRequest(large, FP32).answer()
     heavy = replace(image, files={"golden.png": bytes(2**23 + 1)})
     with pytest.raises(CheckpointError, match=r"golden\.png has 8388609 bytes; a server takes pictures of 8388608"):
-        golden_of(heavy, FP32)
+        GoldenRequest(heavy, FP32).answer()
     monkeypatch.setattr(golden, "MAX_PROBABILITIES", 9)
     with pytest.raises(CheckpointError, match="the golden answer has 10 probabilities; at most 9 are allowed"):
-        golden_of(image, FP32)
+        GoldenRequest(image, FP32).answer()
 
 
 def test_a_golden_answer_has_an_end(monkeypatch):
     """However long a request's default may be, a golden answer stops after so many tokens."""
     monkeypatch.setattr(golden, "_MAX_TOKENS", 3)
-    assert 3 == len(golden_of(tiny_generate(), FP32).token_ids)
+    assert 3 == len(GoldenRequest(tiny_generate(), FP32).answer().token_ids)
 
 
 def test_a_tokenizer_of_a_hundred_megabytes_is_refused(tmp_path):

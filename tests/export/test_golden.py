@@ -11,7 +11,7 @@ from weft_export.errors import CheckpointError, ExportError
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import golden as golden_module
-from weft_export.proofs.golden import check_golden, clear_margin, golden_of, next_logits
+from weft_export.proofs.golden import GoldenRequest, check_golden, clear_margin, next_logits
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
 
@@ -22,7 +22,7 @@ FP32, FP16, INT8 = bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_FP16, bundle_
 def test_golden_answer_is_greedy_and_clear(name):
     """Each golden token beats the second best by a clear margin under full recomputation."""
     checkpoint = CHECKPOINTS[name]()
-    tokens = list(golden_of(checkpoint, FP32).token_ids)
+    tokens = list(GoldenRequest(checkpoint, FP32).answer().token_ids)
 
     assert 1 <= len(tokens) <= checkpoint.max_new_tokens
     if name == "tiny-generate":
@@ -30,14 +30,17 @@ def test_golden_answer_is_greedy_and_clear(name):
         logits = next_logits(checkpoint.model, (), prompt + tokens[:-1])[len(prompt) - 1 :]
         best = logits.topk(2)
         assert best.indices[:, 0].tolist() == tokens
-        margins = torch.tensor([clear_margin(row.detach(), FP32, 0.0) for row in logits])
+        margins = torch.tensor([clear_margin(float(row.detach().std(correction=0)), FP32, 0.0) for row in logits])
         assert ((best.values[:, 0] - best.values[:, 1]) > margins).all()
 
 
 def test_golden_answer_is_cut_before_a_close_call():
     """fp16, which needs wider margins, keeps a prefix of the fp32 answer."""
     checkpoint = tiny_generate()
-    wide, narrow = golden_of(checkpoint, FP32).token_ids, golden_of(checkpoint, FP16).token_ids
+    wide, narrow = (
+        GoldenRequest(checkpoint, FP32).answer().token_ids,
+        GoldenRequest(checkpoint, FP16).answer().token_ids,
+    )
 
     assert list(wide[: len(narrow)]) == list(narrow)
     assert len(narrow) < len(wide)
@@ -50,19 +53,19 @@ def test_golden_margin_grows_with_the_parity_error():
         r" their logits, more than \d+ is needed.*give another text as golden in config\.json"
     )
     with pytest.raises(ExportError, match=complaint):
-        golden_of(tiny_generate(), INT8, parity_error=5.0)
+        GoldenRequest(tiny_generate(), INT8).answer(parity_error=5.0)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_golden_margin_goes_with_the_scale_of_the_model(scale):
     """Rounding goes with the size of the logits: a model of small ones has a clear answer too, and the same one."""
     checkpoint = tiny_generate()
-    expected = golden_of(checkpoint, FP32).token_ids
+    expected = GoldenRequest(checkpoint, FP32).answer().token_ids
     checkpoint.model.norm.gain.data *= scale
 
-    few = min(len(expected), len(golden_of(checkpoint, FP32).token_ids))
+    few = min(len(expected), len(GoldenRequest(checkpoint, FP32).answer().token_ids))
     assert few > 0
-    assert expected[:few] == golden_of(checkpoint, FP32).token_ids[:few]
+    assert expected[:few] == GoldenRequest(checkpoint, FP32).answer().token_ids[:few]
 
 
 def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
@@ -75,7 +78,7 @@ def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
         return ([], "two are close") if source[0].shape[1] == whole else real(checkpoint, source, precision, error)
 
     monkeypatch.setattr(golden_module, "_greedy", greedy)
-    found = golden_of(checkpoint, FP32)
+    found = GoldenRequest(checkpoint, FP32).answer()
     assert ("the cat in the", "the cat in the house") == (found.text, checkpoint.golden.text)
     check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
 
@@ -95,14 +98,14 @@ def test_a_model_whose_answer_is_no_number_is_named(name):
     checkpoint = CHECKPOINTS[name]()
     next(checkpoint.model.parameters()).data.fill_(float("nan"))
     with pytest.raises(CheckpointError, match="the golden request is not finite: look for NaN"):
-        golden_of(checkpoint, FP32)
+        GoldenRequest(checkpoint, FP32).answer()
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-image", "tiny-tags"])
 def test_golden_answer_of_other_graphs_is_refused(name):
     """Graphs that answer the golden request as torch did pass, and a golden answer of another model is refused."""
     checkpoint = CHECKPOINTS[name]()
-    golden, run = golden_of(checkpoint, FP32), torch_run(graphs_of(checkpoint, FP32))
+    golden, run = GoldenRequest(checkpoint, FP32).answer(), torch_run(graphs_of(checkpoint, FP32))
     check_golden(checkpoint, golden, run, FP32)
 
     if golden.probabilities:
@@ -119,7 +122,7 @@ def test_golden_text_must_fit():
     for text, complaint in (("", "is blank"), (" \n", "is blank"), ("x" * 200, "has 2.. tokens")):
         checkpoint.golden.text = text
         with pytest.raises(CheckpointError, match=f"golden text {complaint}"):
-            golden_of(checkpoint, FP32)
+            GoldenRequest(checkpoint, FP32).answer()
 
 
 @pytest.mark.parametrize("text", ["the big dog", "translate : "])
@@ -128,16 +131,16 @@ def test_a_golden_text_has_a_prefix_of_the_model(text):
     checkpoint = CHECKPOINTS["tiny-t5"]()
     checkpoint.golden.text = text
     with pytest.raises(CheckpointError, match="golden text"):
-        golden_of(checkpoint, FP32)
+        GoldenRequest(checkpoint, FP32).answer()
 
 
 def test_a_start_may_be_an_end_too():
     """Some decoders begin with their end token; what was given does not end the answer."""
     checkpoint = CHECKPOINTS["tiny-translate"]()
-    wanted = list(golden_of(checkpoint, FP32).token_ids)
+    wanted = list(GoldenRequest(checkpoint, FP32).answer().token_ids)
     checkpoint.text.end_ids.append(checkpoint.text.start_id)
 
-    assert wanted == list(golden_of(checkpoint, FP32).token_ids)
+    assert wanted == list(GoldenRequest(checkpoint, FP32).answer().token_ids)
 
 
 def test_a_golden_text_that_cannot_be_tokenized_is_named():
@@ -145,7 +148,9 @@ def test_a_golden_text_that_cannot_be_tokenized_is_named():
     checkpoint = CHECKPOINTS["tiny-text"]()
     strict = Tokenizer(models.WordLevel({"the": 0}, unk_token="none")).to_str().encode()
     with pytest.raises(CheckpointError, match="the golden text cannot be tokenized"):
-        golden_of(replace(checkpoint, files={**checkpoint.files, checkpoint.text.source_tokenizer: strict}), FP32)
+        GoldenRequest(
+            replace(checkpoint, files={**checkpoint.files, checkpoint.text.source_tokenizer: strict}), FP32
+        ).answer()
 
 
 def test_a_tokenizers_own_limits_do_not_reach_the_golden_request():
@@ -157,7 +162,7 @@ def test_a_tokenizers_own_limits_do_not_reach_the_golden_request():
     padding.enable_truncation(2)
     padded = replace(checkpoint, files={**checkpoint.files, name: padding.to_str().encode()})
 
-    assert golden_of(checkpoint, FP32) == golden_of(padded, FP32)
+    assert GoldenRequest(checkpoint, FP32).answer() == GoldenRequest(padded, FP32).answer()
 
 
 def _encode(checkpoint):

@@ -31,6 +31,7 @@ from torch import nn
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
 from weft_export.checkpoints.config_file import fields_of, read_config
 from weft_export.checkpoints.files import check_directory, check_name, read_file
+from weft_export.checkpoints.sharing import without_weights
 from weft_export.checkpoints.specs import DEMANDS, check_image, check_labels, check_metric, check_text
 from weft_export.checkpoints.weights import WEIGHTS_FILE, check_header, read_header, read_weights, write_weights
 from weft_export.errors import CheckpointError
@@ -140,7 +141,7 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype 
 
 
 def load_checkpoint(directory: Path) -> Checkpoint:
-    """Read a checkpoint; its model is in eval mode and float32.
+    """Read a checkpoint; its model is in eval mode and float32, and its float32 weights lie in the mapped file.
 
     Raises:
         CheckpointError: There are three cases:
@@ -169,8 +170,9 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     except CheckpointError as error:
         raise CheckpointError(f"{directory}: {error}") from error
     check_header(path, header, shell.state_dict())
-    model = family.model(sizes)
-    model.load_state_dict(read_weights(path))
+    with without_weights():
+        model = family.model(sizes)
+    model.load_state_dict(read_weights(path, shell.state_dict()), assign=True)
     return replace(checkpoint, model=model.eval())
 
 

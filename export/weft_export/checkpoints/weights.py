@@ -17,6 +17,8 @@ from weft_export.errors import CheckpointError
 WEIGHTS_FILE = "model.safetensors"
 # As a header calls them; all load as float32.
 _DATA_TYPES = ("F32", "F16", "BF16")
+# Smaller tensors, in bytes, are copied out of the mapped file.
+_LEAST_MAPPED = 2**20
 # What others keep weights in.
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -65,21 +67,33 @@ def check_header(path: Path, header: Mapping[str, Entry], expected: Mapping[str,
             raise CheckpointError(f"{path}: the tensor {name} is of the type {entry.data_type}; {known}")
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file whose header has been checked, in float32.
+def read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of a file whose header has been checked, in the data types of those that a model has.
+
+    The file is mapped. A large tensor of its own data type is read when it is used, and the system can have its memory
+    back at any time. Writing to it does not change the file.
 
     Raises:
         CheckpointError: it can be read no more.
     """
     with _opened(path) as file:
-        return {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        return {name: _placed(file.get_tensor(name), tensor.dtype) for name, tensor in expected.items()}
+
+
+def _placed(mapped: Tensor, dtype: torch.dtype) -> Tensor:
+    # Small products sum in an order that goes with where a weight lies, and a file has it anywhere. Memory of its own
+    # begins at a multiple of 64 bytes, so an answer's last bits do not depend on the length of the file's header.
+    return mapped.to(dtype, copy=mapped.nbytes < _LEAST_MAPPED)
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
     """Write a state_dict in one data type; tensors that share memory are each written."""
     kept = {name: tensor.detach().to(dtype).contiguous() for name, tensor in tensors.items()}
+    # Beside its place first: a model may be mapped from the file that is there.
+    fresh = path.with_name(f".{path.name}.fresh")
     # Not save_file, which makes a file that only its owner may read.
-    path.write_bytes(safetensors.torch.save(kept))
+    fresh.write_bytes(safetensors.torch.save(kept))
+    fresh.replace(path)
 
 
 def _opened(path: Path) -> Any:

@@ -1,12 +1,12 @@
 """Which graphs a checkpoint becomes, with the names, example inputs and symbolic sizes of their ports."""
 
-import copy
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
 from weft_export.families.writer import Writer
@@ -68,12 +68,11 @@ def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
 def graphs_of(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool = False
 ) -> list[Graph]:
-    """Return the graphs of a checkpoint, over a copy of its weights in the given precision.
+    """Return the graphs of a checkpoint, over its weights; in another precision than float32 over a copy of them.
 
     mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
     """
-    # Attention under a bias that might need a gradient is traced in a form that does not convert.
-    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False).to(_TORCH_TYPES[FLOAT_TYPE[precision]])
+    model = sharing(checkpoint.model, _TORCH_TYPES[FLOAT_TYPE[precision]])
     graphs = []
     if not isinstance(model, Writer):
         is_tagger = TASKS[checkpoint.task].labels_tokens

@@ -75,6 +75,12 @@ class DecodeParity:
             self._run(0, admitted, 1)
         return num_steps
 
+    def close(self) -> None:
+        """Let go of the session and of all states, which are large; only check_greedy may follow."""
+        del self.session
+        self.tensors.clear()
+        self.arrays.clear()
+
     def check_greedy(self, model: nn.Module) -> None:
         """Hold every step's logits and token to a full recomputation in torch, without any cache."""
         for request, logits in zip(self.requests, self.logits, strict=True):

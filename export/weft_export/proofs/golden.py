@@ -1,5 +1,7 @@
 """The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
@@ -28,52 +30,106 @@ _MAX_TOKENS = 256
 _MAX_PARTS = 32
 
 
-def golden_of(
-    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, parity_error: float = 0.0
-) -> bundle_pb2.Golden:
-    """Answer a checkpoint's golden request, cutting produced tokens before the first close call.
+@dataclass(frozen=True)
+class _Step:
+    """One token of a greedy answer.
 
-    A call is close if the two best logits are within MARGIN, or within twice parity_error. At int8 and bf16,
-    parity_error is a share of the logits' spread.
-
-    If the first token of a golden text is a close call, parts of the text are asked instead. The first part with a
-    clear first token is taken.
-
-    Raises:
-        CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
-        ExportError: no request has a clear first token.
+    best holds the best token and the second best. distance is how far their logits are apart. spread is the standard
+    deviation of all logits.
     """
-    if not TASKS[checkpoint.task].writes_text:
-        golden = _copy(checkpoint.golden)
-        with torch.inference_mode():
-            probabilities = checkpoint.model(*_source(checkpoint, golden)).softmax(dim=-1)[0].flatten()
+
+    best: tuple[int, ...]
+    distance: float
+    spread: float
+
+
+class GoldenRequest:
+    """A checkpoint's golden request. It may be answered again, and torch computes each token of the answer once."""
+
+    def __init__(self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+        self.checkpoint, self.precision = checkpoint, precision
+        self._probabilities: list[float] = []
+        # By the text that was asked: the golden one, or a part of it.
+        self._steps: dict[str, list[_Step]] = {}
+
+    def answer(self, parity_error: float = 0.0) -> bundle_pb2.Golden:
+        """Return request and answer, whose produced tokens are cut before the first close call.
+
+        A call is close if the two best logits are within MARGIN, or within twice parity_error. At int8 and bf16,
+        parity_error is a share of the logits' spread.
+
+        If the first token of a golden text is a close call, parts of the text are asked instead. The first part with a
+        clear first token is taken.
+
+        Raises:
+            CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
+            ExportError: no request has a clear first token.
+        """
+        if not TASKS[self.checkpoint.task].writes_text:
+            golden = _copy(self.checkpoint.golden)
+            golden.probabilities.extend(self._probabilities or self._classify(golden))
+            return golden
+        complaint = ""
+        parts = _parts(self.checkpoint)
+        for golden in (_copy(self.checkpoint.golden), *parts):
+            try:
+                source = _source(self.checkpoint, golden)
+            except CheckpointError:
+                if not complaint:  # it is the one that was given
+                    raise
+                continue
+            tokens, close_call = self._greedy(golden.text, source, parity_error)
+            if tokens:
+                golden.token_ids.extend(tokens)
+                return golden
+            complaint = complaint or close_call
+        tried = f" (nor have {len(parts)} parts of it)" if parts else ""
+        other = "text" if self.checkpoint.image is None else "picture"
+        raise ExportError(
+            f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle"
+            f" from another rounding; give another {other} as golden in config.json"
+        )
+
+    @torch.inference_mode()
+    def _classify(self, golden: bundle_pb2.Golden) -> list[float]:
+        probabilities = self.checkpoint.model(*_source(self.checkpoint, golden)).softmax(dim=-1)[0].flatten()
         _check_finite(probabilities)
         if len(probabilities) > MAX_PROBABILITIES:
             raise CheckpointError(
                 f"the golden answer has {len(probabilities)} probabilities; at most {MAX_PROBABILITIES} are allowed:"
                 " take a shorter golden text"
             )
-        golden.probabilities.extend(probabilities.tolist())
-        return golden
-    complaint = ""
-    parts = _parts(checkpoint)
-    for golden in (_copy(checkpoint.golden), *parts):
-        try:
-            source = _source(checkpoint, golden)
-        except CheckpointError:
-            if not complaint:  # it is the one that was given
-                raise
-            continue
-        tokens, close_call = _greedy(checkpoint, source, precision, parity_error)
-        if tokens:
-            golden.token_ids.extend(tokens)
-            return golden
-        complaint = complaint or close_call
-    tried = f" (nor have {len(parts)} parts of it)" if parts else ""
-    raise ExportError(
-        f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle from"
-        f" another rounding; give another {'text' if checkpoint.image is None else 'picture'} as golden in config.json"
-    )
+        self._probabilities = probabilities.tolist()
+        return self._probabilities
+
+    def _greedy(self, asked: str, source: tuple[Tensor, ...], parity_error: float) -> tuple[list[int], str]:
+        """Return the tokens before the first close call, and what that call is between, if there is one."""
+        text, max_new_tokens = self.checkpoint.text, self.checkpoint.max_new_tokens
+        assert text is not None
+        assert max_new_tokens is not None
+        if text.HasField("start_id"):
+            given, source_in, room = [text.start_id], source, text.max_total_tokens
+        else:
+            given, source_in = source[0][0].tolist(), ()
+            room = text.max_total_tokens - len(given)
+        produced: list[int] = []
+        steps = self._steps.setdefault(asked, [])
+        # An end token that was given does not end the answer. A start may be an end token too, and a prompt may end in
+        # one.
+        while len(produced) < min(_MAX_TOKENS, max_new_tokens, room) and not (
+            produced and produced[-1] in text.end_ids
+        ):
+            if len(produced) == len(steps):
+                steps.append(_step(self.checkpoint.model, source_in, given + produced))
+            step = steps[len(produced)]
+            margin = clear_margin(step.spread, self.precision, parity_error)
+            if not step.distance > margin:
+                between = " and ".join(_shown(self.checkpoint, token) for token in step.best)
+                return produced, (
+                    f"{between} are {step.distance:.2g} apart in their logits, more than {margin:.2g} is needed"
+                )
+            produced.append(step.best[0])
+        return produced, ""
 
 
 def check_golden(
@@ -112,37 +168,16 @@ def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int])
 
 
 @torch.inference_mode()
-def _greedy(
-    checkpoint: Checkpoint, source: tuple[Tensor, ...], precision: bundle_pb2.Precision.ValueType, error: float
-) -> tuple[list[int], str]:
-    """Return the tokens before the first close call, and what that call is between, if there is one."""
-    text, max_new_tokens = checkpoint.text, checkpoint.max_new_tokens
-    assert text is not None
-    assert max_new_tokens is not None
-    if text.HasField("start_id"):
-        tokens, source_in, room = [text.start_id], source, text.max_total_tokens
-    else:
-        tokens, source_in = source[0][0].tolist(), ()
-        room = text.max_total_tokens - len(tokens)
-    num_given, max_new_tokens = len(tokens), min(_MAX_TOKENS, max_new_tokens, room)
-    # An end token that was given does not end the answer. A start may be an end token too, and a prompt may end in one.
-    while len(tokens) - num_given < max_new_tokens and not any(token in text.end_ids for token in tokens[num_given:]):
-        logits = next_logits(checkpoint.model, source_in, tokens)[-1]
-        _check_finite(logits)
-        best = logits.topk(min(2, len(logits)))
-        distance = float(best.values[0] - best.values[-1])
-        margin = clear_margin(logits, precision, error)
-        if not distance > margin:
-            between = " and ".join(_shown(checkpoint, index) for index in best.indices.tolist())
-            close_call = f"{between} are {distance:.2g} apart in their logits, more than {margin:.2g} is needed"
-            return tokens[num_given:], close_call
-        tokens.append(int(best.indices[0]))
-    return tokens[num_given:], ""
+def _step(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> _Step:
+    logits = next_logits(model, source, tokens)[-1]
+    _check_finite(logits)
+    best = logits.topk(min(2, len(logits)))
+    distance = float(best.values[0] - best.values[-1])
+    return _Step(tuple(best.indices.tolist()), distance, float(logits.std(correction=0)))
 
 
-def clear_margin(logits: Tensor, precision: bundle_pb2.Precision.ValueType, parity_error: float) -> float:
-    """Return by how much the best of logits [vocab] must win; parity_error as in golden_of."""
-    spread = float(logits.std(correction=0))
+def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, parity_error: float) -> float:
+    """Return by how much the best logit must win; spread is of all, parity_error as in GoldenRequest.answer."""
     number, share = MARGIN[precision]
     return max(min(number, share * spread), 2 * parity_error * (spread if precision in BY_SPREAD else 1))
 

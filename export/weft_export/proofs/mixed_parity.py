@@ -1,6 +1,7 @@
 """A mixed run beside the two runs that it stands for, in ONNX Runtime: rows and prompt get the same bits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,44 +19,100 @@ SIZES = ((1, 8), (3, 5), (8, 16))
 Array = NDArray[Any]
 
 
-def check_mixed(decoder: Any, mixed: Any, checkpoint: Checkpoint, states: Sequence[bundle_pb2.StateTensor]) -> None:
-    """Compare two runs with one: random rows and a piece of a prompt, apart in `decoder` and together in `mixed`.
+@dataclass
+class _Example:
+    """Random rows, and a piece of a prompt to read beside them, each with states of its own."""
+
+    ids: Array
+    past: Array
+    states: dict[str, Array]
+    prompt_ids: Array
+    prompt_past: Array
+    prompt_states: dict[str, Array]
+    total: Array
+
+
+def check_mixed(
+    opened: Callable[[bundle_pb2.GraphRole.ValueType], Any],
+    checkpoint: Checkpoint,
+    states: Sequence[bundle_pb2.StateTensor],
+) -> None:
+    """Compare two runs with one: random rows and a piece of a prompt, apart in the decoder and together in MIXED.
+
+    opened gives the session of a role. The decoder's session is let go before the other one is opened.
 
     Raises:
         ParityError: a candidate, a logit or a valid entry of a state differs in a bit.
     """
     rng = np.random.default_rng(0)
-    for num_rows, num_tokens in SIZES:
-        _check(rng, decoder, mixed, checkpoint, states, num_rows, num_tokens)
+    examples = [_drawn(rng, checkpoint, states, num_rows, num_tokens) for num_rows, num_tokens in SIZES]
+
+    session = opened(bundle_pb2.GRAPH_ROLE_DECODER)
+    apart = [_run_apart(session, example) for example in examples]
+    del session
+
+    session = opened(bundle_pb2.GRAPH_ROLE_MIXED)
+    for example, (rows, prompt) in zip(examples, apart, strict=True):
+        _check(session, example, rows, prompt, states)
 
 
-def _check(
+def _drawn(
     rng: np.random.Generator,
-    decoder: Any,
-    mixed: Any,
     checkpoint: Checkpoint,
     states: Sequence[bundle_pb2.StateTensor],
     num_rows: int,
     num_tokens: int,
-) -> None:
+) -> _Example:
     text = checkpoint.text
     assert text is not None
     capacity = text.max_total_tokens
     num_tokens = min(num_tokens, capacity // 2)
-    total = np.array([capacity], np.int32)
-    past = rng.integers(0, capacity - 1, num_rows).astype(np.int32)
-    prompt_past = np.array([num_tokens if capacity > 2 * num_tokens else 0], np.int32)
-    ids = rng.integers(0, text.target_vocab_size, (num_rows, 1))
-    prompt_ids = rng.integers(0, text.target_vocab_size, (1, num_tokens))
-    own, other = _filled(rng, states, num_rows), _filled(rng, states, 1)
+    return _Example(
+        past=rng.integers(0, capacity - 1, num_rows).astype(np.int32),
+        prompt_past=np.array([num_tokens if capacity > 2 * num_tokens else 0], np.int32),
+        ids=rng.integers(0, text.target_vocab_size, (num_rows, 1)),
+        prompt_ids=rng.integers(0, text.target_vocab_size, (1, num_tokens)),
+        states=_filled(rng, states, num_rows),
+        prompt_states=_filled(rng, states, 1),
+        total=np.array([capacity], np.int32),
+    )
 
-    lengths = np.ones(num_rows, np.int32)
-    rows = _run(decoder, {"input_ids": ids, "past_lengths": past, "lengths": lengths, "total_length": total} | own)
-    given = {"input_ids": prompt_ids, "past_lengths": prompt_past, "lengths": np.array([num_tokens], np.int32)}
-    prompt = _run(decoder, given | {"total_length": total} | other)
-    feeds = {"input_ids": ids, "past_lengths": past, "total_length": total, **own}
-    feeds |= {"prompt_ids": prompt_ids, "prompt_past_lengths": prompt_past, "prompt_lengths": given["lengths"]}
-    feeds |= {PROMPT + name: array for name, array in other.items()}
+
+def _run_apart(decoder: Any, example: _Example) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return what the decoder makes of the rows, and what of the prompt."""
+    rows = {
+        "input_ids": example.ids,
+        "past_lengths": example.past,
+        "lengths": np.ones(len(example.ids), np.int32),
+        "total_length": example.total,
+    }
+    prompt = {
+        "input_ids": example.prompt_ids,
+        "past_lengths": example.prompt_past,
+        "lengths": np.array([example.prompt_ids.shape[1]], np.int32),
+        "total_length": example.total,
+    }
+    return _run(decoder, rows | example.states), _run(decoder, prompt | example.prompt_states)
+
+
+def _check(
+    mixed: Any,
+    example: _Example,
+    rows: Mapping[str, Array],
+    prompt: Mapping[str, Array],
+    states: Sequence[bundle_pb2.StateTensor],
+) -> None:
+    num_tokens = example.prompt_ids.shape[1]
+    feeds = {
+        "input_ids": example.ids,
+        "past_lengths": example.past,
+        "total_length": example.total,
+        "prompt_ids": example.prompt_ids,
+        "prompt_past_lengths": example.prompt_past,
+        "prompt_lengths": np.array([num_tokens], np.int32),
+        **example.states,
+        **{PROMPT + name: array for name, array in example.prompt_states.items()},
+    }
     together = _run(mixed, feeds)
 
     less = _run(mixed, feeds, reads_all=0)
@@ -64,9 +121,9 @@ def _check(
     for name in CANDIDATE_PORTS:
         _same(name, np.concatenate((rows[name], prompt[name])), together[name])
     for state in states:
-        for row, length in enumerate((past + 1).tolist()):
+        for row, length in enumerate((example.past + 1).tolist()):
             _same(state.present, rows[state.present][row, :, :length], together[state.present][row, :, :length])
-        name, length = PROMPT + state.present, int(prompt_past[0]) + num_tokens
+        name, length = PROMPT + state.present, int(example.prompt_past[0]) + num_tokens
         _same(name, prompt[state.present][:, :, :length], together[name][:, :, :length])
 
 

@@ -66,7 +66,11 @@ def check_parity(
         ExportError: onnxruntime is not installed.
     """
     graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}
-    sessions = {role: open_session(directory / graph.file_name) for role, graph in graphs.items()}
+
+    def opened(role: bundle_pb2.GraphRole.ValueType) -> Any:
+        """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
+        return open_session(directory / graphs[role].file_name)
+
     by_spread = precision in BY_SPREAD
     gauge = gauge_of(precision)
     shares = Gauge(SHARE_TOLERANCE[precision])
@@ -75,23 +79,24 @@ def check_parity(
     with torch.inference_mode():
         for role in (bundle_pb2.GRAPH_ROLE_CLASSIFIER, bundle_pb2.GRAPH_ROLE_TAGGER):
             if role in graphs:
-                _check_classifier(shares, graphs[role], sessions[role], requests)
+                _check_classifier(shares, graphs[role], opened(role), requests)
         role = bundle_pb2.GRAPH_ROLE_DECODER
         if role in graphs:
             is_bf16 = precision == bundle_pb2.PRECISION_BF16
             states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32 if is_bf16 else precision)
-            run = DecodeParity(gauge, graphs[role], sessions[role], states, requests)
             role = bundle_pb2.GRAPH_ROLE_ENCODER
-            encoded = _check_encoder(gauge, graphs[role], sessions[role], states, requests) if role in graphs else []
+            encoded = _check_encoder(gauge, graphs[role], opened(role), states, requests) if role in graphs else []
+            role = bundle_pb2.GRAPH_ROLE_DECODER
+            run = DecodeParity(gauge, graphs[role], opened(role), states, requests)
             num_steps = run.check(encoded)
+            run.close()
             run.check_greedy(checkpoint.model)
             if mixed_runs:
-                decoder, mixed = bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED
-                check_mixed(sessions[decoder], sessions[mixed], checkpoint, states)
+                check_mixed(opened, checkpoint, states)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
             explained = Gauge(EXPLAIN_SPREAD_TOLERANCE) if by_spread else shares
-            check_explain(explained, graphs[role], sessions[role], checkpoint, requests)
+            check_explain(explained, graphs[role], opened(role), checkpoint, requests)
     # A share of the spread and a difference of probabilities are not one figure: what answers are made of stands.
     reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares
     return bundle_pb2.Parity(

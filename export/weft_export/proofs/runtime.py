@@ -52,11 +52,15 @@ def value_of(array: NDArray[Any]) -> Any:
 def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
     """Return what runs graphs in ONNX Runtime, from their files in a directory. Floats become what a graph takes.
 
+    A graph is opened when it first runs.
     Only a decoder's candidates and states count. What is deferred is not asked for.
     """
-    sessions = {graph.role: open_session(directory / graph.file_name) for graph in graphs}
+    paths = {graph.role: directory / graph.file_name for graph in graphs}
+    sessions: dict[bundle_pb2.GraphRole.ValueType, Any] = {}
 
     def run(role: bundle_pb2.GraphRole.ValueType, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        if role not in sessions:
+            sessions[role] = open_session(paths[role])
         types = {port.name: port.type for port in sessions[role].get_inputs()}
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         narrow = {name: array.astype(_NARROW[types[name]]) for name, array in arrays.items() if types[name] in _NARROW}

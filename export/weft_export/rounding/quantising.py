@@ -1,6 +1,5 @@
 """What of a model is in 8-bit integers: products of many columns, output projections included, and keys and values."""
 
-import copy
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
+from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError
 from weft_export.families.state import pairs
 from weft_export.families.writer import Writer
@@ -22,7 +22,7 @@ MIN_COLUMNS = 16
 
 
 def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Checkpoint:
-    """Return a copy of a checkpoint that multiplies and keeps keys and values in 8-bit integers; the rest is float32.
+    """Return a checkpoint that multiplies and keeps keys and values in 8-bit integers; it shares the rest, float32.
 
     examples are held-out ones, which fix the scales of keys and values together with random requests.
 
@@ -32,7 +32,7 @@ def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Check
     for name, weight in checkpoint.model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise CheckpointError(f"{name} has a weight that is not finite")
-    model = copy.deepcopy(checkpoint.model).eval().requires_grad_(False)
+    model = sharing(checkpoint.model)
     _replace_in(model)
     if isinstance(model, Writer) and model.cached_attentions:
         _round_caches(model, cache_ranges(checkpoint, examples))
