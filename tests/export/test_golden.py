@@ -56,6 +56,19 @@ def test_golden_margin_grows_with_the_parity_error():
         GoldenRequest(tiny_generate(), INT8).answer(parity_error=5.0)
 
 
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-image"])
+def test_golden_answer_is_computed_once(name):
+    """The answer that is asked for again, and cut shorter, needs nothing of the model."""
+    checkpoint = CHECKPOINTS[name]()
+    request = GoldenRequest(checkpoint, FP32)
+    first = request.answer()
+    next(checkpoint.model.parameters()).data.fill_(float("nan"))
+    again = request.answer(parity_error=1e-2)
+
+    assert list(first.probabilities) == list(again.probabilities)
+    assert list(first.token_ids)[: len(again.token_ids)] == list(again.token_ids)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e3])
 def test_golden_margin_goes_with_the_scale_of_the_model(scale):
     """Rounding goes with the size of the logits: a model of small ones has a clear answer too, and the same one."""
@@ -72,12 +85,12 @@ def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
     """Where the whole text has no clear answer, the longest part that begins it and has one is the golden text."""
     checkpoint = tiny_generate()
     whole = len(_encode(checkpoint))
-    real = golden_module._greedy
+    real = GoldenRequest._greedy
 
-    def greedy(checkpoint, source, precision, error):
-        return ([], "two are close") if source[0].shape[1] == whole else real(checkpoint, source, precision, error)
+    def greedy(request, asked, source, error):
+        return ([], "two are close") if source[0].shape[1] == whole else real(request, asked, source, error)
 
-    monkeypatch.setattr(golden_module, "_greedy", greedy)
+    monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
     found = GoldenRequest(checkpoint, FP32).answer()
     assert ("the cat in the", "the cat in the house") == (found.text, checkpoint.golden.text)
     check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
