@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from weft_export.console.failing import plain_errors
+from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
 from weft_proto.v1 import bundle_pb2
 
@@ -75,7 +76,8 @@ def export(
     parity = report.manifest.parity
     typer.echo(
         f"{report.bundle}: {report.size_bytes / 1e6:.1f} MB, largest difference from torch"
-        f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s"
+        f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s,"
+        f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))
