@@ -12,7 +12,7 @@ from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
 from weft_proto.v1 import bundle_pb2
 
-# Without rich, which gives flags a type that they do not take, and columns that are too narrow for words.
+# Without rich: it shows a type for flags that take none, and makes columns that are too narrow for words.
 export_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 

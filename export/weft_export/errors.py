@@ -1,4 +1,4 @@
-"""What may go wrong for reasons outside our code; each message is one clear sentence for a user."""
+"""What may go wrong for reasons outside our code. Each message is one clear sentence for a user."""
 
 
 class ExportError(Exception):

@@ -1,4 +1,4 @@
-"""From a checkpoint to a bundle: load, trace, check parity, write; a bundle that fails is never seen."""
+"""From a checkpoint to a bundle: load, trace, check parity, write. A bundle that fails is never seen."""
 
 import tempfile
 import time

@@ -44,7 +44,7 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 MAX_TABLE_NUMBERS = 2**25
-"""What a model may hold beside its weights, in all: 32,768 positions by 1,024, or T5's 4,096 by 4,096 twice."""
+"""The most that all tables beside the weights may hold. For example 32,768 by 1,024, or twice T5's 4,096 by 4,096."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Checkpoint:
 def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype = torch.float32) -> None:
     """Write a checkpoint into a directory, which is made if need be.
 
-    torch.float16 halves the file; measure a model's quality on what load_checkpoint then returns.
+    torch.float16 halves the file. Then measure the quality of the model that load_checkpoint returns.
     """
     directory.mkdir(parents=True, exist_ok=True)
     for name, content in checkpoint.files.items():
@@ -177,7 +177,7 @@ def load_checkpoint(directory: Path) -> Checkpoint:
 
 
 def _check_layers(path: Path, sizes: Any, num_tensors: int) -> None:
-    """Refuse more layers than the file has tensors, one for each at least; not even without memory are they free."""
+    """Refuse more layers than the file has tensors: each has one at least. Layers take time even without memory."""
     for name, number in num_layers_of(sizes).items():
         if number > num_tensors:
             raise CheckpointError(f"model.{name} is {number}, but {path} has {num_tensors} tensors in all")

@@ -18,7 +18,7 @@ _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """Read config.json of a directory; its family is one that there is.
+    """Read config.json of a directory. The family that it names exists.
 
     Raises:
         CheckpointError: it is no JSON object of a checkpoint.

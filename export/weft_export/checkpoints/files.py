@@ -1,4 +1,4 @@
-"""The files of a checkpoint: each a regular one of a bounded size, under a name that a bundle may have."""
+"""The files of a checkpoint: regular files of a bounded size, with names that a bundle may have."""
 
 import stat
 from pathlib import Path
@@ -38,7 +38,7 @@ def check_regular(path: Path) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a regular file of at most MAX_READ_BYTES; CheckpointError says what is wrong with another."""
+    """Read a regular file of at most MAX_READ_BYTES. For any other file, CheckpointError says what is wrong."""
     size = check_regular(path)
     if size > MAX_READ_BYTES:
         raise CheckpointError(f"{path} has {size} bytes; {MAX_READ_BYTES} are allowed")

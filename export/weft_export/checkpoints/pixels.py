@@ -1,4 +1,4 @@
-"""How a picture becomes pixel_values, as weft.v1.ImageSpec says; the server does the same from the same words."""
+"""How a picture becomes pixel_values, as weft.v1.ImageSpec says. The server does the same."""
 
 import io
 from contextlib import suppress
@@ -18,7 +18,7 @@ _RESAMPLE = {
 
 
 def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
-    """Return the pixel_values of a picture's file; what is none makes Pillow raise nearly anything."""
+    """Return the pixel_values of a picture's file. If it is no picture, Pillow may raise nearly any exception."""
     with Image.open(io.BytesIO(data), formats=PICTURE_FORMATS) as image:
         if image.format == "PNG":
             _begin(image, depth=data[24])
@@ -26,7 +26,9 @@ def read_pixel_values(data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[np.flo
 
 
 def _begin(image: ImageFile.ImageFile, depth: int) -> None:
-    """Turn to the first frame of an animated PNG, and take the transparent colour at 8 bits, as Pillow does its pixels.
+    """Turn to the first frame of an animated PNG, and take the transparent colour at 8 bits.
+
+    Pillow takes the pixels at 8 bits, but not this colour.
 
     Raises:
         ValueError: its colours are numbers of a palette that it does not have.

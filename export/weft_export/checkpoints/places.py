@@ -1,4 +1,4 @@
-"""Where the tokens of a text stand in it: whole characters, also where a normaliser made one of several code points.
+"""Where the tokens of a text stand in it, in whole characters. A normaliser may make one of several code points.
 
 For example, a normaliser makes "é" of "e" + U+0301. The library then says that the token of "é" ends before U+0301, so
 no token stands for U+0301. Such code points are given back to their token here. The server does the same.
@@ -31,9 +31,9 @@ class Places:
         self._forgets = self._normalizer is not None and b'"Precompiled"' in self._normalizer.__getstate__()
 
     def of(self, text: str, encoding: tokenizers.Encoding) -> list[Place]:
-        """Return the places of all tokens of a text: the library's, each with the code points that belong to it alone.
+        """Return the places of all tokens of a text: the library's, with the code points that are that token's alone.
 
-        Those are the marks and joiners of its last character, and what the normaliser made one with it. A code point
+        These are the marks and joiners of its last character, and what the normaliser made one with it. A code point
         that another token stands for is never taken, nor is white space. A place of no text stays as it is.
         """
         given = self._offsets(text, encoding)

@@ -12,7 +12,9 @@ NUM_REQUESTS = 4
 
 @dataclass
 class RandomRequest:
-    """What an encoder or classifier takes, a batch of one, and the tokens so far: start or prompt, then produced.
+    """A source, which is a batch of one for an encoder or classifier, and the tokens so far.
+
+    The tokens are the start or the prompt, then those that were produced.
 
     The source is empty for a model without an encoder, which is given a prompt instead.
     """

@@ -10,7 +10,7 @@ from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 
 
 def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:
-    """Read a tokenizer file of a checkpoint; its truncation and padding are off, as too long is refused and never cut.
+    """Read a tokenizer file of a checkpoint, with truncation and padding off: a text that is too long is never cut.
 
     Raises:
         CheckpointError: the file is no tokenizer.
@@ -37,7 +37,7 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding
 
 
 def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> Encoding:
-    """Encode a source or a prompt; raises CheckpointError, which says what is wrong with it, where a server refuses."""
+    """Encode a source or a prompt. Where a server would refuse it, CheckpointError says what is wrong."""
     text = checkpoint.text
     assert text is not None
     matching = [prefix for prefix in text.prefixes if given.startswith(prefix)]

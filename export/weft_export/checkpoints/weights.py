@@ -15,7 +15,7 @@ from weft_export.checkpoints.files import check_regular
 from weft_export.errors import CheckpointError
 
 WEIGHTS_FILE = "model.safetensors"
-# As a header calls them; all load as float32.
+# The names of types in a header. All load as float32.
 _DATA_TYPES = ("F32", "F16", "BF16")
 # Smaller tensors, in bytes, are copied out of the mapped file.
 _LEAST_MAPPED = 2**20
@@ -87,7 +87,7 @@ def _placed(mapped: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-    """Write a state_dict in one data type; tensors that share memory are each written."""
+    """Write a state_dict in one data type. Tensors that share memory are each written."""
     kept = {name: tensor.detach().to(dtype).contiguous() for name, tensor in tensors.items()}
     # Beside its place first: a model may be mapped from the file that is there.
     fresh = path.with_name(f".{path.name}.fresh")

@@ -15,9 +15,10 @@ OnProgress = Callable[[int, int, str], None]
 
 @contextmanager
 def shown(command: str, *, line_seconds: float) -> Iterator[OnProgress]:
-    """Yield what a command calls to say how far it is; without a terminal no line follows another sooner than that.
+    """Yield what a command calls to say how far it is.
 
-    With infinity for line_seconds it says nothing, on a terminal neither.
+    Without a terminal, at least line_seconds lie between two lines. If line_seconds is infinite, nothing is said, on a
+    terminal either.
     """
     console = Console(stderr=True)
     if line_seconds == math.inf:

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A terminal and a parent may each send one: who is cleaning up is left alone for so many seconds.
+# A terminal and a parent process may each send a signal. After the first, others are ignored for this many seconds, so
+# that the cleaning up is left alone.
 _PATIENCE = 2.0
 
 
 class Stopped(BaseException):
-    """A signal came; not an Exception, so that nobody takes it for a failure of what was running."""
+    """A signal came. It is not an Exception, so that nobody takes it for a failure of what was running."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -24,7 +25,7 @@ class Stopped(BaseException):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Raise Stopped in this block for Ctrl-C, SIGTERM and SIGHUP; one that is ignored, as by nohup, stays ignored."""
+    """Raise Stopped in this block for Ctrl-C, SIGTERM and SIGHUP. What is ignored, as by nohup, stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -52,7 +52,7 @@ class CausalLayer(StyledLayer):
     def mixed_step(
         self, x: Tensor, past: KeyValue, run: Run, prompt_past: KeyValue, prompt: Run, rotary: KeyValue | None
     ) -> tuple[Tensor, KeyValue, KeyValue]:
-        """Map the next position of rows and those of a prompt, x [batch + seq, 1, d_model]; see SelfAttention."""
+        """Map each row's next position and a prompt's positions, x [batch + seq, 1, d_model]: see SelfAttention."""
         given = self.before(self.attention_norm, x)
         out, present, prompt_present = self.attention.mixed_step(given, past, run, prompt_past, prompt, rotary)
         return self._feed(self.after(self.attention_norm, x, out)), present, prompt_present

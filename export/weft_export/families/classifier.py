@@ -12,17 +12,18 @@ class Classifier(nn.Module):
 
     config: Any
     attention_heads: tuple[int, ...] = ()
-    """Heads of each layer that can explain, in order; empty when nothing attends."""
+    """How many heads each layer that can explain has, in order. Empty when nothing attends."""
     summarises: bool = True
-    """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
+    """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels]; for a tagger [batch, seq, labels]."""
         raise NotImplementedError
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
-        """Return what a batch of one attended to; layer and head are int64 [1], -1 for the summary and the average.
+        """Return what a batch of one attended to. layer and head are int64 [1].
 
-        One row, over the tokens or the grid; for a tagger a row for each token.
+        Layer -1 is the summary of all layers, and head -1 is the average over heads. There is one row, over the tokens
+        or the grid. For a tagger there is a row for each token.
         """
         raise NotImplementedError

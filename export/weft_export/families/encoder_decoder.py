@@ -14,7 +14,7 @@ from weft_export.layers.style import Style
 
 BASE = {"d_model": 512, "num_heads": 8, "d_ff": 2048, "num_encoder_layers": 6, "num_decoder_layers": 6}
 BIG = {"d_model": 1024, "num_heads": 16, "d_ff": 4096, "num_encoder_layers": 6, "num_decoder_layers": 6}
-"""The two shapes of the paper's table 3; there with norm "post", activation "relu" and one shared embedding."""
+"""The two shapes of the paper's table 3. The paper has norm "post", activation "relu" and one shared embedding."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from weft_export.layers.recurrent import Hidden, Recurrence
 class ShowAttendTellConfig:
     """Sizes; the paper's symbols stand beside them. Lengths are in tokens, image sizes in pixels.
 
-    Every width of the convolutions halves the image once; the last is the annotations' (D).
+    The image is halved once for each width of the convolutions. The last width is that of the annotations (D).
     """
 
     target_vocab_size: int  # K

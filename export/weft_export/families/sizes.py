@@ -69,7 +69,7 @@ def read_sizes(family: str, config: Callable[..., Any], given: object) -> Any:
 
 
 def require_sizes(config: Any) -> None:
-    """Hold each field of a config to its type, and each number to its bound; lists become tuples.
+    """Check each field of a config against its type, and each number against its bound. Lists become tuples.
 
     Raises:
         ValueError: the first field that is wrong, its value, and what it may be.
@@ -94,9 +94,9 @@ def num_layers_of(config: Any) -> dict[str, int]:
 
 
 def require_head(what: str, size: int, parts: int, multiple: int) -> None:
-    """Raise ValueError unless size / parts, the numbers of a head, is a multiple of what the attention operator takes.
+    """Raise ValueError unless a head has a multiple of `multiple` numbers: size / parts.
 
-    com.microsoft::GroupQueryAttention works on heads of a multiple of 8 numbers, and rotates those of a multiple of 16.
+    com.microsoft::GroupQueryAttention works on heads of a multiple of 8 numbers, and rotates heads of a multiple of 16.
     """
     if size % (parts * multiple):
         value = f"{size} / {parts}" if parts > 1 else size

@@ -61,7 +61,7 @@ class SwinConfig:
     def shift_of(self, stage: int, layer: int) -> int:
         """Return how far a layer's windows are shifted, down and across: every second layer's by half a window.
 
-        Not where one window is as long as the grid's shorter side; there the authors' code shifts none either.
+        A window as long as the grid's shorter side is not shifted. The authors' code does the same.
         """
         window = self.window_of(stage)
         return window // 2 if layer % 2 == 1 and window < min(self.grid_of(stage)) else 0

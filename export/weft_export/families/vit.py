@@ -69,14 +69,15 @@ class Vit(Classifier):
     def forward(self, *source: Tensor) -> Tensor:
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width].
 
-        With distillation, the logarithm of the mean of both heads' softmax: the late fusion of the paper's section 4,
-        which adds probabilities. (The authors' code takes the mean of the logits instead.)
+        With distillation they are the logarithm of the mean of both heads' softmax. This is the late fusion of the
+        paper's section 4, which adds probabilities. The authors' code takes the mean of the logits instead.
         """
         logits = self.head_logits(*source)
         if len(logits) == 1:
             return logits[0]
         classified, distilled = (each.float().log_softmax(dim=-1) for each in logits)
-        # log(p + q) is log p - log_softmax((log p, log q))[0]; ONNX Runtime's Log rounds a row by its place in a batch.
+        # log(p + q) is log p - log_softmax((log p, log q))[0]. There is no Log in it: ONNX Runtime's Log rounds a
+        # row by its place in a batch.
         pair = torch.stack((classified, distilled), dim=-1)
         return classified - pair.log_softmax(dim=-1)[..., 0] - math.log(2)
 

@@ -11,7 +11,7 @@ from weft_export.layers.run import Run
 
 
 class Writer(nn.Module):
-    """A model that writes text, token by token; `source` is whatever its encoder takes, nothing without an encoder.
+    """A model that writes text, token by token. `source` is what its encoder takes, and empty without an encoder.
 
     Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
     """
@@ -20,20 +20,20 @@ class Writer(nn.Module):
     states: tuple[State, ...] = ()
     """In the order of the decoder's inputs."""
     max_candidates: int = 16
-    """How many of the most probable tokens a decoder returns; a sampler that needs more reads the logits.
+    """How many of the most probable tokens a decoder returns. A sampler that needs more reads the logits.
 
     Translations and captions are mostly greedy, and ONNX Runtime finds 16 in a fifth of the time of 32.
     """
     attention_heads: tuple[int, ...] = ()
-    """Heads of each layer that can explain, in order; empty when nothing attends to the source."""
+    """How many heads each layer that can explain has, in order. Empty when nothing attends to the source."""
     mixes: bool = False
     """Whether a step can read a piece of a prompt beside its rows."""
     summarises: bool = False
-    """Whether explain has a summary of all layers; without one, the checkpoint names the layer that explains."""
+    """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
     @property
     def cached_attentions(self) -> Sequence[nn.Module]:
-        """The attention behind each pair of states that are keys and values, in order; those are all states, or none.
+        """The attention behind each pair of states that are keys and values, in order. All states are such, or none.
 
         A recurrent family has none: what its attention looks at is no keys and values of several heads.
         """

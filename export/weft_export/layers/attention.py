@@ -24,7 +24,7 @@ def padding_mask(lengths: Tensor, seq: int) -> Tensor:
 
 
 def causal_mask(seq: int, window: int | None = None) -> Tensor:
-    """Return bool [1, 1, seq, seq], True where key index <= query index, and within the last `window` of those."""
+    """Return bool [1, 1, seq, seq]: whether a key is at or before the query, and among the last `window` of these."""
     index = torch.arange(seq)
     seen = index <= index[:, None]
     if window is not None:
@@ -35,9 +35,11 @@ def causal_mask(seq: int, window: int | None = None) -> Tensor:
 def attention_weights(
     query: Tensor, keys: Tensor, mask: Tensor, *, scale: float | None = None, bias: Tensor | None = None
 ) -> Tensor:
-    """Return softmax(scale Q K^T + bias) in float32, [batch, h, seq, length], where mask is True; elsewhere 0.
+    """Return softmax(scale Q K^T + bias) in float32, [batch, h, seq, length]. Where mask is False it is 0.
 
-    query is [batch, h, seq, head_dim], keys [batch, h, length, head_dim]; scale and bias are as in attend.
+    query: [batch, h, seq, head_dim].
+    keys: [batch, h, length, head_dim].
+    scale, bias: as in attend.
     """
     scores = query.float() @ keys.float().transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
     if bias is not None:
@@ -48,8 +50,8 @@ def attention_weights(
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads.
 
-    window is how many positions a token sees in a step, its own included; None for all. In forward, the mask says it.
-    With a rounding, a step's cache holds its levels, and forward attends to what they stand for.
+    window is how many positions a token sees in a step, its own included. None: all. In forward, the mask says it.
+    With a rounding, a step's cache holds its levels, and forward attends to what the levels stand for.
     """
 
     rounding: CacheRounding | None
@@ -91,7 +93,7 @@ class SelfAttention(nn.Module):
         return attention_weights(query, key, mask, scale=self.scale, bias=bias)
 
     def _project(self, x: Tensor, rotary: KeyValue | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, key and value of the whole of x, as split_qkv does, as a step would attend to them."""
+        """Return query, key and value of the whole of x in split_qkv's shapes, as a step would attend to them."""
         query, key, value = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
         if rotary is not None:
             cos, sin = (table[: x.shape[1]] for table in rotary)

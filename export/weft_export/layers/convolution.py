@@ -1,4 +1,4 @@
-"""Convolutions over pictures; in ONNX Runtime a row's bits do not depend on its batch."""
+"""Convolutions over pictures. In ONNX Runtime a row's bits do not depend on its batch."""
 
 from collections.abc import Sequence
 

@@ -75,7 +75,7 @@ class DecoderLayer(StyledLayer):
 
 
 class Decoder(nn.Module):
-    """N decoder layers over target tokens, after pre-norm ones a last norm; the embedding gives the logits too."""
+    """N decoder layers over target tokens. A last norm follows pre-norm layers. The embedding gives the logits too."""
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ def pick_head(weights: Tensor, head: Tensor) -> Tensor:
 
 
 def pick_layer(layers: Sequence[Tensor], layer: Tensor, summary: Tensor | None = None) -> Tensor:
-    """Return the one of layers, [rows, columns] each, that layer, int64 [1], names; summary where it is -1."""
+    """Return layers[layer], [rows, columns]. layer is int64 [1], and -1 means summary."""
     picked = layers[0] if summary is None else summary
     for index, weights in enumerate(layers):
         picked = torch.where(layer == index, weights, picked)
@@ -40,7 +40,7 @@ def rollout(layers: Sequence[Tensor]) -> Tensor:
 def pick_flow(attentions: Sequence[Tensor], layer: Tensor, head: Tensor) -> Tensor:
     """Return [n, n] out of each layer's self-attention [1, heads, n, n]: one layer and head, or their rollout.
 
-    The rollout (layer -1) takes the average over heads whatever head says; a server asks for none then.
+    The rollout (layer -1) takes the average over heads, whatever head says. A server names no head then.
     """
     everything = rollout([weights[0].float().mean(dim=0) for weights in attentions])
     return pick_layer([pick_head(weights[0], head) for weights in attentions], layer, everything)

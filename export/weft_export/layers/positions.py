@@ -35,7 +35,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, *, bidirectional: bool) -> Tensor:
     """Return T5's bucket of each offset (key's position - query's), int64 of the same shape (Raffel et al. 2020, 2.1).
 
-    Bidirectional, keys ahead have the upper half of the buckets for themselves; otherwise they all share bucket 0.
+    If bidirectional, keys ahead have the upper half of the buckets for themselves. Otherwise they all share bucket 0.
     """
     if not bidirectional:
         return _distance_buckets((-offsets).clamp(min=0), num_buckets, max_distance)
@@ -44,9 +44,13 @@ def relative_buckets(offsets: Tensor, num_buckets: int, max_distance: int, *, bi
 
 
 def _distance_buckets(distances: Tensor, num_buckets: int, max_distance: int) -> Tensor:
-    """Return e = num_buckets / 2 buckets of one distance each, then wider ones, the last for max_distance and beyond.
+    """Return the bucket of each distance.
 
-    Bucket e + i begins where e (max_distance / e)^(i / (num_buckets - e)) lies.
+    e is num_buckets / 2. There are three kinds of buckets:
+
+    - The first e buckets have one distance each.
+    - The others are wider. Bucket e + i begins at e (max_distance / e)^(i / (num_buckets - e)).
+    - The last has max_distance and all beyond.
     """
     num_exact = num_buckets // 2
     num_wide = num_buckets - num_exact

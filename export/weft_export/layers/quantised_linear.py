@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 LEVELS = 127
-"""Both sides of zero; -128 is left out, which makes the range symmetric."""
+"""On both sides of zero. -128 is left out, which makes the range symmetric."""
 _ZERO_POINT = 128
 # Sums of this many products of levels are below 2^24, so float32 adds them without rounding.
 _EXACT = 1024
@@ -87,7 +87,7 @@ class QuantisedEmbedding(nn.Module):
 
 def _emit(x: Tensor, step: Tensor, columns: Tensor, scale: Tensor) -> Tensor:
     # Rounding in blocks as wide as the row is one pass over x. Unsigned activations with signed weights are the pair
-    # that ONNX Runtime is fast at: signed activations take ten times as long.
+    # that ONNX Runtime is fast at. Signed activations take ten times as long.
     # Made of the sizes, not of step: so all products of as many rows share them.
     zero_points = torch.full((*x.shape[:-1], 1), _ZERO_POINT, dtype=torch.uint8)
     levels = torch.onnx.ops.symbolic(

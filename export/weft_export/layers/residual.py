@@ -28,7 +28,7 @@ class Projection(nn.Module):
 
 
 class BasicBlock(nn.Module):
-    """ReLU(F(x) + x), F being two 3 x 3 convolutions; a projection shortcut where the shape changes."""
+    """ReLU(F(x) + x). F is two 3 x 3 convolutions. Where the shape changes, the shortcut is a projection."""
 
     def __init__(self, channels: int, out_channels: int, stride: int) -> None:
         super().__init__()

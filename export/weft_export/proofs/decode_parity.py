@@ -29,7 +29,7 @@ Values = TypeVar("Values", Tensor, Array)
 
 
 class DecodeParity:
-    """Both decoders over slot-major states; request i lives in slot i.
+    """Both decoders over slot-major states. Request i lives in slot i.
 
     In ONNX Runtime, past and present are bound to the same memory, as in a server. A recurrent state is not.
     """
@@ -63,7 +63,7 @@ class DecodeParity:
         Where there are fewer steps than requests, the first step admits the rest.
         """
         longest = max(request.num_given for request in self.requests)
-        # A prompt lies in the cache after prefill; a lone start token is fed by the first step.
+        # A prompt lies in the cache after prefill. A lone start token does not: the first step feeds it.
         num_steps = min(MAX_STEPS, self.capacity - (longest if longest > 1 else 0))
         admitted = max(0, len(self.requests) - num_steps)
         for slot in range(admitted):
@@ -104,7 +104,7 @@ class DecodeParity:
                 written += 1
             elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
                 tensors[slot], arrays[slot] = 0, 0
-        # A prompt, in chunks; a lone start token is fed by the first decode step.
+        # A prompt is read in chunks. A lone start token is fed by the first decode step.
         longest = 1 if any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states) else PREFILL_SEQ
         while request.past < request.num_given - 1:
             self._run(slot, slot + 1, min(longest, self.capacity - request.past))
@@ -175,7 +175,7 @@ class DecodeParity:
                 self.gauge.compare(f"decoder.onnx output {name}", expected[name], actual[name])
         for row, array in zip(expected["logits"], actual["logits"], strict=True):
             self.gauge.compare("decoder.onnx output logits", row, array)
-        # Equal logits may swap ids; that ids name their logits is the law.
+        # Equal logits may swap their ids. But each id must name its logit.
         if not np.array_equal(np.take_along_axis(actual["logits"], actual["topk_ids"], axis=1), actual["topk_logits"]):
             raise ParityError("decoder.onnx output topk_ids does not name the tokens of topk_logits")
 

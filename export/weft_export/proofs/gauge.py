@@ -40,7 +40,7 @@ class Gauge:
         self.worst = max(self.worst, error)
 
     def near_tie(self, logits: Tensor) -> Tensor:
-        """Return how far below the best logit a token may lie that rounding swaps with it; logits [..., vocab]."""
+        """Return how far below the best of logits [..., vocab] a token may lie that rounding may swap with it."""
         return torch.full(logits.shape[:-1], 2 * self.tolerance)
 
     def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:

@@ -97,7 +97,8 @@ def check_parity(
         if role in graphs:
             explained = Gauge(EXPLAIN_SPREAD_TOLERANCE) if by_spread else shares
             check_explain(explained, graphs[role], opened(role), checkpoint, requests)
-    # A share of the spread and a difference of probabilities are not one figure: what answers are made of stands.
+    # A share of the spread and a difference of probabilities cannot be one figure. The one that counts is of what
+    # answers are made of: logits and states for a writer, and else probabilities.
     reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares
     return bundle_pb2.Parity(
         max_abs_error=reported.worst if by_spread else max(gauge.worst, shares.worst),

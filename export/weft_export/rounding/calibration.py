@@ -23,7 +23,7 @@ MAX_EXAMPLES = 64
 """How many held-out examples are used: the first ones. Their references are the targets."""
 
 Request = tuple[tuple[Tensor, ...], list[int]]
-"""What the encoder takes, a batch of one, or nothing; and all tokens, start or prompt included."""
+"""A pair: what the encoder takes (a batch of one, or nothing), and all tokens, start or prompt included."""
 
 
 def cache_ranges(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Tensor]:

@@ -18,11 +18,11 @@ from weft_export.layers.quantised_linear import QuantisedEmbedding, QuantisedLin
 from weft_export.rounding.calibration import cache_ranges
 
 MIN_COLUMNS = 16
-"""A product with fewer columns costs less than rounding its rows; a head of few labels is one."""
+"""A product with fewer columns costs less than rounding its rows. For example, a head of few labels has few."""
 
 
 def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Checkpoint:
-    """Return a checkpoint that multiplies and keeps keys and values in 8-bit integers; it shares the rest, float32.
+    """Return a checkpoint whose products, keys and values are 8-bit integers. It shares the rest, in float32.
 
     examples are held-out ones, which fix the scales of keys and values together with random requests.
 
