@@ -9,7 +9,8 @@ from pathlib import Path
 from torch import nn
 
 from weft_export.bundle import manifest_of, provenance_of, write_manifest
-from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.tokenizer import check_tokenizers

@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.console.progress import OnProgress
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig

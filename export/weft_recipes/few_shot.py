@@ -8,7 +8,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.console.progress import OnProgress
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_proto.v1 import bundle_pb2

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.console.progress import OnProgress
 from weft_export.families.vit import Vit, VitConfig
 from weft_recipes.pictures.canvas import Canvas

@@ -2,7 +2,8 @@
 
 from tiny_parts import END, PAD, START, randomised, word_tokenizer
 
-from weft_export.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.attention_rnn import AttentionRnnConfig
 from weft_export.families.causal_lm import CausalLmConfig

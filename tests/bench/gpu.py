@@ -22,7 +22,7 @@ import torch
 from bare import Bare
 from machine import machine
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import ParityError
 from weft_export.proofs.golden import next_logits
 from weft_export.proofs.parity import gauge_of

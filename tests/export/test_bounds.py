@@ -9,7 +9,7 @@ from tiny_parts import picture
 
 from weft_export.bundle import manifest_of
 from weft_export.checkpoints import bounds
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.families import sizes

@@ -12,7 +12,7 @@ import pytest
 import torch
 from tiny import CHECKPOINTS, save_tiny
 
-from weft_export.checkpoints.checkpoint import MAX_TABLE_NUMBERS, load_checkpoint
+from weft_export.checkpoints.directory import MAX_TABLE_NUMBERS, load_checkpoint
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
 from weft_export.families.sizes import LIMITS, MAX_STAGES, RANGES
@@ -67,7 +67,7 @@ _LOAD_ALL = """
 
     import torch
 
-    from weft_export.checkpoints.checkpoint import MAX_TABLE_NUMBERS, load_checkpoint
+    from weft_export.checkpoints.directory import MAX_TABLE_NUMBERS, load_checkpoint
     from weft_export.errors import CheckpointError
 
     torch.set_num_threads(1)
@@ -171,7 +171,7 @@ def test_tables_are_bounded(name, size, text, tmp_path, monkeypatch):
     """Tables of positions are no weights: what they hold in all has a bound of its own."""
     directory = save_tiny(name, tmp_path)
     edit_config(directory, lambda config: (config["model"].update({size: 8192}), config["text"].update({text: 8192})))
-    monkeypatch.setattr("weft_export.checkpoints.checkpoint.MAX_TABLE_NUMBERS", 2**16)
+    monkeypatch.setattr("weft_export.checkpoints.directory.MAX_TABLE_NUMBERS", 2**16)
 
     with pytest.raises(CheckpointError, match=r"tables of positions would hold \d+ numbers, 65536 are allowed"):
         load_checkpoint(directory)

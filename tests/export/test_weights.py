@@ -7,7 +7,7 @@ import safetensors.torch
 import torch
 from tiny import CHECKPOINTS, save_tiny
 
-from weft_export.checkpoints.checkpoint import load_checkpoint, save_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.errors import CheckpointError
 
 

@@ -23,7 +23,8 @@ from tiny_recurrent import RECURRENT
 from tiny_t5 import tiny_post_norm, tiny_t5
 from tiny_vision import VISION
 
-from weft_export.checkpoints.checkpoint import Checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig

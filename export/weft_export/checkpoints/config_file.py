@@ -1,11 +1,29 @@
-"""config.json: from the file to what it says, each part of the type that it must have."""
+"""config.json: from the file to what it says, each part of the type that it must have, and back.
+
+Its keys:
+
+    family           one of weft_export.families.registry.FAMILIES
+    description      one sentence for people
+    model            the sizes: the fields of the family's config dataclass
+    text             weft.v1.TextSpec, field names as in bundle.proto; for a model that takes or gives text
+    image            weft.v1.ImageSpec, likewise; for a model that takes an image
+    labels           the classes in index order; for a classifier
+    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
+    golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
+    metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
+                     the first
+    attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
+                     and has no summary of all its layers
+"""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from google.protobuf import json_format
 
+from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
@@ -71,6 +89,27 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         if key in config:
             fields[key] = json_format.ParseDict(_typed(config[key], dict, key), message)
     return fields
+
+
+def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what config.json says of a checkpoint."""
+    model_config: Any = checkpoint.model.config
+    image = checkpoint.golden.image_path
+    config: dict[str, Any] = {"family": checkpoint.family, "description": checkpoint.description}
+    config["model"] = asdict(model_config)
+    for key, spec in (("text", checkpoint.text), ("image", checkpoint.image)):
+        if spec is not None:
+            config[key] = json_format.MessageToDict(spec, preserving_proto_field_name=True)
+    if checkpoint.labels:
+        config["labels"] = list(checkpoint.labels)
+    if checkpoint.max_new_tokens is not None:
+        config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens}
+    config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
+    if checkpoint.attention_layer is not None:
+        config["attention_layer"] = checkpoint.attention_layer
+    if checkpoint.metric is not None:
+        config["metric"] = checkpoint.metric
+    return config
 
 
 def _check_family(directory: Path, config: dict[str, Any]) -> None:

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.console.progress import OnProgress
 from weft_export.families.attention_rnn import AttentionRnn
 from weft_export.families.rnn import Rnn

@@ -7,7 +7,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from weft_export.checkpoints.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.families.classifier import Classifier
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.canvas import SIDE, Canvas, Found

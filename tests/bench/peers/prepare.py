@@ -13,7 +13,7 @@ sys.path.append(str(ROOT / "tests" / "export"))
 from shapes import SHAPES
 from translation import translation
 
-from weft_export.checkpoints.checkpoint import save_checkpoint
+from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.errors import ExportError
 from weft_export.export import PRECISIONS, export_checkpoint
 

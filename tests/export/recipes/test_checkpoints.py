@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_recipes import digits, en_es, pydocs, scenes, topics

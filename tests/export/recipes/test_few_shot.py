@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_recipes import few_shot
 from weft_recipes.texts.rules import RULES, Tasks, answer
 

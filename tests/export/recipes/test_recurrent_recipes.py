@@ -7,7 +7,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_recipes import scenes_lstm
 from weft_recipes.grammar import recurrent_translation
 from weft_recipes.grammar.alignment import measure_alignment

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from weft_export.checkpoints.checkpoint import load_checkpoint
+from weft_export.checkpoints.directory import load_checkpoint
 from weft_recipes import text_to_text
 from weft_recipes.grammar.facts import TOPICS, FactSampler
 from weft_recipes.grammar.lexicon import NOUNS
