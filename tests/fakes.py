@@ -306,8 +306,11 @@ class FakeServer:
 @contextlib.contextmanager
 def fake_server(port=0):
     """Run a server on a free port of this machine until the block ends."""
-    servicer, checks = FakeServicer(), health.HealthServicer()
-    server = grpc.server(ThreadPoolExecutor(max_workers=8), options=[("grpc.so_reuseport", 0)])
+    servicer = FakeServicer()
+    # By default a watch that ends while its status is sent can wait for itself, and the server for ever for it.
+    # A watch that blocks holds a thread instead.
+    checks = health.HealthServicer(experimental_non_blocking=False)
+    server = grpc.server(ThreadPoolExecutor(max_workers=32), options=[("grpc.so_reuseport", 0)])
     translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
     caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
