@@ -159,13 +159,13 @@ class AsyncClient:
         await self.close()
 
     async def _ask(
-        self, verb: Verb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+        self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Answer:
         request = verb.request(*asked, **options)
         return verb.read(await self._call(self._methods[verb.path], request, timeout))
 
     def _stream(
-        self, verb: WritingVerb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+        self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> AsyncStream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
         call = self._open(self._methods[verb.stream_path], request, timeout)

@@ -148,13 +148,13 @@ class Client:
         self.close()
 
     def _ask(
-        self, verb: Verb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+        self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Answer:
         request = verb.request(*asked, **options)
         return verb.read(self._call(self._methods[verb.path], request, timeout))
 
     def _stream(
-        self, verb: WritingVerb[Asked, Answer], timeout: float | None, *asked: Asked.args, **options: Asked.kwargs
+        self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Stream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
         call = self._call(self._methods[verb.stream_path], request, timeout)

@@ -9,9 +9,13 @@ from google.protobuf.message import Message
 from weft import _answers, _requests
 from weft._types import Task
 from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
+from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
 from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
+from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
 from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest, StreamGenerateResponse
+from weft_proto.v1.generation_pb2_grpc import GenerationServiceStub
 from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
+from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
 
 Asked = ParamSpec("Asked")
 Answer = TypeVar("Answer")
@@ -21,9 +25,11 @@ Answer = TypeVar("Answer")
 class Verb(Generic[Asked, Answer]):
     """One method of the server, and the tasks of the models that answer it.
 
-    `request` makes the message from the verb's arguments. `read` makes the answer from a message of type `response`.
+    `stub` makes the methods of a service on a channel. `request` makes the message from the verb's arguments. `read`
+    makes the answer from a message of type `response`.
     """
 
+    stub: Callable[[Any], Any]
     service: str
     method: str
     tasks: frozenset[Task]
@@ -48,12 +54,18 @@ class WritingVerb(Verb[Asked, Answer]):
     stream_response: type[Message]
 
     @property
+    def stream_method(self) -> str:
+        """The streaming method."""
+        return f"Stream{self.method}"
+
+    @property
     def stream_path(self) -> str:
         """The streaming method's name on the wire."""
-        return f"/weft.v1.{self.service}/Stream{self.method}"
+        return f"/weft.v1.{self.service}/{self.stream_method}"
 
 
 TRANSLATE = WritingVerb(
+    TranslationServiceStub,
     "TranslationService",
     "Translate",
     frozenset({Task.TRANSLATE}),
@@ -64,6 +76,7 @@ TRANSLATE = WritingVerb(
     StreamTranslateResponse,
 )
 CAPTION = WritingVerb(
+    CaptionServiceStub,
     "CaptionService",
     "Caption",
     frozenset({Task.CAPTION}),
@@ -74,6 +87,7 @@ CAPTION = WritingVerb(
     StreamCaptionResponse,
 )
 GENERATE = WritingVerb(
+    GenerationServiceStub,
     "GenerationService",
     "Generate",
     frozenset({Task.GENERATE}),
@@ -84,6 +98,7 @@ GENERATE = WritingVerb(
     StreamGenerateResponse,
 )
 CLASSIFY = Verb(
+    ClassificationServiceStub,
     "ClassificationService",
     "Classify",
     frozenset({Task.CLASSIFY_TEXT, Task.CLASSIFY_IMAGE}),
@@ -92,6 +107,7 @@ CLASSIFY = Verb(
     _answers.classification,
 )
 TAG = Verb(
+    ClassificationServiceStub,
     "ClassificationService",
     "Tag",
     frozenset({Task.TAG}),
@@ -107,12 +123,8 @@ def methods_on(channel: Any) -> dict[str, Any]:
     """Return the methods of all verbs, by path, to be called on a channel: a blocking one, or asyncio's."""
     methods = {}
     for verb in VERBS:
-        methods[verb.path] = channel.unary_unary(verb.path, _bytes_of, verb.response.FromString)
+        stub = verb.stub(channel)
+        methods[verb.path] = getattr(stub, verb.method)
         if isinstance(verb, WritingVerb):
-            path = verb.stream_path
-            methods[path] = channel.unary_stream(path, _bytes_of, verb.stream_response.FromString)
+            methods[verb.stream_path] = getattr(stub, verb.stream_method)
     return methods
-
-
-def _bytes_of(message: Message) -> bytes:
-    return message.SerializeToString()

@@ -9,8 +9,17 @@ import pytest
 import weft
 from fakes import fake_server
 from weft._verbs import VERBS as TABLE
-from weft._verbs import WritingVerb
-from weft_proto.v1 import caption_pb2, classification_pb2, generation_pb2, translation_pb2
+from weft._verbs import WritingVerb, methods_on
+from weft_proto.v1 import (
+    caption_pb2,
+    caption_pb2_grpc,
+    classification_pb2,
+    classification_pb2_grpc,
+    generation_pb2,
+    generation_pb2_grpc,
+    translation_pb2,
+    translation_pb2_grpc,
+)
 from weft_proto.v1 import common_pb2 as common
 from weft_proto.v1 import model_pb2 as model
 
@@ -366,3 +375,29 @@ def test_the_table_of_verbs_is_the_contract():
     }
 
     assert rpcs == {**unary, **streams}
+
+
+class Made:
+    """A channel that keeps how each method on it was made, by path."""
+
+    def __init__(self):
+        self.methods = {}
+
+    def unary_unary(self, path, **options):
+        """Keep a method that answers once."""
+        return self.methods.setdefault(path, ("unary", *options.items()))
+
+    def unary_stream(self, path, **options):
+        """Keep a method that answers with a stream."""
+        return self.methods.setdefault(path, ("stream", *options.items()))
+
+
+def test_methods_are_made_as_the_generated_stubs_make_them():
+    """A method is looked up by the path of its verb, and gRPC is told of it all that a stub says."""
+    stubs, ours = Made(), Made()
+    translation_pb2_grpc.TranslationServiceStub(stubs)
+    caption_pb2_grpc.CaptionServiceStub(stubs)
+    classification_pb2_grpc.ClassificationServiceStub(stubs)
+    generation_pb2_grpc.GenerationServiceStub(stubs)
+
+    assert stubs.methods == methods_on(ours)

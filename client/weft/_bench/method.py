@@ -6,12 +6,13 @@ from weft._bench.record import Record
 from weft._types import Task
 from weft._verbs import VERBS, Verb, WritingVerb
 from weft.exceptions import InternalError
+from weft_proto import tasks
 from weft_proto.v1 import common_pb2
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
 TASKS = frozenset(_VERBS)
-PICTURE_TASKS = frozenset({Task.CAPTION, Task.CLASSIFY_IMAGE})
+PICTURE_TASKS = frozenset(Task(task.name) for task in tasks.TASKS.values() if task.takes_image)
 WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
 
 
