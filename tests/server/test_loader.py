@@ -4,7 +4,9 @@ import asyncio
 import threading
 
 import pytest
+from prometheus_client import generate_latest
 
+from drafts import generate
 from weft_proto.v1 import model_pb2
 from weft_server.config import read_config
 from weft_server.runtime.cpus import loading_places
@@ -130,3 +132,15 @@ def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch
 
     assert (model_pb2.MODEL_STATE_FAILED, True) == (entry.state, entry.is_stuck)
     assert "the golden request has no answer after 0.05 s" == entry.error
+
+
+def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
+    """Before a graph is opened, and as anything else that a manifest may not say: no metric names the model."""
+    draft = generate(tmp_path / "m" / "1")
+    draft.manifest.decoding.sampling.top_p = -1
+    entry, metrics = Entry("m", 1, draft.write()), Metrics()
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path), metrics))
+
+    assert model_pb2.MODEL_STATE_FAILED == entry.state
+    assert "decoding.sampling.top_p must be above 0 and at most 1, not -1.0" == entry.error
+    assert b'model="m"' not in generate_latest(metrics.registry)

@@ -22,7 +22,6 @@ from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import device_of, verify_precision
 from weft_server.runtime.session import Session
-from weft_server.serving.decoding import verify_default
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.serving.model import Model, worker_name
@@ -43,8 +42,6 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     Building takes seconds. Answers arrive on `loop`.
     """
     manifest = bundle.manifest
-    if TASKS[manifest.task].writes_text:
-        verify_default(manifest)
     source_tokenizer = _source_tokenizer(bundle)
     target = manifest.text.target_tokenizer
     target_tokenizer = Tokenizer(bundle.path(target)) if target else None
