@@ -10,7 +10,7 @@ PACKAGES = ["client/weft", "server/weft_server", "export/weft_export", "export/w
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 FOLDERS = ["client", "deploy", "docs", "export", "proto", "server", "tests"]
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
-MAX_LINES = 300
+MAX_LINES = 400
 DRAWERS = {"utils", "util", "helpers", "helper", "misc", "common", "manager"}
 
 
@@ -21,7 +21,7 @@ def relative(path):
 
 @pytest.mark.parametrize("module", MODULES, ids=relative)
 def test_a_module_fits_in_the_head(module):
-    """No module of ours is longer than 300 lines; one that would be holds two nouns."""
+    """No module of ours is longer than 400 lines. From 300 lines on, it probably holds two nouns."""
     assert len(module.read_text().splitlines()) <= MAX_LINES
 
 
