@@ -74,6 +74,9 @@ class Seen:
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
+NUM_WAITING = 8
+
+
 class FakeServicer(
     translation_grpc.TranslationServiceServicer,
     caption_grpc.CaptionServiceServicer,
@@ -83,12 +86,14 @@ class FakeServicer(
 ):
     """Answers with the request's own words in reverse order.
 
-    `script` holds what the next calls do instead, first come first served: a Failure fails, a float waits so many
-    seconds before the answer. `step_s` is the pause before each delta. `seen` lists the calls.
+    `script` holds what the next calls do instead, first come first served: a Failure fails, a float waits this number
+    of seconds before the answer, NUM_WAITING calls at a time. `step_s` is the pause before each delta. `seen` lists the
+    calls.
     """
 
     def __init__(self):
         self.script = deque()
+        self._waiting = threading.BoundedSemaphore(NUM_WAITING)
         self.step_s = 0.0
         self.seen = []
 
@@ -99,7 +104,8 @@ class FakeServicer(
         self.seen.append(seen)
         next_up = self.script.popleft() if self.script else None
         if isinstance(next_up, float):
-            time.sleep(next_up)
+            with self._waiting:
+                time.sleep(next_up)
         if isinstance(next_up, Failure) and next_up.after == 0:
             next_up.abort(context)
         return next_up

@@ -14,7 +14,7 @@ import pytest
 from grpc import StatusCode
 
 import weft
-from fakes import Failure, fake_server
+from fakes import NUM_WAITING, Failure, fake_server
 from weft._bench import load
 from weft._bench.arrivals import Closed
 from weft._bench.asking import Asked
@@ -56,11 +56,11 @@ def test_a_closed_loop_keeps_so_many_in_flight(bench, server):
 
 def test_an_open_loop_shows_what_waits(bench, server):
     """A server slower than the rate answers ever later, and latency from when each was due holds all of it."""
-    server.servicer.script.extend([0.05] * 101)  # eight at a time: 160 a second
+    server.servicer.script.extend([0.05] * 101)  # 160 a second
     code, (report,), _ = bench("--rate", 1000, "--requests", 100, "--unary")
 
     assert (0, "open", 100) == (code, report["kind"], report["completed"])
-    last_ended = 100 * 0.05 / 8
+    last_ended = 100 * 0.05 / NUM_WAITING
     assert report["seconds"] >= last_ended
     assert report["latency"]["e2e"]["max"] >= last_ended - 0.3
     assert report["latency"]["e2e"]["p50"] > 2 * 0.05
