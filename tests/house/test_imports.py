@@ -146,6 +146,15 @@ def third_party(package):
     return imported - set(FOLDERS) - set(sys.stdlib_module_names)
 
 
+def test_the_stubs_of_every_service_are_behind_the_wall():
+    """A service's stubs import gRPC, so only the door may import them: each file is named in the contract."""
+    stubs = {f"weft_proto.v1.{path.stem}" for path in (ROOT / "proto/weft_proto/v1").glob("*_pb2_grpc.py")}
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    protected = {module for contract in contracts for module in contract.get("protected_modules", ())}
+
+    assert stubs == {module for module in protected if module.startswith("weft_proto.")}
+
+
 def test_the_contracts_need_protobuf_and_grpc_alone():
     """Exporter, server and client all import them, and the client has nothing else."""
     assert {"google", "grpc"} == third_party("weft_proto")

@@ -125,6 +125,14 @@ def test_gauges_are_read_at_the_scrape():
     assert 1 == seen[("weft_draining",)]
 
 
+def test_every_gauge_of_a_model_has_a_value():
+    """A gauge that is in the table alone would be exposed without a sample."""
+    model = Metrics().for_model("en-es", 1, "translate")
+    model.watch(lambda: STATS)
+
+    assert {spec.name for spec in TABLE if spec.kind == "gauge" and spec.per_model} == set(model.gauges())
+
+
 def test_a_sequence_is_observed_on_every_way_out():
     """A finished sequence shows its tokens and times; one that never was admitted only how long it waited."""
     metrics = Metrics()

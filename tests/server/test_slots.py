@@ -1,5 +1,7 @@
 """Laws of the slots: running rows stay a prefix, and a moved row takes everything along."""
 
+from dataclasses import asdict, fields
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -27,6 +29,18 @@ def test_a_placed_row_starts_afresh():
     assert [0.5, 0] == slots.temperature.tolist()
     assert ([7, 7], [2, 2], [3, 0]) == (slots.max_new.tolist(), slots.min_new.tolist(), slots.top_k.tolist())
     assert [11, 0] == slots.seed.tolist()
+
+
+def test_a_row_is_sampled_as_its_request_asks():
+    """Every field of Sampling reaches the sampler, by its own name."""
+    asked = Sampling(0.5, 3, 0.9, 11)
+    slots = Slots(2, 8)
+    slots.place(0, make("a", asked))
+    slots.num_running = 1
+
+    settings = slots.settings(0, 1)
+
+    assert asdict(asked) == {field.name: getattr(settings, field.name).item() for field in fields(Sampling)}
 
 
 def test_a_held_slot_is_not_given_twice():

@@ -172,6 +172,7 @@ class Metrics(Collector):
             return loads
         if spec.name == "draining":
             return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(self._draining))
+        assert spec.name == "build_info", f"{spec.name} has no value. This is a bug."
         build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
         build.add_metric([importlib.metadata.version("weft-serving")], 1)
         return build
