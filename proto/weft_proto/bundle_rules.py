@@ -65,6 +65,8 @@ MAX_MANIFEST_BYTES = 8_388_608
 MAX_MANIFEST_ENTRIES = 400_000
 # Of a file that is read as a whole: a graph without its weights, a tokenizer, the golden image.
 MAX_READ_BYTES = 67_108_864
+# Of a chat's template.
+MAX_TEMPLATE_BYTES = 65_536
 MAX_LABELS = 65_536
 # Of layers that attend, and of the heads of one.
 MAX_LAYERS = 1024
@@ -127,6 +129,24 @@ LIMITS = {
         "source_languages": Limit(64, entries=1024),
         "target_languages": Limit(64, entries=1024),
         "prefixes": Limit(1024, entries=256),
+        "prefix_ids": Limit(_VOCAB - 1, entries=64),
+        "languages": Limit(entries=1024),
+        "forced_end_id": Limit(_VOCAB - 1),
+    },
+    "Language": {
+        "tag": Limit(64),
+        "code": Limit(64),
+        "source_before": Limit(_VOCAB - 1, entries=8),
+        "source_after": Limit(_VOCAB - 1, entries=8),
+        "target_before": Limit(_VOCAB - 1, entries=8),
+        "target_prefix": Limit(_VOCAB - 1, entries=8),
+    },
+    "ChatSpec": {
+        "template": Limit(_PATH),
+        "bos_token": Limit(_NAME),
+        "eos_token": Limit(_NAME),
+        "pad_token": Limit(_NAME),
+        "unk_token": Limit(_NAME),
     },
     "ImageSpec": {
         "channels": Limit(3, least=1),

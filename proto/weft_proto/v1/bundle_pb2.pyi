@@ -575,6 +575,10 @@ class TextSpec(_message.Message):
     SOURCE_LANGUAGES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGES_FIELD_NUMBER: _builtins.int
     PREFIXES_FIELD_NUMBER: _builtins.int
+    PREFIX_IDS_FIELD_NUMBER: _builtins.int
+    LANGUAGES_FIELD_NUMBER: _builtins.int
+    FORCED_END_ID_FIELD_NUMBER: _builtins.int
+    CHAT_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source or prompt, special tokens included
     by its post-processor. Empty when the input is not text. At most 255 characters.
@@ -599,6 +603,10 @@ class TextSpec(_message.Message):
     """max_total_tokens is the decoder's cache capacity: prompt and new tokens together. At most 1,048,576."""
     max_new_tokens: _builtins.int
     """max_new_tokens bounds produced tokens; at most max_total_tokens, and at most 1,048,576."""
+    forced_end_id: _builtins.int
+    """forced_end_id is produced as the last token that a request allows, in place of any other (translate, caption). At most
+    4,194,303, and one of end_ids. Unset: the last token is chosen as all others are.
+    """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """end_ids end an answer; at most 256, each at most 4,194,303."""
@@ -617,6 +625,22 @@ class TextSpec(_message.Message):
         Empty: the model has one thing to do. At most 256, of at most 1,024 characters each.
         """
 
+    @_builtins.property
+    def prefix_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """prefix_ids are fed behind start_id, before the first token that is chosen, and are no part of an answer (translate,
+        caption). At most 64, each at most 4,194,303.
+        """
+
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Language]:
+        """languages say what the model is given for a language (translate); at most 1,024, each tag once. A tag of
+        source_languages or target_languages that is not here changes nothing of what the model is given.
+        """
+
+    @_builtins.property
+    def chat(self) -> Global___ChatSpec:
+        """chat says how messages become a prompt (generate). Unset: the model takes a prompt alone."""
+
     def __init__(
         self,
         *,
@@ -633,16 +657,115 @@ class TextSpec(_message.Message):
         source_languages: _abc.Iterable[_builtins.str] | None = ...,
         target_languages: _abc.Iterable[_builtins.str] | None = ...,
         prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        prefix_ids: _abc.Iterable[_builtins.int] | None = ...,
+        languages: _abc.Iterable[Global___Language] | None = ...,
+        forced_end_id: _builtins.int | None = ...,
+        chat: Global___ChatSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_start_id", b"_start_id", "start_id", b"start_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_start_id", b"_start_id", "end_ids", b"end_ids", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefixes", b"prefixes", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
+    _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
     _WhichOneofReturnType__start_id: _TypeAlias = _typing.Literal["start_id"]  # noqa: Y015
     _WhichOneofArgType__start_id: _TypeAlias = _typing.Literal["_start_id", b"_start_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_end_id) -> _WhichOneofReturnType__forced_end_id | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_id) -> _WhichOneofReturnType__start_id | None: ...
 
 Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
+
+@_typing.final
+class Language(_message.Message):
+    """Language is what a model is given for a language, in token ids."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAG_FIELD_NUMBER: _builtins.int
+    CODE_FIELD_NUMBER: _builtins.int
+    SOURCE_BEFORE_FIELD_NUMBER: _builtins.int
+    SOURCE_AFTER_FIELD_NUMBER: _builtins.int
+    TARGET_BEFORE_FIELD_NUMBER: _builtins.int
+    TARGET_PREFIX_FIELD_NUMBER: _builtins.int
+    tag: _builtins.str
+    """tag is BCP-47; at most 64 characters."""
+    code: _builtins.str
+    """code is what the model itself calls the language, for people; at most 64 characters."""
+    @_builtins.property
+    def source_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """source_before stands before the ids of a source in this language. At most 8, each at most 4,194,303."""
+
+    @_builtins.property
+    def source_after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """source_after stands behind the ids of a source in this language. At most 8, each at most 4,194,303."""
+
+    @_builtins.property
+    def target_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """target_before stands before the ids of a source that is translated into this language, and before source_before. At most
+        8, each at most 4,194,303.
+        """
+
+    @_builtins.property
+    def target_prefix(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """target_prefix is fed behind prefix_ids when this is the target language. At most 8, each at most 4,194,303."""
+
+    def __init__(
+        self,
+        *,
+        tag: _builtins.str = ...,
+        code: _builtins.str = ...,
+        source_before: _abc.Iterable[_builtins.int] | None = ...,
+        source_after: _abc.Iterable[_builtins.int] | None = ...,
+        target_before: _abc.Iterable[_builtins.int] | None = ...,
+        target_prefix: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "source_after", b"source_after", "source_before", b"source_before", "tag", b"tag", "target_before", b"target_before", "target_prefix", b"target_prefix"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Language: _TypeAlias = Language  # noqa: Y015
+
+@_typing.final
+class ChatSpec(_message.Message):
+    """ChatSpec says how messages become a prompt. The prompt is then encoded without the tokens that a post-processor adds."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEMPLATE_FIELD_NUMBER: _builtins.int
+    BOS_TOKEN_FIELD_NUMBER: _builtins.int
+    EOS_TOKEN_FIELD_NUMBER: _builtins.int
+    PAD_TOKEN_FIELD_NUMBER: _builtins.int
+    UNK_TOKEN_FIELD_NUMBER: _builtins.int
+    template: _builtins.str
+    """template is the file of a Jinja template, in UTF-8, of at most 65,536 bytes. Its name has at most 255 characters."""
+    bos_token: _builtins.str
+    """bos_token is what the template finds under this name; at most 256 characters."""
+    eos_token: _builtins.str
+    """eos_token is what the template finds under this name; at most 256 characters."""
+    pad_token: _builtins.str
+    """pad_token is what the template finds under this name; at most 256 characters."""
+    unk_token: _builtins.str
+    """unk_token is what the template finds under this name; at most 256 characters."""
+    def __init__(
+        self,
+        *,
+        template: _builtins.str = ...,
+        bos_token: _builtins.str = ...,
+        eos_token: _builtins.str = ...,
+        pad_token: _builtins.str = ...,
+        unk_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bos_token", b"bos_token", "eos_token", b"eos_token", "pad_token", b"pad_token", "template", b"template", "unk_token", b"unk_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChatSpec: _TypeAlias = ChatSpec  # noqa: Y015
 
 @_typing.final
 class ImageSpec(_message.Message):
