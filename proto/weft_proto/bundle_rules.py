@@ -156,6 +156,10 @@ LIMITS = {
         "std": Limit(1000, entries=3, least=0.001),
         "grid_rows": Limit(MAX_IMAGE_SIDE),
         "grid_columns": Limit(MAX_IMAGE_SIDE),
+        "shortest_edge": Limit(MAX_IMAGE_SIDE),
+        "resize_height": Limit(MAX_IMAGE_SIDE),
+        "resize_width": Limit(MAX_IMAGE_SIDE),
+        "num_class_tokens": Limit(64),
     },
     "Golden": {
         "text": Limit(65_536),
@@ -191,3 +195,25 @@ LIMITS = {
 def is_good_enough(score: float, fp32_score: float, min_share: float) -> bool:
     """Whether a rounded model keeps its share of a score. Exactly the share is enough, however the product rounds."""
     return score >= min_share * fp32_score - 1e-9
+
+
+def resized_size(spec: bundle_pb2.ImageSpec, width: int, height: int) -> tuple[int, int]:
+    """Return the width and height that a picture is resized to before it is cut, as ImageSpec says."""
+    if not spec.shortest_edge:
+        return spec.resize_width or spec.width, spec.resize_height or spec.height
+    shorter = min(width, height)
+    return spec.shortest_edge * width // shorter, spec.shortest_edge * height // shorter
+
+
+def resizing_fault(spec: bundle_pb2.ImageSpec) -> str | None:
+    """Say what is wrong with how an ImageSpec resizes and cuts, or None."""
+    if spec.shortest_edge:
+        if spec.resize_height or spec.resize_width:
+            return "image.shortest_edge is set, and so is resize_height or resize_width"
+        if spec.shortest_edge < max(spec.height, spec.width):
+            return f"image.shortest_edge ({spec.shortest_edge}) is less than height or width"
+    for side in ("height", "width"):
+        resized, cut = getattr(spec, f"resize_{side}"), getattr(spec, side)
+        if 0 < resized < cut:
+            return f"image.resize_{side} ({resized}) is less than {side} ({cut})"
+    return None

@@ -42,6 +42,11 @@ class Source(ABC):
     def width(self) -> int:
         """Padded length of an encoder's run in which this input is the longest."""
 
+    @property
+    def num_shown(self) -> int:
+        """How many places of it an explanation is over."""
+        return self.num_tokens
+
     @staticmethod
     @abstractmethod
     def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
@@ -87,22 +92,29 @@ class Pixels(Source):
     """The pixel values of a picture, float32 [channels, height, width]. Pictures of a model are all of one size."""
 
     array: np.ndarray
-    # Rows and columns of patches: what its tokens are.
+    # Rows and columns of patches.
     grid: tuple[int, int]
+    # What a memory has besides its patches.
+    num_class_tokens: int = 0
 
     @property
     def num_tokens(self) -> int:
+        """Its class tokens and its patches."""
+        return self.num_class_tokens + self.num_shown
+
+    @property
+    def num_shown(self) -> int:
         """Its patches."""
         return self.grid[0] * self.grid[1]
 
     @property
     def bucket(self) -> int:
-        """Its patches: nothing is padded."""
+        """Its tokens: nothing is padded."""
         return self.num_tokens
 
     @property
     def width(self) -> int:
-        """Its patches: nothing is padded."""
+        """Its tokens: nothing is padded."""
         return self.num_tokens
 
     @staticmethod

@@ -79,7 +79,7 @@ def an_image(manifest):
     """Random pixels."""
     image = manifest.image
     pixels = RNG.standard_normal((image.channels, image.height, image.width)).astype(np.float32)
-    return Pixels(pixels, (image.grid_rows, image.grid_columns))
+    return Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
 
 
 def reading_ms(directory, manifest, num_rows):

@@ -29,7 +29,7 @@ def a_source(checkpoint):
     """Make a random ragged batch for a model with an encoder, and the lengths of its memory."""
     text, image = checkpoint.text, checkpoint.image
     if image is not None:
-        positions = image.grid_rows * image.grid_columns
+        positions = image.num_class_tokens + image.grid_rows * image.grid_columns
         return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
     ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
     return (ids, lengths), lengths

@@ -78,7 +78,7 @@ def tiny_translate() -> Checkpoint:
 
 
 def tiny_caption() -> Checkpoint:
-    """Return a captioner of 24 x 16 colour pictures in 4 rows of 6 patches."""
+    """Return a captioner of 24 x 16 colour pictures in 4 rows of 6 patches, with a class token in its memory."""
     target = len(TARGET_WORDS) + 4
     config = CaptionerConfig(
         target_vocab_size=target,
@@ -92,7 +92,11 @@ def tiny_caption() -> Checkpoint:
         d_ff=48,
         num_encoder_layers=1,
         num_decoder_layers=2,
+        class_token=True,
     )
+    # The memory has a place more than the grid. The longer side is cut.
+    image = image_spec(3, 16, 24, 4)
+    image.num_class_tokens, image.shortest_edge = 1, 25
     return Checkpoint(
         family="captioner",
         description="A random captioner for tests.",
@@ -107,7 +111,7 @@ def tiny_caption() -> Checkpoint:
             max_total_tokens=24,
             max_new_tokens=24,
         ),
-        image=image_spec(3, 16, 24, 4),
+        image=image,
         max_new_tokens=16,
         attention_layer=1,
         files={"target.json": word_tokenizer(TARGET_WORDS, ends=False), "golden.png": picture(30, 22)},

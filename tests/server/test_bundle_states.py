@@ -7,6 +7,7 @@ from drafts import caption, classify_text, generate, generate_mixed, refused, ta
 STATES = [
     (generate, "m.states[0].shape[:] = [2**30, 16, 4]", "has 68,719,476,736 elements, over 4,294,967,296"),
     (caption, "m.image.grid_rows = 4", "holds 12 source positions; 16 are needed"),
+    (caption, "m.image.num_class_tokens = 2", "holds 12 source positions; 14 are needed"),
     (translate, "m.text.max_source_tokens = 13", "holds 12 source positions; 13 are needed"),
     (generate, "m.text.max_total_tokens = 15", "holds 16 tokens; text.max_total_tokens is 15"),
     (generate, "del m.states[:]", "states are missing"),

@@ -175,7 +175,7 @@ async def answers_of(directory, device, monkeypatch):
         for index in range(40):
             if model.manifest.HasField("image"):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-                source = Pixels(pixels, (image.grid_rows, image.grid_columns))
+                source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
             else:
                 longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
                 source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))

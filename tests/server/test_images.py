@@ -142,6 +142,32 @@ def test_the_pixel_limit_is_exact(kind):
     assert "IMAGE_TOO_LARGE" == _refusal(data, max_pixels=99).reason
 
 
+def test_a_long_picture_is_refused_before_it_grows():
+    """A line of pixels, whose shorter side is made 224: what it would be resized to is within the same limit."""
+    spec = _spec(size=(224, 224))
+    spec.shortest_edge = 224
+    for size, shape in (((3, 30), (224, 2240)), ((30, 3), (2240, 224))):
+        data = _encode(Image.new("L", size))
+        assert (3, 224, 224) == load_pixels(data, spec, MAX_BYTES, 224 * 2240).shape
+        with pytest.raises(InvalidRequest, match=f"would be {shape[0]} x {shape[1]} for this") as error:
+            load_pixels(data, spec, MAX_BYTES, 224 * 2240 - 1)
+        assert "IMAGE_TOO_LARGE" == error.value.reason
+    tracemalloc.start()
+    with pytest.raises(InvalidRequest, match="1 x 500000 pixels, and would be 224 x 112000000 for this model"):
+        load_pixels(_png_header(1, 500_000), spec, MAX_BYTES, MAX_PIXELS)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
+
+
+def test_what_is_cut_is_the_middle():
+    """An odd rest is taken off below and to the right."""
+    greys = np.arange(35, dtype=np.uint8).reshape(5, 7)
+    spec = _spec(channels=1, size=(2, 4))
+    spec.resize_height, spec.resize_width = 5, 7
+    values = (_load(_encode(Image.fromarray(greys)), spec) * 255).round().astype(int)
+    np.testing.assert_array_equal(greys[1:3, 1:5], values[0])
+
+
 def test_too_many_bytes_are_refused_unread():
     """A file over the limit of bytes is refused whatever is in it."""
     assert "IMAGE_TOO_LARGE" == _refusal(bytes(101), max_bytes=100).reason

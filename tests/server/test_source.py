@@ -27,6 +27,13 @@ def test_nothing_is_added_to_pictures():
     assert (225, 225, 225) == (PICTURE.num_tokens, PICTURE.bucket, PICTURE.width)
 
 
+def test_class_tokens_are_of_the_memory_and_not_shown():
+    """They count as tokens; an explanation is over the patches."""
+    picture = Pixels(PICTURE.array, (15, 15), 2)
+    assert (227, 227, 227, 225) == (picture.num_tokens, picture.bucket, picture.width, picture.num_shown)
+    assert 9 == ids(9).num_shown
+
+
 def test_ids_are_padded_behind_and_their_lengths_told():
     """Each row of a run is one input; int64 ids and int32 lengths."""
     feeds = feeds_of([ids(3), ids(1)], 4, pad_id=9)

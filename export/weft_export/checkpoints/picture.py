@@ -1,6 +1,7 @@
 """A picture's file as a server takes it: of bounded bytes and pixels, and one that can be decoded."""
 
 import io
+import math
 from contextlib import suppress
 
 import numpy as np
@@ -9,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 
 from weft_export.checkpoints.pixels import read_pixel_values
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
+from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS, resized_size
 from weft_proto.v1 import bundle_pb2
 
 
@@ -27,6 +28,9 @@ def read_picture(what: str, data: bytes, spec: bundle_pb2.ImageSpec) -> NDArray[
     if width * height > MAX_IMAGE_PIXELS:
         allowed = f"a server takes pictures of {MAX_IMAGE_PIXELS} in all"
         raise CheckpointError(f"{what} has {width} x {height} pixels; {allowed}")
+    if width and spec.shortest_edge and math.prod(resized := resized_size(spec, width, height)) > MAX_IMAGE_PIXELS:
+        allowed = f"a server makes at most {MAX_IMAGE_PIXELS} of it"
+        raise CheckpointError(f"{what} would have {resized[0]} x {resized[1]} pixels when it is resized; {allowed}")
     try:
         return read_pixel_values(data, spec)
     except Exception as error:  # a broken picture makes Pillow raise nearly anything

@@ -7,13 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps
 
-from weft_proto.bundle_rules import PICTURE_FORMATS
+from weft_proto.bundle_rules import PICTURE_FORMATS, resized_size
 from weft_proto.v1 import bundle_pb2
 
 _RESAMPLE = {
     bundle_pb2.RESAMPLE_BILINEAR: Image.Resampling.BILINEAR,
     bundle_pb2.RESAMPLE_BICUBIC: Image.Resampling.BICUBIC,
     bundle_pb2.RESAMPLE_BOX: Image.Resampling.BOX,
+    bundle_pb2.RESAMPLE_NEAREST: Image.Resampling.NEAREST,
+    bundle_pb2.RESAMPLE_LANCZOS: Image.Resampling.LANCZOS,
+    bundle_pb2.RESAMPLE_HAMMING: Image.Resampling.HAMMING,
 }
 
 
@@ -45,7 +48,7 @@ def _begin(image: ImageFile.ImageFile, depth: int) -> None:
 
 
 def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[np.float32]:
-    """Return pixel_values float32 [channels, height, width]: upright, flattened, resized and scaled."""
+    """Return pixel_values float32 [channels, height, width]: upright, flattened, resized, cut and scaled."""
     with suppress(Exception):  # metadata that cannot be read says nothing about how the picture stands
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith("I"):
@@ -60,8 +63,11 @@ def to_pixel_values(image: Image.Image, spec: bundle_pb2.ImageSpec) -> NDArray[n
     if image.mode not in ("1", "L"):
         image = image.convert("RGB")
     image = image.convert("L" if spec.channels == 1 else "RGB")
-    if image.size != (spec.width, spec.height):
-        image = image.resize((spec.width, spec.height), _RESAMPLE[spec.resample])
+    size = resized_size(spec, *image.size)
+    if image.size != size:
+        image = image.resize(size, _RESAMPLE[spec.resample])
+    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
+    image = image.crop((left, top, left + spec.width, top + spec.height))
     values = np.asarray(image, dtype=np.float32).reshape(spec.height, spec.width, spec.channels) / np.float32(255)
     mean, std = np.array(spec.mean, dtype=np.float32), np.array(spec.std, dtype=np.float32)
     return np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1))

@@ -43,7 +43,7 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
     if image is not None:
         shape = (1, image.channels, image.height, image.width)
         pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
-        memory_length = image.grid_rows * image.grid_columns
+        memory_length = image.num_class_tokens + image.grid_rows * image.grid_columns
         start = [text.start_id] if text is not None else []
         return [RandomRequest((values,), list(start), memory_length=memory_length) for values in pixels]
     assert text is not None

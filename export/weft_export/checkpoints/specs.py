@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
-from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE
+from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -99,6 +99,10 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require_equal("image.width", image.width, "model.image_width", config.image_width)
     _require_equal("image.grid_rows", image.grid_rows, "the model's grid, down", rows)
     _require_equal("image.grid_columns", image.grid_columns, "the model's grid, across", columns)
+    # Of a memory: a classifier's class tokens are its own affair.
+    _require_equal(
+        "image.num_class_tokens", image.num_class_tokens, "the memory's", getattr(config, "num_class_tokens", 0)
+    )
     _require(image.channels in (1, 3), "image.channels must be 1 or 3")
     _require(max(image.height, image.width) <= MAX_IMAGE_SIDE, f"image sides must be at most {MAX_IMAGE_SIDE}")
     _require(image.resample != bundle_pb2.RESAMPLE_UNSPECIFIED, "image.resample is missing")
@@ -106,6 +110,8 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
         len(image.mean) == len(image.std) == image.channels, "image.mean and image.std need one value for each channel"
     )
     check_spec("image", image)
+    fault = resizing_fault(image)
+    _require(fault is None, str(fault))
     _require(
         rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
     )

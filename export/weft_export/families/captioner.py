@@ -29,6 +29,7 @@ class CaptionerConfig:
     num_encoder_layers: int  # N
     num_decoder_layers: int  # N
     dropout: float = 0.0  # P_drop, in training only
+    class_token: bool = False  # whether one stands before the patches, and in the memory
 
     def __post_init__(self) -> None:
         require_sizes(self)
@@ -41,29 +42,42 @@ class CaptionerConfig:
         """Patches down and across."""
         return self.image_height // self.patch_size, self.image_width // self.patch_size
 
+    @property
+    def num_class_tokens(self) -> int:
+        """How many positions of the memory are no patches."""
+        return int(self.class_token)
+
 
 class Captioner(SequenceToSequence):
-    """The memory is one position for each patch, in reading order, with learned positions and no class token."""
+    """The memory is one position for each patch, in reading order, with learned positions.
+
+    A class token, if there is one, stands before them, as in ViT.
+    """
 
     def __init__(self, config: CaptionerConfig) -> None:
         super().__init__()
         self.config = config
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout)
         side = config.patch_size
-        self.num_patches = config.grid[0] * config.grid[1]
+        self.num_class_tokens = config.num_class_tokens
+        self.num_positions = self.num_class_tokens + config.grid[0] * config.grid[1]
         self.patches = PatchEmbedding(config.channels, side, config.d_model)
-        self.positions = nn.Parameter(torch.randn(self.num_patches, config.d_model) * 0.02)
+        if config.class_token:
+            self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
+        self.positions = nn.Parameter(torch.randn(self.num_positions, config.d_model) * 0.02)
         self.encoder = Encoder(config.num_encoder_layers, *sizes)
         words = PositionedEmbedding(config.target_vocab_size, config.max_target_tokens, config.d_model)
         decoder = Decoder(words, config.max_target_tokens, config.num_decoder_layers, *sizes)
-        self._write_with(decoder, self.num_patches)
+        self._write_with(decoder, self.num_positions)
 
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (pixel_values [batch, channels, height, width],)."""
         (pixel_values,) = source
-        x = self.patches(pixel_values) + self.positions
-        everything = torch.ones(1, 1, 1, self.num_patches, dtype=torch.bool)
-        return self.encoder(x, None), everything
+        x = self.patches(pixel_values)
+        if self.num_class_tokens:
+            x = torch.cat((self.class_token.expand(x.shape[0], -1, -1), x), dim=1)
+        everything = torch.ones(1, 1, 1, self.num_positions, dtype=torch.bool)
+        return self.encoder(x + self.positions, None), everything
 
     def forward(self, pixel_values: Tensor, target_ids: Tensor) -> Tensor:
         """Return logits [batch, target, vocab].

@@ -18,6 +18,8 @@ class SequenceToSequence(Writer):
     """
 
     decoder: Decoder
+    num_class_tokens: int = 0
+    """How many places of the memory stand before those of the source. An explanation leaves them out."""
 
     def _write_with(self, decoder: Decoder, max_memory: int) -> None:
         """Take the decoder; max_memory is how many source positions there can be."""
@@ -58,10 +60,14 @@ class SequenceToSequence(Writer):
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, target_ids: Tensor, *source: Tensor) -> Explanation:
-        """Return the cross-attention weights [target, source] of one layer and head, or of the average of its heads."""
+        """Return the cross-attention weights [target, source] of one layer and head, or of the average of its heads.
+
+        source_mass is what lay on the source, and not on class tokens.
+        """
         encoded, mask = self.encode(*source)
         layers = self.decoder.attentions(target_ids, self.decoder.project(encoded), mask)
-        return over_source(pick_layer([pick_head(weights[0], head) for weights in layers], layer))
+        weights = pick_layer([pick_head(each[0], head) for each in layers], layer)
+        return over_source(weights[:, self.num_class_tokens :] if self.num_class_tokens else weights)
 
     def alignment(self, layer: int, target_ids: Tensor, *source: Tensor) -> Tensor:
         """Return cross-attention weights [batch, target, source] of one layer, averaged over heads, to train on."""

@@ -226,6 +226,12 @@ class _ResampleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Resample.Val
     """RESAMPLE_BICUBIC uses a cubic neighbourhood."""
     RESAMPLE_BOX: _Resample.ValueType  # 3
     """RESAMPLE_BOX averages the pixels covered."""
+    RESAMPLE_NEAREST: _Resample.ValueType  # 4
+    """RESAMPLE_NEAREST takes one pixel."""
+    RESAMPLE_LANCZOS: _Resample.ValueType  # 5
+    """RESAMPLE_LANCZOS uses a windowed sinc."""
+    RESAMPLE_HAMMING: _Resample.ValueType  # 6
+    """RESAMPLE_HAMMING uses a neighbourhood as small as bilinear's, and is sharper."""
 
 class Resample(_Resample, metaclass=_ResampleEnumTypeWrapper):
     """Resample is how an image is resized."""
@@ -238,6 +244,12 @@ RESAMPLE_BICUBIC: Resample.ValueType  # 2
 """RESAMPLE_BICUBIC uses a cubic neighbourhood."""
 RESAMPLE_BOX: Resample.ValueType  # 3
 """RESAMPLE_BOX averages the pixels covered."""
+RESAMPLE_NEAREST: Resample.ValueType  # 4
+"""RESAMPLE_NEAREST takes one pixel."""
+RESAMPLE_LANCZOS: Resample.ValueType  # 5
+"""RESAMPLE_LANCZOS uses a windowed sinc."""
+RESAMPLE_HAMMING: Resample.ValueType  # 6
+"""RESAMPLE_HAMMING uses a neighbourhood as small as bilinear's, and is sharper."""
 Global___Resample: _TypeAlias = Resample  # noqa: Y015
 
 @_typing.final
@@ -769,8 +781,9 @@ Global___ChatSpec: _TypeAlias = ChatSpec  # noqa: Y015
 
 @_typing.final
 class ImageSpec(_message.Message):
-    """ImageSpec says how a picture becomes pixel_values: turned as its EXIF orientation says, converted to `channels`, resized
-    to width x height without regard to aspect, divided by 255, then (value - mean) / std for each channel.
+    """ImageSpec says how a picture becomes pixel_values: turned as its EXIF orientation says, converted to `channels`, resized,
+    cut to the width x height in its middle, divided by 255, then (value - mean) / std for each channel. It is resized to
+    width x height without regard to aspect, unless shortest_edge or resize_height and resize_width say otherwise.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -783,6 +796,10 @@ class ImageSpec(_message.Message):
     STD_FIELD_NUMBER: _builtins.int
     GRID_ROWS_FIELD_NUMBER: _builtins.int
     GRID_COLUMNS_FIELD_NUMBER: _builtins.int
+    SHORTEST_EDGE_FIELD_NUMBER: _builtins.int
+    RESIZE_HEIGHT_FIELD_NUMBER: _builtins.int
+    RESIZE_WIDTH_FIELD_NUMBER: _builtins.int
+    NUM_CLASS_TOKENS_FIELD_NUMBER: _builtins.int
     channels: _builtins.int
     """channels is 1 (luminance) or 3 (RGB); transparency is laid over white first."""
     height: _builtins.int
@@ -792,11 +809,21 @@ class ImageSpec(_message.Message):
     resample: Global___Resample.ValueType
     """resample is how it is resized."""
     grid_rows: _builtins.int
-    """grid_rows is the height of the grid that attention is shown on, at most 4,096; for a memory, its length is grid_rows *
-    grid_columns, which is at most 65,536.
-    """
+    """grid_rows is the height of the grid that attention is shown on, at most 4,096; grid_rows * grid_columns is at most 65,536."""
     grid_columns: _builtins.int
     """grid_columns is the grid's width, at most 4,096."""
+    shortest_edge: _builtins.int
+    """shortest_edge is what the shorter side becomes, at most 4,096; the longer one keeps the aspect, rounded down. Not less
+    than height and width. 0: resize_height and resize_width hold. A picture that would have too many pixels is refused.
+    """
+    resize_height: _builtins.int
+    """resize_height is what the picture is resized to before it is cut, at most 4,096, and not less than height. 0: height."""
+    resize_width: _builtins.int
+    """resize_width is the same across, at most 4,096, and not less than width. 0: width."""
+    num_class_tokens: _builtins.int
+    """num_class_tokens is how many places of a memory stand before the grid's (caption), at most 64: the memory's length is
+    num_class_tokens + grid_rows * grid_columns. An alignment shows the grid alone.
+    """
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """mean has one value for each channel, at most 3, each from -1,000 to 1,000."""
@@ -816,10 +843,14 @@ class ImageSpec(_message.Message):
         std: _abc.Iterable[_builtins.float] | None = ...,
         grid_rows: _builtins.int = ...,
         grid_columns: _builtins.int = ...,
+        shortest_edge: _builtins.int = ...,
+        resize_height: _builtins.int = ...,
+        resize_width: _builtins.int = ...,
+        num_class_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "resample", b"resample", "std", b"std", "width", b"width"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channels", b"channels", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "height", b"height", "mean", b"mean", "num_class_tokens", b"num_class_tokens", "resample", b"resample", "resize_height", b"resize_height", "resize_width", b"resize_width", "shortest_edge", b"shortest_edge", "std", b"std", "width", b"width"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from weft_proto.bundle_rules import FLOAT_TYPE, MAX_GRID, MAX_READ_BYTES, is_good_enough
+from weft_proto.bundle_rules import FLOAT_TYPE, MAX_GRID, MAX_READ_BYTES, is_good_enough, resizing_fault
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
@@ -29,7 +29,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     _verify_tokenizers(manifest.text, files)
 
     if task.takes_image:
-        _verify_image(manifest.image)
+        _verify_image(manifest.image, task)
     else:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
@@ -88,7 +88,7 @@ def _verify_tokenizers(text: bundle_pb2.TextSpec, files: set[str]) -> None:
         require(not path or path in files, f"{which} tokenizer {path!r} is not a file of the bundle")
 
 
-def _verify_image(image: bundle_pb2.ImageSpec) -> None:
+def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
     require(image.channels in {1, 3}, f"image.channels is {image.channels}, not 1 or 3")
     require(image.height * image.width, "image.height and width are missing")
     require(image.resample in _RESAMPLES, f"image.resample {image.resample} is unknown")
@@ -97,6 +97,9 @@ def _verify_image(image: bundle_pb2.ImageSpec) -> None:
     grid = image.grid_rows * image.grid_columns
     require(grid, "image.grid_rows and grid_columns are missing")
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
+    fault = resizing_fault(image)
+    require(fault is None, str(fault))
+    require(task.writes_text or not image.num_class_tokens, "image.num_class_tokens are of a memory, for caption")
 
 
 def _verify_source(text: bundle_pb2.TextSpec, files: set[str], task: Task) -> None:

@@ -58,7 +58,8 @@ def _data_types(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleManife
 def _source_length(manifest: bundle_pb2.BundleManifest) -> int:
     """How many positions the longest source has that an encoder reads."""
     if TASKS[manifest.task].takes_image:
-        return manifest.image.grid_rows * manifest.image.grid_columns
+        image = manifest.image
+        return image.num_class_tokens + image.grid_rows * image.grid_columns
     return manifest.text.max_source_tokens
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from weft_proto.bundle_rules import PICTURE_FORMATS
+from weft_proto.bundle_rules import PICTURE_FORMATS, resized_size
 from weft_proto.v1 import bundle_pb2
 from weft_server.content.picture_file import BLOCK, FIELD, PictureFile, num_scans, without_metadata
 from weft_server.content.wanted import Wanted
@@ -27,6 +27,9 @@ _RESAMPLE = {
     bundle_pb2.RESAMPLE_BILINEAR: Image.Resampling.BILINEAR,
     bundle_pb2.RESAMPLE_BICUBIC: Image.Resampling.BICUBIC,
     bundle_pb2.RESAMPLE_BOX: Image.Resampling.BOX,
+    bundle_pb2.RESAMPLE_NEAREST: Image.Resampling.NEAREST,
+    bundle_pb2.RESAMPLE_LANCZOS: Image.Resampling.LANCZOS,
+    bundle_pb2.RESAMPLE_HAMMING: Image.Resampling.HAMMING,
 }
 
 
@@ -39,8 +42,8 @@ def load_pixels(
     over white, 16-bit greys scaled to 8 bits.
 
     Raises:
-        InvalidRequest: the file or its header's pixel count is too large, it costs too much to decode, or it cannot be
-            decoded to the end.
+        InvalidRequest: the file or its header's pixel count is too large, it is so long that it would be too large when
+            it is resized, it costs too much to decode, or it cannot be decoded to the end.
         DeadlineExpired: it is not wanted any more.
     """
     wanted = wanted or Wanted()
@@ -53,6 +56,7 @@ def load_pixels(
     if width * height > max_pixels:
         message = f"is {width} x {height} pixels by its header; at most {max_pixels} are taken"
         raise InvalidRequest(FIELD, message, "IMAGE_TOO_LARGE")
+    _check_resized(spec, width, height, max_pixels)
     if picture.format in {"JPEG", "MPO"}:  # to Pillow, one whose header speaks of more pictures is an MPO
         _check_scans(num_scans(data), width * height, MAX_FULL_SCANS * max_pixels)
     try:
@@ -60,7 +64,7 @@ def load_pixels(
         wanted.check()
         image = _flatten(_upright(picture), "L" if spec.channels == 1 else "RGB")
         wanted.check()
-        image = image.resize((spec.width, spec.height), _RESAMPLE[spec.resample])
+        image = _cut(image.resize(resized_size(spec, *image.size), _RESAMPLE[spec.resample]), spec)
     except RequestError:
         raise
     except Exception as error:
@@ -83,6 +87,14 @@ def _open(data: bytes, wanted: Wanted) -> ImageFile.ImageFile:
 
 def _broken() -> InvalidRequest:
     return InvalidRequest(FIELD, "is truncated or corrupt", "BAD_IMAGE")
+
+
+def _check_resized(spec: bundle_pb2.ImageSpec, width: int, height: int, max_pixels: int) -> None:
+    """Refuse a picture whose aspect would make it too large: one of 1 x 1,000,000, with its shorter side made 224."""
+    resized_width, resized_height = resized_size(spec, width, height)
+    if spec.shortest_edge and resized_width * resized_height > max_pixels:
+        message = f"is {width} x {height} pixels, and would be {resized_width} x {resized_height} for this model"
+        raise InvalidRequest(FIELD, f"{message}; at most {max_pixels} are taken", "IMAGE_TOO_LARGE")
 
 
 def _check_scans(scans: int, num_pixels: int, most: int) -> None:
@@ -114,6 +126,12 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # noqa: BLE001 - metadata that cannot be read says nothing about how the picture stands
         return image
+
+
+def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:
+    """Cut the middle out of a picture; what cannot be halved is taken off below and to the right."""
+    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
+    return image.crop((left, top, left + spec.width, top + spec.height))
 
 
 def _flatten(image: Image.Image, mode: str) -> Image.Image:

@@ -87,7 +87,7 @@ class InputReader:
             DeadlineExpired: it is not wanted any more.
         """
         pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
-        return Pixels(pixels, self._grid)
+        return Pixels(pixels, self._grid, self._image.num_class_tokens)
 
     def _check_text(self, text: str, field: str) -> None:
         assert self._tokenizer is not None, "this model takes no text. This is a bug."

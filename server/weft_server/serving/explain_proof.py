@@ -34,7 +34,7 @@ async def verify_explanation(model: Model, source: Source, token_ids: list[int],
     attention = model.manifest.attention
     if explainer is None:
         return
-    shape = (num_rows, source.num_tokens)
+    shape = (num_rows, source.num_shown)
     summarises = not attention.HasField("default_layer")
 
     def read(layer: int | None, head: int | None = None) -> Explanation:

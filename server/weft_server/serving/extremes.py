@@ -109,7 +109,8 @@ def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> I
     task = TASKS[manifest.task]
     if task.takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
-        yield "image", [Pixels(pixels, (image.grid_rows, image.grid_columns))] * (1 + together)
+        source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+        yield "image", [source] * (1 + together)
         return
     longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, MAX_TOKENS)
     last = text.source_vocab_size - 1

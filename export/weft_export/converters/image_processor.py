@@ -1,0 +1,246 @@
+"""preprocessor_config.json of a Hugging Face directory as an ImageSpec.
+
+For example, {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 224}, "crop_size": 224} makes the
+shorter side 224 pixels long and cuts the 224 x 224 in the middle. What is not stated, the class says.
+
+Two things are done for every picture, whatever the file says. It is turned as its EXIF data say, and made RGB over
+white. transformers never turns a picture. It makes RGB only if do_convert_rgb is true, and otherwise fails at a picture
+that is not RGB.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.v1 import bundle_pb2
+
+FILE = "preprocessor_config.json"
+
+# By Pillow's numbers, which is what the file has.
+_RESAMPLES = {
+    0: bundle_pb2.RESAMPLE_NEAREST,
+    1: bundle_pb2.RESAMPLE_LANCZOS,
+    2: bundle_pb2.RESAMPLE_BILINEAR,
+    3: bundle_pb2.RESAMPLE_BICUBIC,
+    4: bundle_pb2.RESAMPLE_BOX,
+    5: bundle_pb2.RESAMPLE_HAMMING,
+}
+_HALVES = [0.5, 0.5, 0.5]
+_CLIP_MEAN = [0.48145466, 0.4578275, 0.40821073]
+_CLIP_STD = [0.26862954, 0.26130258, 0.27577711]
+# From this size on, ConvNeXt's processor cuts nothing off.
+_CONVNEXT_WHOLE = 384
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What a class of processors does unless the file says otherwise. `square`: a lone number is height and width."""
+
+    resample: int
+    size: Any
+    square: bool = True
+    crop_size: Any = None
+    crops: bool = False
+    mean: Any = None
+    std: Any = None
+
+
+_VIT = _Kind(2, 224)
+_DEIT = _Kind(3, 256, crop_size=224, crops=True)
+_BEIT = _Kind(3, 224, crop_size=224)
+_CONVNEXT = _Kind(3, 384, square=False)
+_CLIP = _Kind(3, 224, square=False, crop_size=224, crops=True, mean=_CLIP_MEAN, std=_CLIP_STD)
+_BLIP = _Kind(3, 384, mean=_CLIP_MEAN, std=_CLIP_STD)
+_KINDS = {"ViT": _VIT, "DeiT": _DEIT, "Beit": _BEIT, "ConvNext": _CONVNEXT, "CLIP": _CLIP, "Bit": _CLIP, "Blip": _BLIP}
+_ENDINGS = ("ImageProcessorPil", "ImageProcessorFast", "ImageProcessor", "FeatureExtractor")
+# Where a file names no class, the model says which it is.
+_KIND_OF_MODEL = {
+    "beit": _BEIT,
+    "blip": _BLIP,
+    "clip": _CLIP,
+    "clip_vision_model": _CLIP,
+    "convnext": _CONVNEXT,
+    "convnextv2": _CONVNEXT,
+    "deit": _DEIT,
+    "resnet": _CONVNEXT,
+    "swin": _VIT,
+    "swinv2": _VIT,
+    "vit": _VIT,
+}
+
+# What the reader below takes, and what has nothing to do with the pixels of one picture.
+_READ = frozenset(
+    [
+        "size",
+        "crop_size",
+        "crop_pct",
+        "default_to_square",
+        "do_center_crop",
+        "do_normalize",
+        "do_rescale",
+        "do_resize",
+        "image_mean",
+        "image_std",
+        "resample",
+        "rescale_factor",
+        "image_processor_type",
+        "feature_extractor_type",
+    ]
+)
+_WITHOUT_EFFECT = frozenset(
+    [
+        "_processor_class",
+        "_valid_processor_keys",
+        "data_format",
+        "device",
+        "disable_grouping",
+        "do_convert_rgb",
+        "do_reduce_labels",
+        "image_seq_length",
+        "input_data_format",
+        "pad_size",
+        "processor_class",
+        "reduce_labels",
+        "return_tensors",
+    ]
+)
+
+
+def read_image_spec(given: object, model_type: str, channels: int) -> bundle_pb2.ImageSpec:
+    """Return what the file's object says, for a model of so many channels. The grid is not set: the model knows it.
+
+    Raises:
+        CheckpointError: a field is missing, wrong, or asks for what no ImageSpec can say. It is named.
+    """
+    if not isinstance(given, dict):
+        raise _refusal("it is no object")
+    fields: dict[str, Any] = given
+    kind = _kind(fields, model_type)
+    _refuse_unknown(fields)
+    spec = bundle_pb2.ImageSpec(channels=channels, resample=_resample(fields, kind))
+    if kind is _CONVNEXT:
+        _resize_convnext(spec, fields)
+    else:
+        _resize(spec, fields, kind)
+    fault = resizing_fault(spec)
+    if fault is not None:
+        raise _refusal(fault)
+    normalises = _flag(fields, "do_normalize", default=True)
+    means, stds = kind.mean or _HALVES[:channels], kind.std or _HALVES[:channels]
+    spec.mean.extend(_numbers(fields, "image_mean", means, channels) if normalises else [0] * channels)
+    spec.std.extend(_numbers(fields, "image_std", stds, channels) if normalises else [1] * channels)
+    return spec
+
+
+def _kind(fields: dict[str, Any], model_type: str) -> _Kind:
+    stated = fields.get("image_processor_type") or fields.get("feature_extractor_type")
+    if stated is None:
+        if model_type not in _KIND_OF_MODEL:
+            raise _refusal(f"it names no image_processor_type, and {model_type!r} has none that Weft knows")
+        return _KIND_OF_MODEL[model_type]
+    for ending in _ENDINGS:
+        stem = str(stated).removesuffix(ending)
+        if stem in _KINDS and stem != stated:
+            return _KINDS[stem]
+    known = ", ".join(f"{stem}ImageProcessor" for stem in _KINDS)
+    raise _refusal(f"image_processor_type {stated!r:.80} is none of {known}")
+
+
+def _refuse_unknown(fields: dict[str, Any]) -> None:
+    for name, value in fields.items():
+        if name not in _READ | _WITHOUT_EFFECT and value not in (None, False):
+            raise _refusal(f"{name} is {value!r:.80}, which Weft cannot do")
+    if not _flag(fields, "do_resize", default=True):
+        raise _refusal("do_resize is false: the model takes pictures of one size")
+    if not _flag(fields, "do_rescale", default=True):
+        raise _refusal("do_rescale is false: Weft divides by 255")
+    factor = fields.get("rescale_factor", 1 / 255)
+    if not _is_number(factor) or not math.isclose(factor, 1 / 255, rel_tol=1e-6):
+        raise _refusal(f"rescale_factor is {factor!r:.80}, not 1/255")
+
+
+def _resample(fields: dict[str, Any], kind: _Kind) -> bundle_pb2.Resample.ValueType:
+    number = fields.get("resample", kind.resample)
+    if isinstance(number, bool) or not isinstance(number, int) or number not in _RESAMPLES:
+        raise _refusal(f"resample is {number!r:.80}, not one of Pillow's 0 to 5")
+    return _RESAMPLES[number]
+
+
+def _resize(spec: bundle_pb2.ImageSpec, fields: dict[str, Any], kind: _Kind) -> None:
+    square = _flag(fields, "default_to_square", default=kind.square)
+    resized = _sides("size", fields.get("size", kind.size), square=square)
+    cut = resized
+    if _flag(fields, "do_center_crop", default=kind.crops):
+        if "crop_size" not in fields and kind.crop_size is None:
+            raise _refusal("do_center_crop is true, and crop_size is missing")
+        cut = _sides("crop_size", fields.get("crop_size", kind.crop_size), square=True)
+    if len(cut) == 1:
+        raise _refusal("size.shortest_edge without do_center_crop gives pictures of any shape; the model takes one")
+    spec.height, spec.width = cut
+    if len(resized) == 1:
+        (spec.shortest_edge,) = resized
+    elif resized != cut:
+        spec.resize_height, spec.resize_width = resized
+
+
+def _resize_convnext(spec: bundle_pb2.ImageSpec, fields: dict[str, Any]) -> None:
+    """A small picture is a middle part, crop_pct of the shorter side. A large one is the whole, whatever its aspect."""
+    if _flag(fields, "do_center_crop", default=False):
+        raise _refusal("do_center_crop is true: ConvNeXt's processor has cut by crop_pct before")
+    sides = _sides("size", fields.get("size", _CONVNEXT.size), square=False)
+    if len(sides) != 1:
+        raise _refusal("size must be a shortest_edge for ConvNeXt's processor")
+    (spec.height,) = (spec.width,) = sides
+    if spec.height < _CONVNEXT_WHOLE:
+        share = fields.get("crop_pct", 224 / 256)
+        if not _is_number(share) or not 0 < share <= 1:
+            raise _refusal(f"crop_pct is {share!r:.80}, and not more than 0 and at most 1")
+        spec.shortest_edge = _side("size.shortest_edge / crop_pct", int(min(spec.height / share, MAX_IMAGE_SIDE + 1)))
+
+
+def _sides(name: str, value: Any, *, square: bool) -> tuple[int, ...]:
+    """Return (height, width), or the shortest edge alone. square: what a number alone is."""
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return _side(f"{name}[0]", value[0]), _side(f"{name}[1]", value[1])
+    if not isinstance(value, dict):
+        side = _side(name, value)
+        return (side, side) if square else (side,)
+    if set(value) == {"height", "width"}:
+        return _side(f"{name}.height", value["height"]), _side(f"{name}.width", value["width"])
+    if set(value) == {"shortest_edge"} and name == "size":
+        return (_side("size.shortest_edge", value["shortest_edge"]),)
+    raise _refusal(f"{name} has {', '.join(map(str, value)) or 'nothing'}, and not height and width")
+
+
+def _side(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_IMAGE_SIDE:
+        raise _refusal(f"{name} must be a whole number from 1 to {MAX_IMAGE_SIDE}, not {value!r:.80}")
+    return value
+
+
+def _flag(fields: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = fields.get(name, default)
+    if value is None:
+        # transformers does not take its class's default then.
+        return False
+    if not isinstance(value, bool):
+        raise _refusal(f"{name} must be true or false, not {value!r:.80}")
+    return value
+
+
+def _numbers(fields: dict[str, Any], name: str, default: list[float], channels: int) -> list[float]:
+    value = fields.get(name, default)
+    values = value if isinstance(value, list | tuple) else [value] * channels
+    if len(values) != channels or not all(map(_is_number, values)):
+        raise _refusal(f"{name} must have a number for each of {channels} channels, not {value!r:.80}")
+    return list(values)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _refusal(complaint: str) -> CheckpointError:
+    return CheckpointError(f"{FILE}: {complaint}")
