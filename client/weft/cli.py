@@ -22,6 +22,7 @@ from weft.exceptions import Error, InvalidRequest, Unavailable
 _PLUGINS = {
     "serve": ("Serve a model repository.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
+    "wrap": ("Make a bundle of an ONNX file that others made, and prove it.", "export"),
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 

@@ -2,7 +2,9 @@
 
 import hashlib
 import importlib.metadata
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 import onnx
 import torch
@@ -10,10 +12,22 @@ from google.protobuf import json_format
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
-from weft_export.graphs.graphs import Graph, states_of
+from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
 from weft_proto.v1 import bundle_pb2
+
+
+class GraphFile(Protocol):
+    """A graph whose file has been written."""
+
+    @property
+    def role(self) -> bundle_pb2.GraphRole.ValueType:
+        """What it computes."""
+
+    @property
+    def file_name(self) -> str:
+        """The .onnx file."""
 
 
 def manifest_of(
@@ -49,7 +63,7 @@ def manifest_of(
 def write_manifest(
     directory: Path,
     manifest: bundle_pb2.BundleManifest,
-    graphs: list[Graph],
+    graphs: Iterable[GraphFile],
     *,
     parity: bundle_pb2.Parity,
     provenance: bundle_pb2.Provenance,
@@ -85,6 +99,18 @@ def provenance_of(checkpoint: Checkpoint, weights: Path, onnxruntime_version: st
         opset=OPSET,
         checkpoint_sha256=_sha256(weights),
         num_parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+    )
+
+
+def provenance_of_file(path: Path, onnxruntime_version: str, opset: int, num_parameters: int) -> bundle_pb2.Provenance:
+    """Say what made a bundle from an .onnx file of others. There is no version of torch: none was asked."""
+    return bundle_pb2.Provenance(
+        weft_version=importlib.metadata.version("weft-serving"),
+        onnx_version=onnx.__version__,
+        onnxruntime_version=onnxruntime_version,
+        opset=opset,
+        checkpoint_sha256=_sha256(path),
+        num_parameters=num_parameters,
     )
 
 

@@ -43,6 +43,13 @@ ONNX_NAME = {
     bundle_pb2.DATA_TYPE_INT8: "INT8",
 }
 
+# What a graph may be made of.
+OPERATOR_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
+# EPContext names a file with a compiled engine for an execution provider to load.
+REFUSED_OPERATORS = frozenset({"EPContext"})
+# What external data may say of a tensor: the file, and where in it.
+EXTERNAL_DATA_KEYS = frozenset({"location", "offset", "length"})
+
 # By how much the probabilities of a golden answer may differ.
 GOLDEN_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,

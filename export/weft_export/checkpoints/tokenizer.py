@@ -1,15 +1,29 @@
 """A checkpoint's tokenizers, used as a server uses them."""
 
 import json
+from collections.abc import Mapping
+from typing import Protocol
 
 from tokenizers import Encoding, Tokenizer
 
-from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.v1 import bundle_pb2
 
 
-def read_tokenizer(checkpoint: Checkpoint, name: str) -> Tokenizer:
+class Spoken(Protocol):
+    """What has texts, and files by name: a checkpoint, or an ONNX file that others made."""
+
+    @property
+    def text(self) -> bundle_pb2.TextSpec | None:
+        """What is said of its texts."""
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        """Its tokenizers are among them."""
+
+
+def read_tokenizer(checkpoint: Spoken, name: str) -> Tokenizer:
     """Read a tokenizer file of a checkpoint, with truncation and padding off: a text that is too long is never cut.
 
     Raises:
@@ -36,7 +50,7 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding
         raise CheckpointError(f"cannot be tokenized: {error}") from error
 
 
-def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> Encoding:
+def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str) -> Encoding:
     """Encode a source or a prompt. Where a server would refuse it, CheckpointError says what is wrong."""
     text = checkpoint.text
     assert text is not None
@@ -57,7 +71,7 @@ def encode_source(checkpoint: Checkpoint, tokenizer: Tokenizer, given: str) -> E
     return encoding
 
 
-def check_tokenizers(checkpoint: Checkpoint) -> None:
+def check_tokenizers(checkpoint: Spoken) -> None:
     """Raise CheckpointError for a tokenizer that a server would refuse."""
     text = checkpoint.text
     if text is None:

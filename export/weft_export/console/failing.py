@@ -10,8 +10,8 @@ from weft_export.errors import ExportError
 
 
 @contextmanager
-def plain_errors(command: str) -> Iterator[None]:
-    """End `weft COMMAND` in this block as its user expects. The extra of the same name brings its modules.
+def plain_errors(command: str, *, extra: str = "") -> Iterator[None]:
+    """End `weft COMMAND` in this block as its user expects. The extra, by default of the same name, has its modules.
 
     There are three cases:
 
@@ -26,7 +26,7 @@ def plain_errors(command: str) -> Iterator[None]:
         typer.echo(f"weft {command}: stopped by {stopped.name}", err=True)
         raise typer.Exit(stopped.exit_code) from None
     except (ExportError, ModuleNotFoundError, OSError) as error:
-        typer.echo(f"weft {command}: {_sentence(command, error)}", err=True)
+        typer.echo(f"weft {command}: {_sentence(extra or command, error)}", err=True)
         raise typer.Exit(1) from error
 
 

@@ -34,7 +34,7 @@ def write_graph(graph: Graph, directory: Path) -> None:
             verbose=False,
         )
     assert program is not None
-    _forget_origin(program.model)
+    forget_origin(program.model)
     path = directory / graph.file_name
     program.save(path, external_data=True)
     if graph.deferred:
@@ -60,7 +60,8 @@ def _port(value: onnx.ValueInfoProto) -> bundle_pb2.Port:
     return bundle_pb2.Port(name=value.name, data_type=_DATA_TYPES[tensor.elem_type], shape=shape)
 
 
-def _forget_origin(model: onnx_ir.Model) -> None:
+def forget_origin(model: onnx_ir.Model) -> None:
+    """Take out of a model what says who made it, and where."""
     # The exporter notes stack traces on every node: large, and full of paths of the machine that exported.
     for node in model.graph.all_nodes():
         node.metadata_props.clear()

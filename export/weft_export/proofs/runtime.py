@@ -29,15 +29,15 @@ def runtime_version() -> str:
     return str(_onnxruntime().__version__)
 
 
-def open_session(path: Path) -> Any:
-    """Load an .onnx file as an InferenceSession on CPU, with one thread.
+def open_session(path: Path, num_threads: int = 1) -> Any:
+    """Load an .onnx file as an InferenceSession on CPU.
 
     Raises:
         ExportError: onnxruntime is not installed.
     """
     runtime = _onnxruntime()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = num_threads
     options.enable_mem_pattern = False
     options.log_severity_level = 3
     with runnable(path) as stand_in:

@@ -337,7 +337,7 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def parity(self) -> Global___Parity:
-        """parity is how far ONNX Runtime was from torch when the bundle was made."""
+        """parity is how far ONNX Runtime was from torch when the bundle was made, or from the ONNX file that was wrapped."""
 
     @_builtins.property
     def provenance(self) -> Global___Provenance:
@@ -902,7 +902,9 @@ Global___Golden: _TypeAlias = Golden  # noqa: Y015
 
 @_typing.final
 class Parity(_message.Message):
-    """Parity is the largest absolute difference between torch and ONNX Runtime."""
+    """Parity is the largest absolute difference between torch and ONNX Runtime. Of a bundle of `weft wrap` it is that between the
+    ONNX file as it was given and the bundle's graph.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -991,7 +993,7 @@ class Provenance(_message.Message):
     weft_version: _builtins.str
     """weft_version is the exporter's, at most 128 characters."""
     torch_version: _builtins.str
-    """torch_version is as torch states it, at most 128 characters."""
+    """torch_version is as torch states it, at most 128 characters. Empty when an ONNX file was wrapped: torch was not asked."""
     onnx_version: _builtins.str
     """onnx_version is as onnx states it, at most 128 characters."""
     onnxruntime_version: _builtins.str
@@ -999,7 +1001,7 @@ class Provenance(_message.Message):
     opset: _builtins.int
     """opset is the ONNX opset of the graphs, at most 1,000."""
     checkpoint_sha256: _builtins.str
-    """checkpoint_sha256 is the digest of model.safetensors, at most 64 characters."""
+    """checkpoint_sha256 is the digest of model.safetensors, or of the ONNX file that was wrapped; at most 64 characters."""
     num_parameters: _builtins.int
     """num_parameters counts the weights, at most 1,000,000,000,000,000."""
     def __init__(

@@ -10,17 +10,13 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError, Message
 
-from weft_proto.bundle_rules import ONNX_NAME
+from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, ONNX_NAME, OPERATOR_DOMAINS, REFUSED_OPERATORS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError, require
 
-ALLOWED_DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "com.microsoft"}
-# EPContext names a file with a compiled engine for an execution provider to load.
-REFUSED_OPS = {"EPContext"}
 # ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
 REFUSED_METADATA = {"ort_config"}
-EXTERNAL_DATA_KEYS = {"location", "offset", "length"}
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _DATA_TYPES = {data_type: onnx.TensorProto.DataType.Value(name) for data_type, name in ONNX_NAME.items()}
@@ -49,9 +45,9 @@ def _verify_model(model: onnx.ModelProto, path: str, sizes: dict[str, int]) -> N
         if isinstance(message, onnx.TensorProto):
             _verify_external_data(message, path, sizes)
         elif isinstance(message, onnx.NodeProto | onnx.OperatorSetIdProto | onnx.FunctionProto):
-            require(message.domain in ALLOWED_DOMAINS, f"{path} uses ops of domain {message.domain!r}")
+            require(message.domain in OPERATOR_DOMAINS, f"{path} uses ops of domain {message.domain!r}")
         if isinstance(message, onnx.NodeProto):
-            require(message.op_type not in REFUSED_OPS, f"{path} uses {message.op_type}")
+            require(message.op_type not in REFUSED_OPERATORS, f"{path} uses {message.op_type}")
 
 
 def _messages(message: Message) -> Iterator[Message]:

@@ -1,0 +1,1 @@
+"""Makes a bundle of an ONNX file that others made."""

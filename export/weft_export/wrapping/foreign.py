@@ -1,0 +1,58 @@
+"""What is said of an ONNX file that others made: all that a bundle states and the file does not."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from weft_export.checkpoints.bounds import check_spec, check_value
+from weft_export.checkpoints.files import check_name
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import LIMITS
+from weft_proto.tasks import TASKS, Task
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A classifier or tagger that is not one of our modules.
+
+    files holds the tokenizer or the golden image, by the names that text and golden give them.
+    """
+
+    task: common_pb2.Task.ValueType
+    description: str
+    labels: tuple[str, ...]
+    golden: bundle_pb2.Golden
+    text: bundle_pb2.TextSpec | None = None
+    image: bundle_pb2.ImageSpec | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise CheckpointError when something is beyond its limit."""
+        try:
+            check_value("the description", self.description, LIMITS["BundleManifest"]["description"])
+            check_value("labels", self.labels, LIMITS["BundleManifest"]["labels"])
+            check_value("the golden text", self.golden.text, LIMITS["Golden"]["text"])
+            for key, spec in (("text", self.text), ("image", self.image)):
+                if spec is not None:
+                    check_spec(key, spec)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
+        if len(self.labels) == 0 or len(set(self.labels)) != len(self.labels):
+            raise CheckpointError("labels must be distinct, and there must be one at least")
+        for name in self.files:
+            check_name(name)
+
+    @property
+    def row(self) -> Task:
+        """What is true of all models of its task."""
+        return TASKS[self.task]
+
+    @property
+    def role(self) -> bundle_pb2.GraphRole.ValueType:
+        """What its graph computes."""
+        return bundle_pb2.GRAPH_ROLE_TAGGER if self.row.labels_tokens else bundle_pb2.GRAPH_ROLE_CLASSIFIER
+
+    @property
+    def file_name(self) -> str:
+        """The name of its graph's file in a bundle."""
+        return "tagger.onnx" if self.row.labels_tokens else "classifier.onnx"

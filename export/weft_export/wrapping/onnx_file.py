@@ -1,0 +1,103 @@
+"""An ONNX file that others made, read as data: nothing in it is run, and nothing outside its folder is opened.
+
+What external data can do to a loader: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import onnx_ir
+from google.protobuf.message import DecodeError, Message
+
+from weft_export.checkpoints.files import check_regular
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, OPERATOR_DOMAINS, REFUSED_OPERATORS
+
+# What protobuf can hold in one message.
+MAX_FILE_BYTES = 2**31 - 1
+LEAST_OPSET = 13
+"""Since this one, Softmax is over one axis, and axes of other operators are inputs."""
+
+
+def read_onnx(path: Path) -> onnx_ir.Model:
+    """Return the model in an .onnx file. Weights in files beside it are mapped when they are used.
+
+    Raises:
+        CheckpointError: There are four cases:
+            1. It cannot be read, or is no ONNX model.
+            2. It has operators that are not ONNX's or com.microsoft's.
+            3. Its opset is older than LEAST_OPSET.
+            4. Its weights lie elsewhere than in regular files of its own folder.
+    """
+    size = check_regular(path)
+    if size > MAX_FILE_BYTES:
+        raise CheckpointError(f"{path} has {size} bytes; at most {MAX_FILE_BYTES} can be read: keep weights beside it")
+    try:
+        model = onnx.load(path, format="protobuf", load_external_data=False)
+    except (DecodeError, OSError) as error:
+        raise CheckpointError(f"{path} is not an ONNX model: {error}") from error
+    if not model.graph.output:
+        raise CheckpointError(f"{path} is not an ONNX model: it has no graph with outputs")
+    for message in _messages(model):
+        _check(path, message)
+    opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
+    if opset < LEAST_OPSET:
+        raise CheckpointError(f"{path} has opset {opset}; {LEAST_OPSET} or newer is needed: export it again")
+    del model.metadata_props[:]
+    try:
+        read = onnx_ir.from_proto(model)
+    except Exception as error:  # a graph may be broken in any way
+        raise CheckpointError(f"{path} is not a whole ONNX model: {error}") from error
+    onnx_ir.external_data.set_base_dir(read.graph, path.absolute().parent)
+    return read
+
+
+def num_weights(model: onnx_ir.Model) -> int:
+    """Return how many numbers a model's weights hold."""
+    weights = (value.const_value for value in model.graph.initializers.values())
+    return sum(weight.size for weight in weights if weight is not None)
+
+
+def _check(path: Path, message: Message) -> None:
+    if isinstance(message, onnx.NodeProto | onnx.OperatorSetIdProto | onnx.FunctionProto):
+        if message.domain not in OPERATOR_DOMAINS:
+            what = f"the operator {message.op_type}" if isinstance(message, onnx.NodeProto) else "operators"
+            known = "those of ONNX and of com.microsoft are served"
+            raise CheckpointError(f"{path} has {what} of the domain {message.domain!r}; {known}")
+        if isinstance(message, onnx.NodeProto) and message.op_type in REFUSED_OPERATORS:
+            raise CheckpointError(f"{path} has the operator {message.op_type}, which is not served")
+    elif isinstance(message, onnx.TensorProto):
+        _check_external(path, message)
+
+
+def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
+    if tensor.data_location != onnx.TensorProto.EXTERNAL and not tensor.external_data:
+        return
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    name = f"{path}: the tensor {tensor.name!r:.80}"
+    # Newer exporters note a digest, which nobody here needs.
+    if unknown := entries.keys() - EXTERNAL_DATA_KEYS - {"checksum"}:
+        raise CheckpointError(f"{name} has external data with the unknown key {min(unknown)!r:.80}")
+    location = entries.get("location", "")
+    if not location or Path(location).name != location:
+        raise CheckpointError(f"{name} lies in {location!r:.80}; weights must be in files beside the .onnx file")
+    size = check_regular(path.parent / location)
+    try:
+        end = int(entries.get("offset", "0")) + int(entries.get("length", "0"))
+    except ValueError as error:
+        raise CheckpointError(f"{name} has an offset or a length that is no number") from error
+    if end > size:
+        raise CheckpointError(f"{name} ends at byte {end} of {location}, which has {size}")
+
+
+def _messages(message: Message) -> Iterator[Message]:
+    """Yield every message inside: subgraphs, functions, sparse tensors."""
+    yield message
+    if isinstance(message, onnx.TensorProto):
+        return
+    for descriptor, value in message.ListFields():
+        if descriptor.message_type is None:
+            continue
+        for child in [value] if isinstance(value, Message) else value:
+            yield from _messages(child)

@@ -1,0 +1,118 @@
+"""Seeded random requests to a foreign model, in batches as a server makes them, and their answers by ONNX Runtime."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft_export.errors import ExportError
+from weft_export.wrapping.foreign import Foreign
+
+Array = NDArray[Any]
+# A server pads texts of up to _SHORT tokens to a multiple of 8, and longer ones to a multiple of 2.
+_SHORT = 64
+# It tries no more tokens than these before a bundle is ready.
+_LONGEST = 2048
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(int32)": np.int32,
+    "tensor(int64)": np.int64,
+    "tensor(bool)": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests that may share a run: ids int64 [length] or pixel_values, and the padded length of texts."""
+
+    requests: list[Array]
+    width: int
+
+    def feeds(self, rows: Sequence[int], padding: Array) -> dict[str, Array]:
+        """Return what a bundle's graph reads of some of the requests. padding is [requests, width], or unused."""
+        chosen = [self.requests[row] for row in rows]
+        if self.width == 0:
+            return {"pixel_values": np.stack(chosen)}
+        input_ids = padding[list(rows)]
+        for place, ids in enumerate(chosen):
+            input_ids[place, : len(ids)] = ids
+        return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in chosen], np.int32)}
+
+    def padding(self, fill: Callable[[tuple[int, int]], Array]) -> Array:
+        """Return what stands behind each request's end: fill makes it for a shape."""
+        return fill((len(self.requests), self.width))
+
+    def own(self, row: int, output: Array, *, per_token: bool) -> Array:
+        """Return the part of a row's output that is not padding."""
+        return output[: len(self.requests[row])] if per_token else output
+
+    def told(self, row: int) -> str:
+        """Say which request it is, for people."""
+        if self.width == 0:
+            return f"row {row}"
+        return f"row {row} ({len(self.requests[row])} tokens, padded to {self.width})"
+
+
+def batches_of(foreign: Foreign) -> list[Batch]:
+    """Return batches of random requests: of short texts, of longer ones and of the longest; or of pictures."""
+    rng = np.random.default_rng(0)
+    if foreign.image is not None:
+        image = foreign.image
+        shape = (7, image.channels, image.height, image.width)
+        return [Batch(list(rng.standard_normal(shape).astype(np.float32)), 0)]
+    assert foreign.text is not None
+    vocab_size, longest = foreign.text.source_vocab_size, min(foreign.text.max_source_tokens, _LONGEST)
+    lengths = [[8, 1, 5, 3, 7, 2, 6], [16, 9, 12, 10, 15, 11, 14], [longest, longest - 1, longest]]
+    batches = []
+    for wanted in lengths:
+        kept = [length for length in wanted if 0 < length <= longest]
+        if kept:
+            ids = [rng.integers(0, vocab_size, length) for length in kept]
+            ids[0][-1] = vocab_size - 1
+            batches.append(Batch(ids, max(map(padded, kept))))
+    return batches
+
+
+def padded(length: int) -> int:
+    """Return how long a server makes a text of so many tokens."""
+    step = 8 if length <= _SHORT else 2
+    return -(-length // step) * step
+
+
+def answer(session: Any, feeds: Mapping[str, Array], foreign: Foreign) -> Array:
+    """Return the probabilities [batch, labels], of a tagger [batch, seq, labels].
+
+    Raises:
+        ExportError: the graph fails, or gives another shape, or what is no distribution.
+    """
+    first = next(iter(feeds.values()))
+    (out,) = run(session, feeds)
+    rows = first.shape if foreign.row.labels_tokens else first.shape[:1]
+    if out.shape != (*rows, len(foreign.labels)):
+        raise ExportError(f"the graph gives {list(out.shape)} values where {[*rows, len(foreign.labels)]} are due")
+    if not np.isfinite(out).all():
+        raise ExportError("the graph's answer to a random request is not finite: look for NaN in its weights")
+    if out.min() < 0 or not np.allclose(out.sum(axis=-1), 1, atol=1e-2):
+        raise ExportError(
+            "the graph's probabilities do not sum to 1; if they are logits, say so by --rename probabilities=logits."
+            " A model that gives each label a probability of its own cannot be served"
+        )
+    return out
+
+
+def run(session: Any, feeds: Mapping[str, Array]) -> list[Array]:
+    """Run a graph on what it takes of feeds, in its data types.
+
+    Raises:
+        ExportError: it fails.
+    """
+    taken: dict[str, Array] = {port.name: feeds[port.name].astype(_NUMPY[port.type]) for port in session.get_inputs()}
+    try:
+        outputs: list[Array] = session.run(None, taken)
+    except Exception as error:  # ONNX Runtime's errors share no narrower type
+        shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in taken.items())
+        raise ExportError(f"the graph fails on {shapes}: {str(error).splitlines()[0]:.300}") from error
+    return outputs

@@ -1,0 +1,215 @@
+"""From an ONNX file that others made to a bundle: read, give it our ports, prove it, write."""
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir
+
+from weft_export.bundle import provenance_of_file, write_manifest
+from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, read_tokenizer
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.graphs.onnx_graph import forget_origin
+from weft_export.proofs.parity import SHARE_TOLERANCE
+from weft_export.proofs.runtime import open_session, runtime_version
+from weft_export.target import check_target, put
+from weft_export.wrapping.adapting import OUTPUTS, adapt, rename
+from weft_export.wrapping.alone import check_alone
+from weft_export.wrapping.foreign import Foreign
+from weft_export.wrapping.onnx_file import num_weights, read_onnx
+from weft_export.wrapping.requests import Array, answer, batches_of, padded, run
+from weft_proto.bundle_rules import FORMAT_VERSION, MAX_PROBABILITIES, MAX_READ_BYTES
+from weft_proto.v1 import bundle_pb2
+
+FAMILY = "onnx"
+OnStage = Callable[[str, int, int], None]
+_STAGES = ("reading the ONNX file", "giving it ports", "checking that rows are alone", "writing the bundle", "done")
+
+
+@dataclass(frozen=True)
+class Wrapped:
+    """What a wrap made."""
+
+    bundle: Path
+    manifest: bundle_pb2.BundleManifest
+    size_bytes: int
+    seconds: float
+
+
+def wrap_onnx(
+    path: Path,
+    bundle_dir: Path,
+    foreign: Foreign,
+    names: Mapping[str, str],
+    *,
+    force: bool = False,
+    on_stage: OnStage = lambda *_: None,
+) -> Wrapped:
+    """Make a bundle of an .onnx file, whose ports are renamed by {old: new} first.
+
+    Nobody but ONNX Runtime knows what is right. So the golden answer is that of the file as it is, and the bundle's
+    graph is held to it.
+
+    Raises:
+        CheckpointError: the file, or what is said of it, is wrong.
+        ExportError: its rows are not alone, or the bundle's path is not free.
+    """
+    started = time.monotonic()
+    home = check_target(bundle_dir, force=force)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".weft-wrap-", dir=home) as scratch:
+            work = Path(scratch) / "bundle"
+            work.mkdir()
+            manifest = _build(
+                path, work, foreign, names, lambda stage: on_stage(_STAGES[stage], stage, len(_STAGES) - 1)
+            )
+            size_bytes = sum(each.stat().st_size for each in work.iterdir())
+            put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
+    except OSError as error:
+        raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
+    return Wrapped(bundle_dir, manifest, size_bytes, time.monotonic() - started)
+
+
+def _build(
+    path: Path, work: Path, foreign: Foreign, names: Mapping[str, str], on_stage: Callable[[int], None]
+) -> bundle_pb2.BundleManifest:
+    on_stage(0)
+    model = read_onnx(path)
+    check_tokenizers(foreign)
+    asked = _asked(foreign)
+    provenance = provenance_of_file(path, runtime_version(), model.graph.opset_imports[""], num_weights(model))
+    precision = _precision(model)
+    on_stage(1)
+    rename(model, names)
+    adapt(model, foreign)
+    forget_origin(model)
+    onnx_ir.save(model, work / foreign.file_name, external_data=f"{foreign.file_name}.data")
+    size = (work / foreign.file_name).stat().st_size
+    if size > MAX_READ_BYTES:
+        raise CheckpointError(f"the graph has {size} bytes without its weights; a server reads {MAX_READ_BYTES}")
+    on_stage(2)
+    for num_threads in (1, 2):  # a product of one thread may be cut otherwise among two
+        check_alone(_opened(work / foreign.file_name, num_threads), foreign, model)
+    expected, errors = _compare(path, work / foreign.file_name, foreign, names, asked, SHARE_TOLERANCE[precision])
+    on_stage(3)
+    for name, content in foreign.files.items():
+        (work / name).write_bytes(content)
+    manifest = _manifest_of(foreign, precision, expected)
+    parity = bundle_pb2.Parity(
+        max_abs_error=max(errors), tolerance=SHARE_TOLERANCE[precision], num_requests=len(errors)
+    )
+    write_manifest(work, manifest, [foreign], parity=parity, provenance=provenance)
+    on_stage(4)
+    return manifest
+
+
+def _opened(path: Path, num_threads: int = 1) -> Any:
+    """Open a file in ONNX Runtime.
+
+    Raises:
+        CheckpointError: it cannot be loaded.
+    """
+    try:
+        return open_session(path, num_threads)
+    except ExportError:
+        raise
+    except Exception as error:  # ONNX Runtime's errors share no narrower type
+        raise CheckpointError(f"ONNX Runtime cannot load {path.name}: {str(error).splitlines()[0]:.300}") from error
+
+
+def _asked(foreign: Foreign) -> Array:
+    """Return what a graph reads of the golden request: ids int64 [length], or pixel_values."""
+    if foreign.image is not None:
+        name = foreign.golden.image_path
+        return read_picture(name, foreign.files[name], foreign.image)
+    assert foreign.text is not None
+    tokenizer = read_tokenizer(foreign, foreign.text.source_tokenizer)
+    try:
+        ids = np.array(encode_source(foreign, tokenizer, foreign.golden.text).ids)
+    except CheckpointError as error:
+        raise CheckpointError(f"the golden text {error}") from error
+    if foreign.row.labels_tokens and len(ids) * len(foreign.labels) > MAX_PROBABILITIES:
+        raise CheckpointError(
+            f"the golden answer would have over {MAX_PROBABILITIES} probabilities: take a shorter text"
+        )
+    return ids
+
+
+def _compare(
+    given: Path, made: Path, foreign: Foreign, names: Mapping[str, str], asked: Array, tolerance: float
+) -> tuple[Array, list[float]]:
+    """Return the golden answer of the file as it was given, and how far the bundle's graph is from it.
+
+    The file gets each request alone and without padding.
+    """
+    requests = [asked, *(batch.requests[0] for batch in batches_of(foreign))]
+    session = _opened(given)
+    expected = [_alone(session, names, request) for request in requests]
+    session = _opened(made)
+    errors = []
+    for request, right in zip(requests, expected, strict=True):
+        feeds = {"pixel_values": request[None]}
+        if foreign.text is not None:
+            width = padded(len(request))
+            ids = np.pad(request, (0, width - len(request)), constant_values=foreign.text.pad_id)
+            feeds = {"input_ids": ids[None], "lengths": np.array([len(request)], np.int32)}
+        out = answer(session, feeds, foreign)[0]
+        actual = out[: len(request)] if foreign.row.labels_tokens else out
+        errors.append(float(np.abs(actual - right).max()))
+    if not max(errors) <= tolerance:  # said this way round, NaN fails
+        raise ExportError(
+            f"padding is read: the graph's probabilities differ by {max(errors):.2g} from those of {given.name}, which"
+            f" got the same requests without padding; {tolerance:g} are allowed"
+        )
+    return expected[0], errors
+
+
+def _alone(session: Any, names: Mapping[str, str], request: Array) -> Array:
+    """Return the probabilities that the file as it was given has for a request."""
+    length = len(request)
+    values = {
+        "pixel_values": request[None],
+        "input_ids": request[None],
+        "lengths": np.array([length]),
+        "attention_mask": np.ones((1, length)),
+        "token_type_ids": np.zeros((1, length)),
+        "position_ids": np.arange(length)[None],
+    }
+    feeds = {port.name: values[names.get(port.name, port.name)] for port in session.get_inputs()}
+    ports = [names.get(port.name, port.name) for port in session.get_outputs()]
+    place = next(index for index, name in enumerate(ports) if name in OUTPUTS)
+    out: Array = run(session, feeds)[place][0].astype(np.float32)
+    if ports[place] == "logits":
+        out = np.exp(out - out.max(axis=-1, keepdims=True))
+        out /= out.sum(axis=-1, keepdims=True)
+    return out
+
+
+def _precision(model: onnx_ir.Model) -> bundle_pb2.Precision.ValueType:
+    types = {value.dtype for value in model.graph.initializers.values()}
+    if onnx_ir.DataType.BFLOAT16 in types:
+        raise CheckpointError("the weights are bfloat16, which ONNX Runtime does not compute in on CPU; take float32")
+    return bundle_pb2.PRECISION_FP16 if onnx_ir.DataType.FLOAT16 in types else bundle_pb2.PRECISION_FP32
+
+
+def _manifest_of(
+    foreign: Foreign, precision: bundle_pb2.Precision.ValueType, expected: Array
+) -> bundle_pb2.BundleManifest:
+    manifest = bundle_pb2.BundleManifest(
+        format_version=FORMAT_VERSION,
+        task=foreign.task,
+        family=FAMILY,
+        description=foreign.description,
+        precision=precision,
+        text=foreign.text,
+        image=foreign.image,
+        labels=foreign.labels,
+        golden=foreign.golden,
+    )
+    manifest.golden.probabilities.extend(expected.flatten().tolist())
+    return manifest

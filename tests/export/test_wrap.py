@@ -1,0 +1,276 @@
+"""`weft wrap`: ONNX files that others made, here of plain modules of torch."""
+
+import json
+import warnings
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from google.protobuf import json_format
+from onnx import TensorProto, helper
+from tiny_parts import byte_tokenizer, picture
+from torch import nn
+from typer.testing import CliRunner
+
+from weft_export.wrapping.command import wrap_app
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.load import load_bundle
+
+VOCAB, LONGEST, WIDTH = 300, 64, 32
+TEXT = ("--task", "classify-text", "--golden", "the cat in the house", "--tokenizer", "tokenizer.json")
+PICTURE = ("--task", "classify-image", "--golden", "golden.png", "--image-size", "16")
+PICTURE += ("--mean", "0.5,0.5,0.5", "--std", "0.5,0.5,0.5", "--resample", "bilinear")
+
+
+class Reader(nn.Module):
+    """An encoder as others write it: a mask, token types, and a head over the first token, the mean, or each token."""
+
+    def __init__(self, pooling):
+        super().__init__()
+        self.pooling = pooling
+        self.tokens, self.types = nn.Embedding(VOCAB, WIDTH), nn.Embedding(2, WIDTH)
+        self.positions = nn.Embedding(LONGEST, WIDTH)
+        self.qkv, self.head = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, 3)
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        """Return logits [batch, 3], or [batch, seq, 3]."""
+        x = self.tokens(input_ids) + self.types(token_type_ids) + self.positions(torch.arange(input_ids.shape[1]))
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        bias = torch.where(attention_mask[:, None] > 0, 0.0, -torch.inf)
+        if self.pooling == "leaky":
+            bias = 0
+        x = x + (q @ k.transpose(1, 2) / WIDTH**0.5 + bias).softmax(dim=-1) @ v
+        if self.pooling == "mean":
+            return self.head((x * attention_mask[..., None]).mean(dim=1))
+        return self.head(x if self.pooling == "each" else x[:, 0])
+
+
+class Viewer(nn.Module):
+    """A convolution, a pool, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(128, 3)
+        )
+
+    def forward(self, x):
+        """Return probabilities [batch, 3]."""
+        return self.layers(x).softmax(dim=-1)
+
+
+def draw(module):
+    """A module with weights large enough that its answers differ."""
+    torch.manual_seed(0)
+    for parameter in module.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    return module.eval()
+
+
+def export_reader(directory, pooling, **kept):
+    """Write model.onnx as somebody would by torch.onnx.export, and return the module."""
+    module = draw(Reader(pooling))
+    ids = torch.ones(2, 5, dtype=torch.int64)
+    axes = ({0: "batch", 1: "seq"},) * 3
+    names = {"input_names": ["input_ids", "attention_mask", "token_type_ids"], "output_names": ["logits"]}
+    write(module, (ids, ids + 0, ids - 1), directory, **{"dynamic_shapes": axes} | names | kept)
+    return module
+
+
+def write(module, example, directory, **kept):
+    """Write model.onnx, and what a text needs, into a directory."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, example, directory / "model.onnx", dynamo=True, verbose=False, **kept)
+    complete(directory)
+
+
+def complete(directory):
+    """Put beside a model what is said of it."""
+    (directory / "tokenizer.json").write_bytes(byte_tokenizer())
+    (directory / "labels.txt").write_text("bad\nfair\ngood\n")
+    (directory / "golden.png").write_bytes(picture(20, 12))
+
+
+def wrap(directory, *options, model="model.onnx"):
+    """Run `weft wrap` in a directory; (exit code, the last line of stderr)."""
+    options = [str(directory / each) if (directory / each).is_file() else each for each in options]
+    command = [str(directory / model), str(directory / "wrapped" / "1"), "--labels", str(directory / "labels.txt")]
+    done = CliRunner().invoke(wrap_app, [*command, *options])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, (done.stderr.splitlines() or [""])[-1]
+
+
+def opened(directory, name):
+    """The bundle, as a server takes it, and a session over its graph."""
+    bundle = load_bundle(directory / "wrapped" / "1")
+    return bundle.manifest, onnxruntime.InferenceSession(bundle.path(name), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(
+    ("pooling", "task", "name"), [("first", "classify-text", "classifier"), ("each", "tag", "tagger")]
+)
+def test_a_mask_is_made_of_lengths(pooling, task, name, tmp_path):
+    """A graph with attention_mask, token_type_ids and logits takes ids and lengths, and gives torch's probabilities."""
+    module = export_reader(tmp_path, pooling)
+
+    assert 0 == wrap(tmp_path, *TEXT, "--max-tokens", "64", "--task", task)[0]
+    manifest, session = opened(tmp_path, f"{name}.onnx")
+    ids = torch.randint(VOCAB, (1, 5))
+    padded = {"input_ids": nn.functional.pad(ids, (0, 3)).numpy(), "lengths": np.array([5], np.int32)}
+    (found,) = session.run(None, padded)
+    with torch.no_grad():
+        expected = module(ids, torch.ones_like(ids), torch.zeros_like(ids)).softmax(dim=-1)
+    assert np.allclose(expected, found[:, :5] if pooling == "each" else found, atol=1e-5)
+    assert ("onnx", "", ["bad", "fair", "good"]) == (
+        manifest.family,
+        manifest.provenance.torch_version,
+        list(manifest.labels),
+    )
+    assert manifest.parity.max_abs_error < manifest.parity.tolerance == pytest.approx(1e-4)
+    assert b".py" not in (tmp_path / "wrapped" / "1" / f"{name}.onnx").read_bytes()
+
+
+def test_ports_get_other_names(tmp_path):
+    """--rename brings the names of others to ours; probabilities stay as they are."""
+    names = {"input_names": ["image"], "output_names": ["scores"], "dynamic_shapes": ({0: "rows"},)}
+    module = draw(Viewer())
+    write(module, (torch.zeros(2, 3, 16, 16),), tmp_path, **names)
+    code, complaint = wrap(tmp_path, *PICTURE)
+
+    assert (1, True) == (code, "takes 'image'; known are pixel_values: --rename OLD=NEW" in complaint)
+    renames = ("--rename", "image=pixel_values", "--rename", "scores=probabilities")
+    assert 0 == wrap(tmp_path, *PICTURE, *renames)[0]
+    _, session = opened(tmp_path, "classifier.onnx")
+    pixels = torch.randn(2, 3, 16, 16)
+    with torch.no_grad():
+        assert np.allclose(module(pixels), session.run(None, {"pixel_values": pixels.numpy()})[0], atol=1e-6)
+
+
+def test_rows_that_are_not_alone_are_refused(tmp_path):
+    """A mean over positions gives a row other bits beside others; the first such row and the operator are named."""
+    export_reader(tmp_path, "mean")
+    code, complaint = wrap(tmp_path, *TEXT, "--max-tokens", "64")
+
+    assert 1 == code
+    assert "rows of the graph are not alone: row 0 (8 tokens, padded to 8) gets another answer alone" in complaint
+    assert "It has ReduceMean, which over positions, sums one row in another order than several" in complaint
+    assert not (tmp_path / "wrapped").exists()
+
+
+def test_padding_that_is_read_is_refused(tmp_path):
+    """A graph that forgets its mask answers by what stands behind a text's end."""
+    export_reader(tmp_path, "leaky")
+    code, complaint = wrap(tmp_path, *TEXT, "--max-tokens", "64")
+
+    assert (1, True) == (code, "padding is read: row 1 (1 tokens, padded to 8)" in complaint)
+
+
+def test_a_fixed_batch_is_refused(tmp_path):
+    """A graph that was exported for one size of batch cannot be batched."""
+    complete(tmp_path)
+    onnx.save(hand_made(batch=2), tmp_path / "model.onnx")
+    code, complaint = wrap(tmp_path, *PICTURE)
+
+    assert (1, True) == (
+        code,
+        "the batch of the input 'pixel_values' is fixed at 2: export the model again" in complaint,
+    )
+
+
+def test_texts_that_are_too_long_for_the_graph_are_named(tmp_path):
+    """--max-tokens beyond the table of positions fails here, and not at a caller's request."""
+    export_reader(tmp_path, "first")
+    code, complaint = wrap(tmp_path, *TEXT, "--max-tokens", "80")
+
+    assert (1, True) == (code, "the graph fails on input_ids [3, 80]" in complaint)
+
+
+def hand_made(node=None, opset=20, tensor=None, name="logits", batch="batch"):
+    """A graph of one product over pixels [batch, 3, 16, 16], of which a part may be otherwise."""
+    weights = tensor or helper.make_tensor(
+        "w", TensorProto.FLOAT, [768, 3], np.ones((768, 3), np.float32).tobytes(), raw=True
+    )
+    nodes = [node or helper.make_node("Flatten", ["pixel_values"], ["x"], axis=1)]
+    nodes += [helper.make_node("MatMul", ["x", "w"], [name])]
+    pixels = helper.make_tensor_value_info("pixel_values", TensorProto.FLOAT, [batch, 3, 16, 16])
+    out = helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 3])
+    graph = helper.make_graph(nodes, "hand-made", [pixels], [out], [weights])
+    domains = (
+        [helper.make_opsetid("", opset), helper.make_opsetid("custom", 1)] if node else [helper.make_opsetid("", opset)]
+    )
+    return helper.make_model(graph, opset_imports=domains, ir_version=10)
+
+
+def outside(location):
+    """The weights, said to lie in another file."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[768, 3], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("length", "9216")):
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        (hand_made(helper.make_node("Evil", ["pixel_values"], ["x"], domain="custom")), "of the domain 'custom'"),
+        (hand_made(opset=11), "has opset 11; 13 or newer is needed"),
+        (hand_made(tensor=outside("../secret")), "lies in '../secret'; weights must be in files beside"),
+        (hand_made(tensor=outside("labels.txt")), "ends at byte 9216 of labels.txt, which has 14"),
+        (
+            hand_made(name="probabilities"),
+            "do not sum to 1; if they are logits, say so by --rename probabilities=logits",
+        ),
+        (hand_made(name="scores"), "one output must be logits or probabilities, and the graph has scores"),
+    ],
+)
+def test_what_no_server_would_take_is_refused(model, complaint, tmp_path):
+    """Foreign operators, old opsets, weights elsewhere, and answers that are no distribution have a sentence each."""
+    complete(tmp_path)
+    onnx.save(model, tmp_path / "model.onnx")
+    code, told = wrap(tmp_path, *PICTURE)
+
+    assert (1, True) == (code, complaint in told), told
+    assert not (tmp_path / "wrapped").exists()
+
+
+def test_the_sound_graph_among_them_is_taken(tmp_path):
+    """So the refusals above are for what is changed in it. Labels and pixels may be said in Hugging Face's files."""
+    complete(tmp_path)
+    onnx.save(hand_made(), tmp_path / "model.onnx")
+    (tmp_path / "config.json").write_text(json.dumps({"id2label": {"1": "b", "0": "a", "2": "c"}}))
+    processor = {"image_processor_type": "ViTImageProcessor", "size": 16, "image_mean": [0.1, 0.2, 0.3]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    options = ("--labels", "config.json", "--processor", "preprocessor_config.json")
+
+    assert 0 == wrap(tmp_path, *PICTURE[:4], *options)[0]
+    manifest, _ = opened(tmp_path, "classifier.onnx")
+    image = bundle_pb2.ImageSpec(channels=3, height=16, width=16, resample="RESAMPLE_BILINEAR", std=[0.5] * 3)
+    image.mean.extend([0.1, 0.2, 0.3])
+    image.grid_rows = image.grid_columns = 1
+    assert json_format.MessageToDict(image) == json_format.MessageToDict(manifest.image)
+    assert ["a", "b", "c"] == list(manifest.labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (TEXT[:4], "--tokenizer is missing"),
+        (PICTURE[:4], "--image-size and --mean and --std and --resample: a model of pictures needs it"),
+        ((*PICTURE, "--rename", "x"), "--rename x: it must be OLD=NEW"),
+        ((*PICTURE, "--rename", "x=logits"), "--rename x=logits: the graph has pixel_values, logits, and no 'x'"),
+        ((*PICTURE, "--image-size", "big"), "--image-size big: it must be a number of pixels, or HEIGHTxWIDTH"),
+        ((*PICTURE, "--mean", "a,b,c"), "--mean a,b,c: it must be numbers with commas between"),
+        ((*PICTURE, "--labels", "golden.png"), "cannot be read as labels"),
+    ],
+)
+def test_what_is_said_wrongly_is_one_sentence(options, complaint, tmp_path):
+    """The option is named, and what it may be."""
+    complete(tmp_path)
+    onnx.save(hand_made(), tmp_path / "model.onnx")
+    code, told = wrap(tmp_path, *options)
+
+    assert (1, True) == (code, complaint in told), told
