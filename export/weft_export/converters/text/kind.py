@@ -1,0 +1,61 @@
+"""What sets one class of tokenizers apart from another."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tokenizers import Tokenizer
+from tokenizers.processors import PostProcessor, TemplateProcessing
+
+from weft_export.converters.text.settings import Settings, Token
+from weft_export.converters.text.vocabulary import Scores, Vocabulary
+
+Names = Mapping[str, Token | None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One class of tokenizers, as transformers 5 makes it of its pieces.
+
+    Attributes:
+        algorithm: "WordPiece", "BPE" or "Unigram".
+        assemble: makes the tokenizer, without added tokens and post-processor.
+        names: its special tokens, where no file says otherwise.
+        frame: makes the post-processor. None: the one of tokenizer.json, or what the options say of bos and eos.
+        model_file: its SentencePiece model; empty when it has none.
+        reorder: gives the pieces of that model the ids that this class gives them.
+        further: more special tokens, where no file says them.
+        mask_takes_space: whether the mask token takes the space before it.
+    """
+
+    algorithm: str
+    assemble: Callable[[Vocabulary, Settings, Names], Tokenizer]
+    names: Names = field(default_factory=dict)
+    frame: Callable[[Tokenizer, Vocabulary, Settings, Names], PostProcessor | None] | None = None
+    model_file: str = ""
+    reorder: Callable[[Scores, Settings, Names], Scores] = lambda scores, _settings, _names: scores
+    further: Callable[[Vocabulary, Settings], tuple[Token, ...]] = lambda vocabulary, _: vocabulary.symbols
+    mask_takes_space: bool = False
+
+
+def template(tokenizer: Tokenizer, names: Names, before: tuple[str, ...], after: tuple[str, ...]) -> PostProcessor:
+    """Return a post-processor that puts special tokens, given by their names, around a text."""
+    tokens = {str(names[name]) for name in (*before, *after)}
+    single = [*(str(names[name]) for name in before), "$A", *(str(names[name]) for name in after)]
+    return TemplateProcessing(
+        single=single, special_tokens=[(token, tokenizer.token_to_id(token)) for token in sorted(tokens)]
+    )
+
+
+def framed(before: tuple[str, ...], after: tuple[str, ...]) -> Callable[..., PostProcessor | None]:
+    """Return a frame of the same special tokens for every tokenizer of a class."""
+
+    def frame(tokenizer: Tokenizer, _vocabulary: Vocabulary, _settings: Settings, names: Names) -> PostProcessor:
+        return template(tokenizer, names, before, after)
+
+    return frame
+
+
+def text_of(names: Names, name: str) -> str | None:
+    """Return a special token as text, or None where there is none."""
+    token = names.get(name)
+    return None if token is None else str(token)

@@ -1,0 +1,177 @@
+"""What the small files beside a tokenizer say of it: tokenizer_config.json, special_tokens_map.json, added_tokens.json.
+
+The order in which one file overrules another is that of transformers 5.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken
+
+from weft_export.converters.text.json_file import check_ids, read_object, read_object_if_there
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import LIMITS
+
+CONFIG, SPECIAL, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
+NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+MAX_IDS = int(LIMITS["TextSpec"]["source_vocab_size"].most or 0)
+
+Token = str | AddedToken
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a directory says of a tokenizer beside its vocabulary.
+
+    Attributes:
+        where: the directory.
+        options: tokenizer_config.json as it is.
+        named: special tokens by their names, such as eos_token. None: the model has none.
+        extra: further special tokens; None where the files do not say.
+        added: tokens beside the vocabulary, by their ids.
+        has_json: whether there is a tokenizer.json.
+    """
+
+    where: Path
+    options: Mapping[str, Any]
+    named: Mapping[str, Token | None]
+    extra: tuple[Token, ...] | None
+    added: Mapping[int, AddedToken]
+    has_json: bool
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return an option that is true or false; null means the default. CheckpointError for any other value."""
+        value = self.options.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise self.wrong(f"{name} is {value!r:.40}, not true or false")
+        return default if value is None else value
+
+    def number(self, name: str, *, default: int, most: int) -> int:
+        """Return an option that counts. CheckpointError for what is no number from 0 to `most`."""
+        value = self.options.get(name, default)
+        if type(value) is not int or not 0 <= value <= most:
+            raise self.wrong(f"{name} is {value!r:.40}, not a number from 0 to {most}")
+        return value
+
+    def text(self, name: str) -> str | None:
+        """Return an option that is a string, or None. Anything else is a CheckpointError."""
+        value = self.options.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(f"{name} is {value!r:.40}, not a string")
+        return value
+
+    def wrong(self, complaint: str) -> CheckpointError:
+        """Return the error that something is wrong with tokenizer_config.json."""
+        return CheckpointError(f"{self.where / CONFIG}: {complaint}")
+
+
+def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> Settings:
+    """Read the small files of a directory. Any of them may be missing.
+
+    Args:
+        directory: where they are.
+        tokenizer_json: what tokenizer.json holds, if there is one.
+
+    Raises:
+        CheckpointError: a file cannot be read, or does not say what it must.
+    """
+    options = read_object_if_there(directory / CONFIG)
+    said = dict(options)
+    if not said.get("extra_special_tokens"):
+        said["extra_special_tokens"] = said.pop("additional_special_tokens", None)
+    if "added_tokens_decoder" in options:
+        added = _added_tokens(directory / CONFIG, options["added_tokens_decoder"])
+    else:
+        special = read_object_if_there(directory / SPECIAL)
+        said |= {name: value for name, value in special.items() if name != "extra_special_tokens"}
+        if special.get("extra_special_tokens"):
+            more = special["extra_special_tokens"]
+            said["extra_special_tokens"] = more if isinstance(more, dict) else _extra_list(said) + list(more)
+        added = _loose_tokens(directory, said, tokenizer_json)
+    by_text = {str(token): token for token in added.values()}
+    named = {name: _token(directory / CONFIG, said[name]) for name in _named(said)}
+    extra = said["extra_special_tokens"]
+    if extra is None:
+        extra = said.get("additional_special_tokens")
+    if isinstance(extra, dict):
+        named |= {name: _token(directory / CONFIG, value) for name, value in extra.items()}
+        extra = None
+    if extra is not None and not isinstance(extra, list):
+        raise CheckpointError(f"{directory / CONFIG}: extra_special_tokens is no list")
+    return Settings(
+        where=directory,
+        options=options,
+        named={name: by_text.get(str(token), token) for name, token in named.items()},
+        extra=None if extra is None else tuple(_some_token(directory / CONFIG, token) for token in extra),
+        added=dict(sorted(added.items())),
+        has_json=tokenizer_json is not None,
+    )
+
+
+def _named(said: Mapping[str, Any]) -> list[str]:
+    """The names of special tokens: the usual ones, and those that only some models have, such as image_token."""
+    own = [name for name, value in said.items() if name.endswith("_token") and isinstance(value, str | dict)]
+    return [*(name for name in NAMES if name in said), *(name for name in own if name not in NAMES)]
+
+
+def _extra_list(said: Mapping[str, Any]) -> list[Any]:
+    extra = said.get("extra_special_tokens") or []
+    return list(extra) if isinstance(extra, list) else []
+
+
+def _added_tokens(path: Path, decoder: Any) -> dict[int, AddedToken]:
+    if not isinstance(decoder, dict):
+        raise CheckpointError(f"{path}: added_tokens_decoder is not an object")
+    ids = check_ids(path, {key: int(key) if key.isdecimal() else key for key in decoder}, MAX_IDS)
+    return {ids[key]: _added_token(path, value) for key, value in decoder.items()}
+
+
+def _loose_tokens(
+    directory: Path, said: Mapping[str, Any], tokenizer_json: Mapping[str, Any] | None
+) -> dict[int, AddedToken]:
+    """Tokens of added_tokens.json, which older directories have, and those of tokenizer.json."""
+    path = directory / ADDED
+    special = {_content(said[name]) for name in NAMES if said.get(name)}
+    special |= {_content(token) for token in _extra_list(said)}
+    added = {}
+    for token, id_ in check_ids(path, read_object_if_there(path), MAX_IDS).items():
+        is_special = token in special
+        added[id_] = AddedToken(token, normalized=not is_special, special=is_special)
+    where = directory / "tokenizer.json"
+    for entry in (tokenizer_json or {}).get("added_tokens") or ():
+        fields = dict(entry) if isinstance(entry, dict) else {}
+        id_ = fields.pop("id", None)
+        check_ids(where, {str(fields.get("content")): id_}, MAX_IDS)
+        added[id_] = _added_token(where, fields)
+    return added
+
+
+def _content(token: Any) -> str:
+    return str(token.get("content")) if isinstance(token, dict) else str(token)
+
+
+def _token(path: Path, value: Any) -> Token | None:
+    return value if value is None or isinstance(value, str) else _added_token(path, value | {"special": True})
+
+
+def _some_token(path: Path, value: Any) -> Token:
+    token = _token(path, value)
+    if not token:
+        raise CheckpointError(f"{path}: a special token is empty")
+    return token
+
+
+def _added_token(path: Path, value: Any) -> AddedToken:
+    fields = {"content", "single_word", "lstrip", "rstrip", "normalized", "special"}
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        raise CheckpointError(f"{path}: a token is {value!r:.60}, which has no content")
+    flags = {name: bool(flag) for name, flag in value.items() if name in fields - {"content"}}
+    return AddedToken(value["content"], **flags)
+
+
+def read_tokenizer_json(directory: Path) -> dict[str, Any] | None:
+    """Read tokenizer.json as JSON, or None where there is none. Otherwise as read_object."""
+    path = directory / "tokenizer.json"
+    return read_object(path) if path.exists() else None

@@ -1,0 +1,221 @@
+"""Unigram pieces of SentencePiece (Kudo, 2018): the tokenizers of T5, XLM-RoBERTa, mBART, Pegasus, ALBERT, DeBERTa."""
+
+from collections.abc import Callable
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers.normalizers import Normalizer
+from tokenizers.processors import PostProcessor
+
+from weft_export.converters.text.kind import Kind, Names, framed, template, text_of
+from weft_export.converters.text.language_codes import MBART, MBART_50
+from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
+from weft_export.converters.text.settings import Settings, Token
+from weft_export.converters.text.vocabulary import Scores, Vocabulary
+from weft_export.errors import CheckpointError
+
+MAX_EXTRA_IDS = 10_000
+"""The most sentinels that T5 and Pegasus may have; T5 has 100."""
+
+
+def _tokenizer(vocabulary: Vocabulary, unk_id: int) -> Tokenizer:
+    if not 0 <= unk_id < len(vocabulary.scores):
+        raise CheckpointError(f"the unknown piece has the id {unk_id}, but there are {len(vocabulary.scores)} pieces")
+    return Tokenizer(models.Unigram(vocabulary.scores, unk_id=unk_id, byte_fallback=False))
+
+
+def _precompiled(vocabulary: Vocabulary) -> list[Normalizer]:
+    return [normalizers.Precompiled(vocabulary.charsmap)] if vocabulary.charsmap else []
+
+
+_ONE_SPACE = normalizers.Replace(Regex(" {2,}"), " ")
+
+
+def _split_at_spaces(tokenizer: Tokenizer, scheme: str = "always") -> Tokenizer:
+    metaspace = pre_tokenizers.Metaspace(SPACE, scheme)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+    tokenizer.decoder = decoders.Metaspace(SPACE, scheme)
+    return tokenizer
+
+
+def _mark_spaces(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "always", split=True)
+    tokenizer.decoder = decoders.Metaspace(SPACE, "always", split=True)
+    return tokenizer
+
+
+def _assemble_t5(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, unk_id=2)
+    for rules in _precompiled(vocabulary):
+        tokenizer.normalizer = rules
+    return _split_at_spaces(tokenizer)
+
+
+def _assemble_xlmr(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, unk_id=3)
+    for rules in _precompiled(vocabulary):
+        tokenizer.normalizer = rules
+    return _split_at_spaces(tokenizer, _scheme(settings))
+
+
+def _assemble_mbart(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+    return _split_at_spaces(_tokenizer(vocabulary, unk_id=3))
+
+
+def _assemble_mbart50(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, unk_id=3)
+    tokenizer.normalizer = normalizers.Sequence([*_precompiled(vocabulary), _ONE_SPACE])
+    return _mark_spaces(tokenizer)
+
+
+def _assemble_pegasus(vocabulary: Vocabulary, _settings: Settings, names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, _place(vocabulary, text_of(names, "unk_token"), other=0))
+    first = _precompiled(vocabulary) or [normalizers.Replace(Regex(r"\n"), " ")]
+    tokenizer.normalizer = normalizers.Sequence([*first, _ONE_SPACE])
+    return _mark_spaces(tokenizer)
+
+
+def _assemble_albert(vocabulary: Vocabulary, settings: Settings, _names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, unk_id=1)
+    steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings.flag("keep_accents", default=False):
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    if settings.flag("do_lower_case", default=True):
+        steps.append(normalizers.Lowercase())
+    tokenizer.normalizer = normalizers.Sequence([*steps, *_precompiled(vocabulary)])
+    return _split_at_spaces(tokenizer, _scheme(settings))
+
+
+def _assemble_deberta(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+    other = vocabulary.unk_id if vocabulary.unk_id is not None and not settings.has_json else 1
+    tokenizer = _tokenizer(vocabulary, _place(vocabulary, text_of(names, "unk_token"), other=other))
+    steps: list[Normalizer] = [normalizers.Lowercase()] if settings.flag("do_lower_case", default=False) else []
+    # The compiled rules of the model file are not used: transformers 5 does not use them either.
+    steps += [normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFC(), normalizers.Strip(left=False)]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    marks = settings.flag("split_by_punct", default=False)
+    scheme = "always" if settings.flag("add_prefix_space", default=True) else "first"
+    punctuation = [pre_tokenizers.Punctuation(behavior="isolated")] if marks else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*punctuation, pre_tokenizers.Metaspace(SPACE, scheme)])
+    tokenizer.decoder = decoders.Metaspace(SPACE, scheme)
+    return tokenizer
+
+
+def _scheme(settings: Settings) -> str:
+    return "always" if settings.flag("add_prefix_space", default=True) else "never"
+
+
+def _place(vocabulary: Vocabulary, token: str | None, other: int) -> int:
+    """Where a special piece stands, which has the score 0."""
+    piece = (token or "", 0.0)
+    return vocabulary.scores.index(piece) if piece in vocabulary.scores else other
+
+
+def _reorder_t5(scores: Scores, settings: Settings, _names: Names) -> Scores:
+    return [*scores, *((token, 0.0) for token in reversed(_sentinels(settings)))]
+
+
+def _sentinels(settings: Settings) -> list[str]:
+    return [f"<extra_id_{i}>" for i in range(settings.number("extra_ids", default=100, most=MAX_EXTRA_IDS))]
+
+
+def _further_t5(vocabulary: Vocabulary, settings: Settings) -> tuple[Token, ...]:
+    return (*vocabulary.symbols, *_sentinels(settings))
+
+
+def _reorder_fairseq(codes: tuple[str, ...], begin: str = "bos_token") -> Callable[[Scores, Settings, Names], Scores]:
+    """Fairseq's order: four special tokens, the pieces behind the model's own three, languages and the mask."""
+
+    def reorder(scores: Scores, _settings: Settings, names: Names) -> Scores:
+        first = [str(names[name]) for name in (begin, "pad_token", "eos_token", "unk_token")]
+        last = [*codes, str(names["mask_token"])]
+        return [*((token, 0.0) for token in first), *scores[3:], *((token, 0.0) for token in last)]
+
+    return reorder
+
+
+def _reorder_pegasus(scores: Scores, settings: Settings, names: Names) -> Scores:
+    mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), settings.text("mask_token_sent") or "<mask_2>"
+    masks = [mask] if sentence == mask else [mask, sentence]
+    first = [(str(token), 0.0) for token in (names["pad_token"], names["eos_token"], *masks)]
+    return [*first, *((token, -100.0) for token in _unknowns(settings)), *scores[2:]]
+
+
+def _unknowns(settings: Settings) -> list[str]:
+    return [f"<unk_{i}>" for i in range(2, settings.number("offset", default=103, most=MAX_EXTRA_IDS))]
+
+
+def _further_pegasus(_vocabulary: Vocabulary, settings: Settings) -> tuple[Token, ...]:
+    return (settings.text("mask_token_sent") or "<mask_1>", *_unknowns(settings))
+
+
+def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, _: Settings, names: Names) -> PostProcessor:
+    return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",))
+
+
+_CLS_NAMES: Names = {
+    "bos_token": "[CLS]",
+    "eos_token": "[SEP]",
+    "sep_token": "[SEP]",
+    "cls_token": "[CLS]",
+    "mask_token": "[MASK]",
+}
+T5 = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_t5,
+    names={"eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"},
+    frame=framed((), ("eos_token",)),
+    model_file="spiece.model",
+    reorder=_reorder_t5,
+    further=_further_t5,
+)
+XLMR = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_xlmr,
+    names=FAIRSEQ_NAMES,
+    frame=framed(("bos_token",), ("eos_token",)),
+    model_file="sentencepiece.bpe.model",
+    reorder=_reorder_fairseq(()),
+)
+MBART_KIND = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_mbart,
+    names=FAIRSEQ_NAMES,
+    frame=framed((), ("eos_token",)),
+    model_file="sentencepiece.bpe.model",
+    reorder=_reorder_fairseq(MBART),
+    further=lambda vocabulary, _: (*MBART, *vocabulary.symbols),
+    mask_takes_space=True,
+)
+MBART50_KIND = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_mbart50,
+    names={name: token for name, token in FAIRSEQ_NAMES.items() if name != "bos_token"},
+    frame=framed((), ("eos_token",)),
+    model_file="sentencepiece.bpe.model",
+    reorder=_reorder_fairseq(MBART_50, begin="cls_token"),
+    further=lambda vocabulary, _: (*vocabulary.symbols, *MBART_50),
+    mask_takes_space=True,
+)
+PEGASUS = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_pegasus,
+    names={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>", "mask_token": "<mask_2>"},
+    frame=framed((), ("eos_token",)),
+    model_file="spiece.model",
+    reorder=_reorder_pegasus,
+    further=_further_pegasus,
+)
+ALBERT = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_albert,
+    names={**_CLS_NAMES, "unk_token": "<unk>", "pad_token": "<pad>"},
+    frame=_frame_albert,
+    model_file="spiece.model",
+)
+DEBERTA = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_deberta,
+    names={**_CLS_NAMES, "unk_token": "[UNK]", "pad_token": "[PAD]"},
+    frame=framed(("cls_token",), ("sep_token",)),
+    model_file="spm.model",
+)
