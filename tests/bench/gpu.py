@@ -24,8 +24,8 @@ from machine import machine
 
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.errors import ParityError
+from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.golden import next_logits
-from weft_export.proofs.parity import gauge_of
 from weft_server.config import ConfigError
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.device import Device
@@ -70,7 +70,8 @@ def generated(bare, prompts, num_new):
 
 def check_parity(bare, folder, prompts, num_new):
     """The largest difference of a logit from torch in float32; each token must be the greedy one but for rounding."""
-    model, gauge = load_checkpoint(folder / "checkpoint").model.eval(), gauge_of(bare.manifest.precision)
+    model = load_checkpoint(folder / "checkpoint").model.eval()
+    gauge = gauge_of(bare.manifest.precision, model)
     tokens, logits = generated(bare, prompts, num_new)
     with torch.inference_mode():
         for prompt, written, actual in zip(prompts, tokens, logits, strict=True):

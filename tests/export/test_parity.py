@@ -12,9 +12,10 @@ from weft_export.errors import ExportError, ParityError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
-from weft_export.proofs import parity
-from weft_export.proofs.gauge import PEAK, Gauge, SpreadGauge
-from weft_export.proofs.parity import TOLERANCE, check_parity
+from weft_export.proofs import bounds
+from weft_export.proofs.bounds import TOLERANCE
+from weft_export.proofs.gauge import PEAK, Gauge, SizeGauge, SpreadGauge
+from weft_export.proofs.parity import check_parity
 from weft_export.rounding.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 
@@ -124,11 +125,36 @@ def test_spread_has_no_scale(scale):
         gauge.compare("x", many * scale, (lone * scale).numpy())
 
 
+def test_size_has_no_scale():
+    """A share of the size is the same for values of tens and of tenths; an offset of all values belongs to it."""
+    expected = torch.tensor([3.0, -5.0, 3.0, -5.0])
+    for scale in (0.1, 1, 1e4):
+        gauge = SizeGauge(tolerance=1e-2)
+        actual = expected.clone()
+        actual[1] += 0.0625 * 17**0.5 / 8
+        gauge.compare("x", expected * scale, (actual * scale).numpy())
+        assert pytest.approx(0.0625 / 8, rel=1e-3) == gauge.worst
+        actual[1] += 0.05
+        with pytest.raises(ParityError, match=r"x differs by 0\.02 of its size"):
+            gauge.compare("x", expected * scale, (actual * scale).numpy())
+
+
+def test_what_is_left_of_large_numbers_is_held_to_their_size():
+    """A value near 0 keeps the rounding of what it was made of, down to a tenth; `like` says what that was."""
+    gauge = SizeGauge(tolerance=1e-2)
+    gauge.compare("x", torch.tensor([1e-6]), np.array([9e-4], np.float32))
+    gauge.compare("x", torch.tensor([1e-6]), np.array([0.04], np.float32), torch.tensor([-5.0, 5.0]))
+    with pytest.raises(ParityError, match="of its size"):
+        gauge.compare("x", torch.tensor([1e-6]), np.array([1.1e-3], np.float32))
+    assert torch.tensor([[0.1, 0.002]]).allclose(gauge.near_tie(torch.tensor([[[-5.0, 5.0], [0.0, 0.0]]])))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_spread_gauge_refuses(value):
-    """NaN and infinity are within no share of a spread."""
+@pytest.mark.parametrize("kind", [SizeGauge, SpreadGauge])
+def test_gauge_of_shares_refuses(kind, value):
+    """NaN and infinity are within no share of a spread or a size."""
     with pytest.raises(ParityError, match="x differs"):
-        SpreadGauge(tolerance=0.15).compare("x", torch.arange(3.0), np.array([0, value, 2], np.float32))
+        kind(tolerance=0.15).compare("x", torch.arange(3.0), np.array([0, value, 2], np.float32))
 
 
 @pytest.mark.parametrize("name", EXPLAINING)
@@ -166,7 +192,8 @@ def test_an_explanation_that_shows_nothing_is_found(int8_repository, tmp_path):
 def test_failed_bundle_is_not_written(tmp_path, monkeypatch):
     """When parity fails nothing is left: no bundle, no half of one, no scratch directory."""
     checkpoint = save_tiny("tiny-image", tmp_path / "checkpoint")
-    monkeypatch.setitem(parity.SHARE_TOLERANCE, FP32, 0.0)
+    monkeypatch.setattr(bounds, "float32_tolerance", lambda _: 0.0)
+    monkeypatch.setitem(bounds.SHARE_TOLERANCE, FP32, 0.0)
 
     with pytest.raises(ParityError, match="probabilities differs by"):
         export_checkpoint(checkpoint, tmp_path / "repository" / "digits" / "1")

@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.errors import ParityError
-from weft_proto.v1 import bundle_pb2
 
-BY_SPREAD = {bundle_pb2.PRECISION_BF16, bundle_pb2.PRECISION_INT8}
-"""Where errors are shares of the spread of what is right: see SpreadGauge."""
 PEAK = 10
 """Where a root mean square is held to the tolerance, a single value may differ by this many times as much."""
 # In a narrower spread, float32's own rounding would be a share that counts.
 _LEAST_SPREAD = 1e-3
+# What is smaller is the difference of larger numbers, whose rounding it keeps.
+_LEAST_SIZE = 1e-1
 # A row that is nearer to uniform than this counts as this far from it.
 _LEAST_DISTANCE = 1e-2
 
@@ -29,11 +28,18 @@ class Gauge:
     worst: float = 0.0
     unit: str = ""
 
-    def compare(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
-        """Raise ParityError unless actual is within tolerance of expected everywhere."""
+    def compare(self, what: str, expected: Tensor, actual: NDArray[Any], like: Tensor | None = None) -> None:
+        """Raise ParityError unless actual is within tolerance of expected everywhere.
+
+        like is what gives the scale, for what was made of larger numbers: by default, expected itself.
+        """
         if expected.shape != actual.shape:
             raise ParityError(f"{what} has shape {list(actual.shape)} in ONNX Runtime, {list(expected.shape)} in torch")
-        error = self._error(expected.float().numpy(), actual.astype(np.float32))
+        if not expected.numel():
+            return
+        right = expected.float().numpy()
+        scale = self.scale(right if like is None else like.float().numpy())
+        error = self._error(right, actual.astype(np.float32)) / scale
         if not error <= self.tolerance:  # said this way round, NaN fails
             limit = f"allowed is {self.tolerance:g}"
             raise ParityError(f"{what} differs by {error:.2g}{self.unit} between torch and ONNX Runtime; {limit}")
@@ -41,10 +47,29 @@ class Gauge:
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return how far below the best of logits [..., vocab] a token may lie that rounding may swap with it."""
-        return torch.full(logits.shape[:-1], 2 * self.tolerance)
+        scales = [self.scale(row.numpy()) for row in logits.detach().float().flatten(0, -2)]
+        return 2 * self.tolerance * torch.tensor(scales).view(logits.shape[:-1])
+
+    def scale(self, expected: NDArray[Any]) -> float:  # noqa: ARG002 - of what it is a share
+        """Return the difference that is an error of 1, where `expected` is right."""
+        return 1.0
 
     def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
-        return float(np.abs(expected - actual).max(initial=0.0))
+        return float(np.abs(expected - actual).max())
+
+
+@dataclass
+class SizeGauge(Gauge):
+    """Differences as shares of the size: the root mean square of what is expected.
+
+    Float32 rounds each number to a share of itself. So a model of large numbers differs by more, and is as right.
+    """
+
+    unit: str = " of its size"
+
+    def scale(self, expected: NDArray[Any]) -> float:
+        """Return the root mean square of what is expected, and not less than what cancelling leaves."""
+        return max(float(np.sqrt(np.square(expected, dtype=np.float64).mean())), _LEAST_SIZE)
 
 
 @dataclass
@@ -59,14 +84,15 @@ class SpreadGauge(Gauge):
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return as Gauge does. A single logit may well be off by twice the root mean square."""
-        return 4 * self.tolerance * logits.float().std(dim=-1, correction=0)
+        return 2 * super().near_tie(logits)
+
+    def scale(self, expected: NDArray[Any]) -> float:
+        """Return the standard deviation of what is expected."""
+        return max(float(expected.std(dtype=np.float64)), _LEAST_SPREAD)
 
     def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
-        if not expected.size:
-            return 0.0
         difference = np.abs(expected - actual).astype(np.float64)
-        spread = max(float(expected.std(dtype=np.float64)), _LEAST_SPREAD)
-        return max(float(np.sqrt(np.square(difference).mean())), float(difference.max()) / PEAK) / spread
+        return max(float(np.sqrt(np.square(difference).mean())), float(difference.max()) / PEAK)
 
 
 @dataclass
@@ -79,11 +105,12 @@ class AttentionGauge(Gauge):
 
     unit: str = " of what uniform rows would"
 
+    def scale(self, expected: NDArray[Any]) -> float:
+        """Return how far the furthest row is from a uniform one."""
+        return max(_distance(expected, np.full_like(expected, 1 / expected.shape[-1])), _LEAST_DISTANCE)
+
     def _error(self, expected: NDArray[Any], actual: NDArray[Any]) -> float:
-        if not expected.size:
-            return 0.0
-        uniform = np.full_like(expected, 1 / expected.shape[-1])
-        return _distance(expected, actual) / max(_distance(expected, uniform), _LEAST_DISTANCE)
+        return _distance(expected, actual)
 
 
 def _distance(rows: NDArray[Any], others: NDArray[Any]) -> float:

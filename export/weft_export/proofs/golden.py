@@ -11,7 +11,8 @@ from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, probabilities, write
-from weft_export.proofs.gauge import BY_SPREAD
+from weft_export.proofs.bounds import gauge_of
+from weft_export.proofs.gauge import Gauge
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -35,12 +36,13 @@ class _Step:
     """One token of a greedy answer.
 
     best holds the best token and the second best. distance is how far their logits are apart. spread is the standard
-    deviation of all logits.
+    deviation of all logits. scale is the difference of a logit that is an error of 1.
     """
 
     best: tuple[int, ...]
     distance: float
     spread: float
+    scale: float
 
 
 class GoldenRequest:
@@ -48,6 +50,7 @@ class GoldenRequest:
 
     def __init__(self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
         self.checkpoint, self.precision = checkpoint, precision
+        self._gauge = gauge_of(precision, checkpoint.model)
         self._probabilities: list[float] = []
         # By the text that was asked: the golden one, or a part of it.
         self._steps: dict[str, list[_Step]] = {}
@@ -55,8 +58,8 @@ class GoldenRequest:
     def answer(self, parity_error: float = 0.0) -> bundle_pb2.Golden:
         """Return request and answer, whose produced tokens are cut before the first close call.
 
-        A call is close if the two best logits are within MARGIN, or within twice parity_error. At int8 and bf16,
-        parity_error is a share of the logits' spread.
+        A call is close if the two best logits are within MARGIN, or within twice parity_error, which is an error of
+        gauge_of the precision.
 
         If the first token of a golden text is a close call, parts of the text are asked instead. The first part with a
         clear first token is taken.
@@ -120,9 +123,9 @@ class GoldenRequest:
             produced and produced[-1] in text.end_ids
         ):
             if len(produced) == len(steps):
-                steps.append(_step(self.checkpoint.model, source_in, given + produced))
+                steps.append(_step(self.checkpoint.model, source_in, given + produced, self._gauge))
             step = steps[len(produced)]
-            margin = clear_margin(step.spread, self.precision, parity_error)
+            margin = clear_margin(step.spread, self.precision, parity_error * step.scale)
             if not step.distance > margin:
                 between = " and ".join(_shown(self.checkpoint, token) for token in step.best)
                 return produced, (
@@ -168,18 +171,18 @@ def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int])
 
 
 @torch.inference_mode()
-def _step(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> _Step:
+def _step(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int], gauge: Gauge) -> _Step:
     logits = next_logits(model, source, tokens)[-1]
     _check_finite(logits)
     best = logits.topk(min(2, len(logits)))
     distance = float(best.values[0] - best.values[-1])
-    return _Step(tuple(best.indices.tolist()), distance, float(logits.std(correction=0)))
+    return _Step(tuple(best.indices.tolist()), distance, float(logits.std(correction=0)), gauge.scale(logits.numpy()))
 
 
-def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, parity_error: float) -> float:
-    """Return by how much the best logit must win; spread is of all, parity_error as in GoldenRequest.answer."""
+def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, difference: float) -> float:
+    """Return by how much the best logit must win; spread is of all, and a logit was off by difference at most."""
     number, share = MARGIN[precision]
-    return max(min(number, share * spread), 2 * parity_error * (spread if precision in BY_SPREAD else 1))
+    return max(min(number, share * spread), 2 * difference)
 
 
 def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:

@@ -902,8 +902,8 @@ Global___Golden: _TypeAlias = Golden  # noqa: Y015
 
 @_typing.final
 class Parity(_message.Message):
-    """Parity is the largest absolute difference between torch and ONNX Runtime. Of a bundle of `weft wrap` it is that between the
-    ONNX file as it was given and the bundle's graph.
+    """Parity is the largest difference between torch and ONNX Runtime. Of a bundle of `weft wrap` it is that between the ONNX
+    file as it was given and the bundle's graph.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -913,9 +913,9 @@ class Parity(_message.Message):
     NUM_STEPS_FIELD_NUMBER: _builtins.int
     NUM_REQUESTS_FIELD_NUMBER: _builtins.int
     max_abs_error: _builtins.float
-    """max_abs_error is over every output and every state tensor, prefill and each step. At int8 and bf16, of a model that
-    writes text, it is a share: the root mean square of a step's differences over the standard deviation of what is expected.
-    From 0 to 1,000,000.
+    """max_abs_error is over every output and every state tensor, prefill and each step. Of a model that writes text it is a
+    share of what is expected, but at fp16: at fp32 the largest difference over the root mean square, and at int8 and bf16
+    the root mean square of the differences over the standard deviation. From 0 to 1,000,000.
     """
     tolerance: _builtins.float
     """tolerance is what it was held to, from 0 to 1,000,000."""
