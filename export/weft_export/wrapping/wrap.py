@@ -15,7 +15,7 @@ from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.graphs.onnx_graph import forget_origin
-from weft_export.proofs.parity import SHARE_TOLERANCE
+from weft_export.proofs.bounds import SHARE_TOLERANCE
 from weft_export.proofs.runtime import open_session, runtime_version
 from weft_export.target import check_target, put
 from weft_export.wrapping.adapting import OUTPUTS, adapt, rename
