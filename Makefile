@@ -29,7 +29,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-export bench-gpu bench-peers clean
 
 help: ## say what each target does
@@ -88,7 +88,10 @@ test: lint models families ## everything that CI runs
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
-	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e" tests/client tests/server tests/export
+	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
+
+test-converters: $(READY) ## twenty random models of each kind of checkpoint, against transformers
+	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
 
 check: lint ## lint, types, import walls and the rules of the house
 	@$(BIN)/python -m pytest -q tests/house

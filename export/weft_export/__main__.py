@@ -53,15 +53,40 @@ def export(
             "long prompts. The server holds the decoder's weights twice.",
         ),
     ] = False,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of a Hugging Face directory: the context of a generator, or the longest answer or text. More takes "
+            "more memory for each sequence.",
+            show_default="what the model takes, at most 2048",
+        ),
+    ] = None,
+    max_source_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Of a Hugging Face directory that translates: the longest source.",
+            show_default="what the model takes, at most 512",
+        ),
+    ] = None,
+    golden: Annotated[
+        str | None,
+        typer.Option(help="Of a Hugging Face directory: the text that a server tries before it is ready."),
+    ] = None,
+    description: Annotated[
+        str | None, typer.Option(help="Of a Hugging Face directory: one sentence for people.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
-    """Export a checkpoint to a bundle, and prove it.
+    """Export a checkpoint of Weft or a Hugging Face directory to a bundle, and prove it.
 
     Torch and ONNX Runtime answer the same requests. If they disagree, nothing is written.
     """
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
+        from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
 
         report = export_checkpoint(
@@ -71,6 +96,7 @@ def export(
             held_out=held_out,
             mixed_runs=mixed_runs,
             force=force,
+            choices=Choices(max_tokens, max_source_tokens, golden, description),
             on_stage=lambda name, done, total: say(done, total, name),
         )
     parity = report.manifest.parity
@@ -79,6 +105,8 @@ def export(
         f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s,"
         f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
+    for note in report.notes:
+        typer.echo(f"note: {note}")
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))
 

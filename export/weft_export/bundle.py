@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -89,15 +89,15 @@ def _to_json(manifest: bundle_pb2.BundleManifest) -> bytes:
     return data
 
 
-def provenance_of(checkpoint: Checkpoint, weights: Path, onnxruntime_version: str) -> bundle_pb2.Provenance:
-    """Say what made a bundle from the weights file of a checkpoint."""
+def provenance_of(checkpoint: Checkpoint, weights: Sequence[Path], onnxruntime_version: str) -> bundle_pb2.Provenance:
+    """Say what made a bundle from the weights files of a checkpoint."""
     return bundle_pb2.Provenance(
         weft_version=importlib.metadata.version("weft-serving"),
         torch_version=str(torch.__version__),
         onnx_version=onnx.__version__,
         onnxruntime_version=onnxruntime_version,
         opset=OPSET,
-        checkpoint_sha256=_sha256(weights),
+        checkpoint_sha256=_digest(weights),
         num_parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
     )
 
@@ -112,6 +112,14 @@ def provenance_of_file(path: Path, onnxruntime_version: str, opset: int, num_par
         checkpoint_sha256=_sha256(path),
         num_parameters=num_parameters,
     )
+
+
+def _digest(paths: Sequence[Path]) -> str:
+    """Return the digest of a file, or of the digests of several, a line each."""
+    digests = [_sha256(path) for path in paths]
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
 
 
 def _describe(path: Path) -> bundle_pb2.BundleFile:

@@ -15,6 +15,8 @@ from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
+from weft_export.converters.convert import Converted, convert, is_foreign
+from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
@@ -50,6 +52,7 @@ class Report:
     manifest: bundle_pb2.BundleManifest
     size_bytes: int
     seconds: float
+    notes: tuple[str, ...] = ()
 
 
 def export_checkpoint(
@@ -60,12 +63,14 @@ def export_checkpoint(
     held_out: Path | None = None,
     mixed_runs: bool = False,
     force: bool = False,
+    choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
 ) -> Report:
-    """Export a checkpoint to the bundle directory <repository>/<name>/<version>.
+    """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
+    choices are for a Hugging Face directory, which does not say them.
 
     The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
 
@@ -82,16 +87,26 @@ def export_checkpoint(
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
             work = Path(scratch) / "bundle"
             work.mkdir()
-            manifest = _build(checkpoint_dir, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
+            on_stage("loading the checkpoint", 0, 1)
+            loaded = _load(checkpoint_dir, choices)
+            manifest = _build(loaded, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
         raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
-    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
+    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.notes)
+
+
+def _load(directory: Path, choices: Choices | None) -> Converted:
+    if is_foreign(directory):
+        return convert(directory, choices or Choices())
+    if choices is not None and choices != Choices():
+        raise ExportError("lengths, a golden text and a description stand in config.json of a checkpoint of this kind")
+    return Converted(load_checkpoint(directory), (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
 
 
 def _build(
-    checkpoint_dir: Path,
+    loaded: Converted,
     work: Path,
     precision: bundle_pb2.Precision.ValueType,
     held_out: Path | None,
@@ -99,12 +114,11 @@ def _build(
     *,
     mixed_runs: bool,
 ) -> bundle_pb2.BundleManifest:
-    on_stage("loading the checkpoint", 0, 1)
-    original = load_checkpoint(checkpoint_dir)
+    original = loaded.checkpoint
     check_tokenizers(original)
     _check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
-    examples = _held_out(original, precision, held_out, checkpoint_dir / HELD_OUT_FILE)
+    examples = _held_out(original, precision, held_out, loaded.held_out)
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
     version = runtime_version()
     # What no server would take is known before anything takes long.
@@ -128,7 +142,7 @@ def _build(
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
-    provenance = provenance_of(original, checkpoint_dir / WEIGHTS_FILE, version)
+    provenance = provenance_of(original, loaded.weights, version)
     manifest = manifest_of(checkpoint, precision, golden)
     write_manifest(work, manifest, graphs, parity=parity, provenance=provenance, quality=quality)
     on_stage("done", num_stages, num_stages)

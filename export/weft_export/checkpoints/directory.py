@@ -59,11 +59,11 @@ def load_checkpoint(directory: Path) -> Checkpoint:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {_reason(error)}") from error
     path = directory / WEIGHTS_FILE
     header = read_header(path)
-    _check_layers(path, sizes, len(header))
+    check_layers(path, sizes, len(header))
     # Without memory behind it: what config.json says is held to the weights before anything of that size is made.
     with torch.device("meta"):
         shell = family.model(sizes)
-    _check_tables(directory, shell)
+    check_tables(directory, shell)
     try:
         files = {name: _read_named(directory, name) for name in _named_files(fields)}
         checkpoint = Checkpoint(family=config["family"], model=shell, files=files, **fields)
@@ -76,14 +76,14 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     return replace(checkpoint, model=model.eval())
 
 
-def _check_layers(path: Path, sizes: Any, num_tensors: int) -> None:
+def check_layers(path: Path, sizes: Any, num_tensors: int) -> None:
     """Refuse more layers than the file has tensors: each has one at least. Layers take time even without memory."""
     for name, number in num_layers_of(sizes).items():
         if number > num_tensors:
             raise CheckpointError(f"model.{name} is {number}, but {path} has {num_tensors} tensors in all")
 
 
-def _check_tables(directory: Path, shell: nn.Module) -> None:
+def check_tables(directory: Path, shell: nn.Module) -> None:
     """Refuse what is made beside the weights, tables of positions, when it is larger than any model needs."""
     weights = shell.state_dict().keys()
     total = sum(buffer.numel() for name, buffer in shell.named_buffers() if name not in weights)

@@ -16,7 +16,7 @@ from weft_export.errors import CheckpointError
 
 WEIGHTS_FILE = "model.safetensors"
 # The names of types in a header. All load as float32.
-_DATA_TYPES = ("F32", "F16", "BF16")
+DATA_TYPES = ("F32", "F16", "BF16")
 # Smaller tensors, in bytes, are copied out of the mapped file.
 _LEAST_MAPPED = 2**20
 # What others keep weights in.
@@ -40,7 +40,7 @@ def read_header(path: Path) -> dict[str, Entry]:
     if not path.exists():
         raise CheckpointError(_missing(path))
     check_regular(path)
-    with _opened(path) as file:
+    with open_weights(path) as file:
         parts = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
         return {name: Entry(tuple(part.get_shape()), str(part.get_dtype())) for name, part in parts.items()}
 
@@ -62,7 +62,7 @@ def check_header(path: Path, header: Mapping[str, Entry], expected: Mapping[str,
         if entry.shape != tuple(expected[name].shape):
             shapes = f"{list(entry.shape)}, expected {list(expected[name].shape)}"
             raise CheckpointError(f"{path}: the tensor {name} has shape {shapes}")
-        if entry.data_type not in _DATA_TYPES:
+        if entry.data_type not in DATA_TYPES:
             known = "float32, float16 and bfloat16 are read"
             raise CheckpointError(f"{path}: the tensor {name} is of the type {entry.data_type}; {known}")
 
@@ -76,11 +76,12 @@ def read_weights(path: Path, expected: Mapping[str, Tensor]) -> dict[str, Tensor
     Raises:
         CheckpointError: it can be read no more.
     """
-    with _opened(path) as file:
-        return {name: _placed(file.get_tensor(name), tensor.dtype) for name, tensor in expected.items()}
+    with open_weights(path) as file:
+        return {name: placed(file.get_tensor(name), tensor.dtype) for name, tensor in expected.items()}
 
 
-def _placed(mapped: Tensor, dtype: torch.dtype) -> Tensor:
+def placed(mapped: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor of a mapped file in a data type: as it lies there if it is large and of that type."""
     # Small products sum in an order that goes with where a weight lies, and a file has it anywhere. Memory of its own
     # begins at a multiple of 64 bytes, so an answer's last bits do not depend on the length of the file's header.
     return mapped.to(dtype, copy=mapped.nbytes < _LEAST_MAPPED)
@@ -96,7 +97,8 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], dtype: torch.dtype)
     fresh.replace(path)
 
 
-def _opened(path: Path) -> Any:
+def open_weights(path: Path) -> Any:
+    """Map a safetensors file. Raises CheckpointError when it is none."""
     try:
         return safetensors.safe_open(path, framework="pt")
     except safetensors.SafetensorError as error:

@@ -1,1 +1,1 @@
-"""Checkpoints of others, as ours."""
+"""Checkpoints of others: Hugging Face directories become checkpoints of our families."""

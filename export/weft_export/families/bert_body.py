@@ -46,7 +46,7 @@ class BertBody(nn.Module):
             config.num_heads,
             config.d_ff,
             config.dropout,
-            Style(post_norm=True, norm_eps=config.norm_eps),
+            Style(residual="post", norm_eps=config.norm_eps),
         )
 
     def forward(self, input_ids: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:

@@ -13,6 +13,7 @@ from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.pooling import last_position
 from weft_export.layers.run import Run
+from weft_export.layers.score_bias import ScoreBias
 from weft_export.layers.style import Style, StyledLayer
 
 
@@ -31,40 +32,53 @@ class CausalLayer(StyledLayer):
     ) -> None:
         super().__init__(style, dropout)
         self.attention_norm = style.norm(d_model)
-        self.attention = SelfAttention(d_model, num_heads, num_kv_heads, window=window, **style.attention)
+        self.attention = SelfAttention(d_model, num_heads, num_kv_heads, window=window, **style.self_attention)
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
-    def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None) -> Tensor:
-        """Map the whole of x [batch, seq, d_model] to the same shape."""
-        x = self.after(self.attention_norm, x, self.attention(self.before(self.attention_norm, x), mask, rotary))
-        return self._feed(x)
+    def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None, bias: Tensor | None = None) -> Tensor:
+        """Map the whole of x [batch, seq, d_model] to the same shape; bias [1, h, seq, seq] is added to the scores."""
+        return self._feed(x, self.attention(self.before(self.attention_norm, x), mask, rotary, bias))
 
-    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None) -> Tensor:
+    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None, bias: Tensor | None = None) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses."""
-        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary)
+        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary, bias)
 
-    def step(self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None) -> tuple[Tensor, KeyValue]:
-        """Map the next positions x [batch, seq, d_model]; returns them and the present cache."""
-        out, present = self.attention.step(self.before(self.attention_norm, x), past, run, rotary)
-        return self._feed(self.after(self.attention_norm, x, out)), present
+    def step(
+        self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None
+    ) -> tuple[Tensor, KeyValue]:
+        """Map the next positions x [batch, seq, d_model]; returns them and the present cache.
+
+        bias [batch, h, seq, capacity] is added to the scores.
+        """
+        out, present = self.attention.step(self.before(self.attention_norm, x), past, run, rotary, bias)
+        return self._feed(x, out), present
 
     def mixed_step(
-        self, x: Tensor, past: KeyValue, run: Run, prompt_past: KeyValue, prompt: Run, rotary: KeyValue | None
+        self,
+        x: Tensor,
+        past: KeyValue,
+        run: Run,
+        prompt_past: KeyValue,
+        prompt: Run,
+        rotary: KeyValue | None,
+        biases: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> tuple[Tensor, KeyValue, KeyValue]:
         """Map each row's next position and a prompt's positions, x [batch + seq, 1, d_model]: see SelfAttention."""
         given = self.before(self.attention_norm, x)
-        out, present, prompt_present = self.attention.mixed_step(given, past, run, prompt_past, prompt, rotary)
-        return self._feed(self.after(self.attention_norm, x, out)), present, prompt_present
+        out, present, prompt_present = self.attention.mixed_step(given, past, run, prompt_past, prompt, rotary, biases)
+        return self._feed(x, out), present, prompt_present
 
-    def _feed(self, x: Tensor) -> Tensor:
-        return self.after(self.feed_forward_norm, x, self.feed_forward(self.before(self.feed_forward_norm, x)))
+    def _feed(self, x: Tensor, out: Tensor) -> Tensor:
+        """Go on from a layer's input and what its attention gave."""
+        return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.attention_norm, x, out))
 
 
 class CausalTransformer(Writer):
     """N causal layers and a last norm; a family says how tokens become vectors, and vectors logits.
 
-    window is how many positions a token attends to, its own included; None for all that came before.
+    windows: how many positions a token attends to in each layer, its own included. None: all that came before.
+    score_bias: what is added to the scores of all layers. None: nothing.
     """
 
     # Most requests here sample, often from the best 40 or 50 tokens. To read a whole row of logits costs more.
@@ -82,16 +96,18 @@ class CausalTransformer(Writer):
         style: Style,
         *,
         max_tokens: int,
-        window: int | None = None,
+        windows: Sequence[int | None] | None = None,
+        score_bias: ScoreBias | None = None,
     ) -> None:
         super().__init__()
         sizes = (d_model, num_heads, num_kv_heads, d_ff, dropout)
+        self.windows = tuple(windows or (None,) * num_layers)
         # Any: torch does not type the items of a ModuleList.
-        self.layers: Any = nn.ModuleList(CausalLayer(*sizes, style, window) for _ in range(num_layers))
+        self.layers: Any = nn.ModuleList(CausalLayer(*sizes, style, window) for window in self.windows)
+        self.score_bias = score_bias
         self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
-        self.window = window
-        cache_shape = (num_kv_heads, max_tokens, d_model // num_heads)
+        cache_shape = (num_kv_heads, max_tokens, style.head_dim or d_model // num_heads)
         names = [f"{layer}.{part}" for layer in range(num_layers) for part in ("key", "value")]
         self.states = tuple(State(KV_CACHE, name, cache_shape, 1) for name in names)
         self.attention_heads = (num_heads,) * num_layers
@@ -102,9 +118,9 @@ class CausalTransformer(Writer):
         return [layer.attention for layer in self.layers]
 
     @property
-    def rotary(self) -> KeyValue | None:
-        """The tables cos and sin [max_tokens, head_dim / 2] that turn queries and keys, if positions are told so."""
-        return None
+    def rotary(self) -> Sequence[KeyValue | None]:
+        """Each layer's tables cos and sin [max_tokens, head_dim / 2], which turn queries and keys. None: no turning."""
+        return (None,) * len(self.layers)
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
         """Embed ids [batch, seq], row b from position past_lengths[b] or from 0: [batch, seq, d_model]."""
@@ -116,18 +132,18 @@ class CausalTransformer(Writer):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""
-        mask = causal_mask(input_ids.shape[1], self.window)
         x = self.dropout(self.embed(input_ids))
-        for layer in self.layers:
-            x = layer(x, mask, self.rotary)
+        for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
+            x = layer(x, *seen)
         return self.logits(self.norm(x))
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] of each row's last real token, and the present caches."""
         x = self.embed(run.input_ids, run.past_lengths)
+        bias = self._bias_of(run)
         presents = []
-        for layer, past in zip(self.layers, pairs(states), strict=True):
-            x, present = layer.step(x, past, run, self.rotary)
+        for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):
+            x, present = layer.step(x, past, run, rotary, bias)
             presents.append(present)
         return self.logits(self.norm(last_position(x, run.lengths))), list(flat(presents))
 
@@ -137,9 +153,11 @@ class CausalTransformer(Writer):
         """See Writer."""
         tokens = self.embed(prompt.input_ids, prompt.past_lengths).transpose(0, 1)
         x = torch.cat((self.embed(run.input_ids, run.past_lengths), tokens))
+        biases = self._bias_of(run), self._bias_of(prompt)
         presents, prompt_presents = [], []
-        for layer, past, prompt_past in zip(self.layers, pairs(states), pairs(prompt_states), strict=True):
-            x, present, prompt_present = layer.mixed_step(x, past, run, prompt_past, prompt, self.rotary)
+        parts = zip(self.layers, pairs(states), pairs(prompt_states), self.rotary, strict=True)
+        for layer, past, prompt_past, rotary in parts:
+            x, present, prompt_present = layer.mixed_step(x, past, run, prompt_past, prompt, rotary, biases)
             presents.append(present)
             prompt_presents.append(prompt_present)
         num_rows = run.input_ids.shape[0]
@@ -154,11 +172,22 @@ class CausalTransformer(Writer):
         """Return self-attention from the prompt's last token and target_ids to the prompt, source[0] [1, prompt]."""
         prompt = source[0]
         ids = torch.cat((prompt, target_ids), dim=1)
-        mask, last = causal_mask(ids.shape[1], self.window), prompt.shape[1] - 1
+        last = prompt.shape[1] - 1
         x = self.embed(ids)
         layers = []
-        for block in self.layers:
-            weights = block.weights(x, mask, self.rotary)
+        for block, seen in zip(self.layers, self._whole(ids.shape[1]), strict=True):
+            weights = block.weights(x, *seen)
             layers.append(pick_head(weights[0, :, last:, : last + 1], head))
-            x = block(x, mask, self.rotary)
+            x = block(x, *seen)
         return over_source(pick_layer(layers, layer))
+
+    def _whole(self, seq: int) -> list[tuple[Tensor, KeyValue | None, Tensor | None]]:
+        """Return what each layer needs besides x to map a whole sequence: the mask, the rotation and the bias."""
+        masks = {window: causal_mask(seq, window) for window in dict.fromkeys(self.windows)}
+        bias = None if self.score_bias is None else self.score_bias(seq)
+        return [(masks[window], rotary, bias) for window, rotary in zip(self.windows, self.rotary, strict=True)]
+
+    def _bias_of(self, run: Run) -> Tensor | None:
+        if self.score_bias is None:
+            return None
+        return self.score_bias.at(run.past_lengths.long()[:, None] + torch.arange(run.input_ids.shape[1]))

@@ -1,5 +1,6 @@
 """Decoder-only Transformer for generation, in the manner of Llama (Touvron et al. 2023)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class CausalLm(CausalTransformer):
             config.dropout,
             Style(rms_norm=True, norm_eps=config.norm_eps, activation="silu", gated=True, bias=False),
             max_tokens=config.max_tokens,
-            window=config.sliding_window,
+            windows=(config.sliding_window,) * config.num_layers,
         )
         self.config = config
         self.embedding = TiedEmbedding(config.vocab_size, config.d_model)
@@ -66,9 +67,9 @@ class CausalLm(CausalTransformer):
         self.register_buffer("sin", sin, persistent=False)
 
     @property
-    def rotary(self) -> KeyValue:
-        """The tables cos and sin [max_tokens, head_dim / 2]."""
-        return self.cos, self.sin
+    def rotary(self) -> Sequence[KeyValue]:
+        """See CausalTransformer; all layers have the same."""
+        return ((self.cos, self.sin),) * len(self.layers)
 
     def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:  # noqa: ARG002 - positions are rotated in
         """Return E[token]."""

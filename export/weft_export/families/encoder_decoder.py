@@ -50,7 +50,7 @@ class EncoderDecoder(SequenceToSequence):
     def __init__(self, config: EncoderDecoderConfig) -> None:
         super().__init__()
         self.config = config
-        style = Style(post_norm=config.norm == "post", activation=config.activation)
+        style = Style(residual=config.norm, activation=config.activation)
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout, style)
         longest = config.max_target_tokens
         if config.shared_embedding:

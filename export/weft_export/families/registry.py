@@ -12,6 +12,7 @@ from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.classifier import Classifier
+from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.rnn import Rnn, RnnConfig
@@ -47,6 +48,7 @@ FAMILIES = {
     "swin": Family(Swin, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "attention_resnet": Family(AttentionResnet, AttentionResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "causal_lm": Family(CausalLm, CausalLmConfig, common_pb2.TASK_GENERATE),
+    "decoder_only": Family(DecoderOnly, DecoderOnlyConfig, common_pb2.TASK_GENERATE),
     "gpt": Family(Gpt, GptConfig, common_pb2.TASK_GENERATE),
     "bert": Family(Bert, BertConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),

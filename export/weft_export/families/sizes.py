@@ -6,9 +6,9 @@ Whether the weights are really of these sizes is seen later, before anything of 
 
 import difflib
 import math
-from collections.abc import Callable
-from dataclasses import MISSING, fields
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, get_args
 
 from weft_proto.bundle_rules import MAX_HEADS, MAX_IMAGE_SIDE, MAX_LABELS, MAX_LAYERS
 
@@ -30,12 +30,20 @@ LAYER_FIELDS = (
 LIMITS = {
     **dict.fromkeys(("vocab_size", "source_vocab_size", "target_vocab_size"), VOCABULARY),
     **dict.fromkeys(
-        ("max_tokens", "max_source_tokens", "max_target_tokens", "sliding_window", "max_distance", "num_buckets"),
+        (
+            "max_tokens",
+            "max_source_tokens",
+            "max_target_tokens",
+            "sliding_window",
+            "max_distance",
+            "num_buckets",
+            "windows",
+        ),
         LENGTH,
     ),
     **dict.fromkeys(("d_model", "d_ff", "d_embedding", "d_hidden", "d_attention", "d_maxout", "head_dim"), WIDTH),
     **dict.fromkeys(("widths", "convolution_widths"), WIDTH),
-    **dict.fromkeys(LAYER_FIELDS, MAX_LAYERS),
+    **dict.fromkeys((*LAYER_FIELDS, "rotation_of"), MAX_LAYERS),
     **dict.fromkeys(("num_heads", "num_kv_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
@@ -43,8 +51,16 @@ LIMITS = {
     **dict.fromkeys(("expansion", "reduction"), 64),
 }
 """The most that a whole number of a config may be, by its field."""
-RANGES = {"dropout": (0.0, 1.0), "norm_eps": (1e-20, 1.0), "rope_theta": (1.01, 1e12)}
+RANGES = {
+    "dropout": (0.0, 1.0),
+    "norm_eps": (1e-20, 1.0),
+    "rope_theta": (1.01, 1e12),
+    **dict.fromkeys(("scale", "softcap", "gain"), (1e-6, 1e6)),
+    "alibi": (0.0, 1e3),
+}
 """The least that another number may be, and what it must be below."""
+PER_LAYER = ("windows", "rotation_of")
+"""Lists with a number for each layer, or none: see require_each_layer."""
 
 
 def read_sizes(family: str, config: Callable[..., Any], given: object) -> Any:
@@ -53,19 +69,39 @@ def read_sizes(family: str, config: Callable[..., Any], given: object) -> Any:
     Raises:
         ValueError: a size is unknown, missing, or not what a graph can be made of.
     """
+    return _read(family, config, given, "model")
+
+
+def _read(family: str, config: Callable[..., Any], given: object, place: str) -> Any:
     if not isinstance(given, dict):
-        raise ValueError(f"model must be an object with the sizes of {family}, not {given!r:.40}")  # noqa: TRY004 - as any
+        raise ValueError(f"{place} must be an object with the sizes of {family}, not {given!r:.40}")  # noqa: TRY004 - as any
     known = fields(config)  # type: ignore[arg-type]
     names = [field.name for field in known]
     for name in given:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"the sizes of {family} are {', '.join(names)}"
-            raise ValueError(f"model.{name} is unknown; {hint}")
-    missing = [f"model.{field.name}" for field in known if field.default is MISSING and field.name not in given]
+            raise ValueError(f"{place}.{name} is unknown; {hint}")
+    missing = [
+        f"{place}.{field.name}"
+        for field in known
+        if field.default is field.default_factory is MISSING and field.name not in given
+    ]
     if missing:
         raise ValueError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
-    return config(**given)
+    kinds = {field.name: field.type for field in known}
+    return config(**{name: _part(family, kinds[name], value, f"{place}.{name}") for name, value in given.items()})
+
+
+def _part(family: str, kind: Any, value: object, place: str) -> object:
+    """Return a field's value: of a part with fields of its own, and of a list of such, as that."""
+    if is_dataclass(kind):
+        return _read(family, kind, value, place)  # type: ignore[arg-type]
+    (item, *_) = get_args(kind) or (None,)
+    if is_dataclass(item) and isinstance(value, list):
+        parts = enumerate(value[:MAX_LAYERS])
+        return tuple(_read(family, item, each, f"{place}[{index}]") for index, each in parts)  # type: ignore[arg-type]
+    return value
 
 
 def require_sizes(config: Any) -> None:
@@ -76,15 +112,28 @@ def require_sizes(config: Any) -> None:
     """
     for field in fields(config):
         name, value = field.name, getattr(config, field.name)
-        if field.type == tuple[int, ...]:
+        if is_dataclass(value):
+            require_sizes(value)
+        elif name in PER_LAYER:
+            object.__setattr__(config, name, tuple(value) if isinstance(value, list) else value)
+        elif field.type == tuple[int, ...]:
             _require_list(name, value)
             object.__setattr__(config, name, tuple(value))
         elif field.type is bool and not isinstance(value, bool):
             raise ValueError(f"model.{name} must be true or false, not {value!r}")
-        elif field.type is float:
+        elif field.type == bool | None and value not in (True, False, None):
+            raise ValueError(f"model.{name} must be true, false or null, not {value!r}")
+        elif field.type is float or (field.type == float | None and value is not None):
             _require_number(name, value)
         elif field.type is int or (field.type == int | None and value is not None):
             _require_whole(name, value, LIMITS[name])
+
+
+def require_each_layer(name: str, values: Sequence[int], num_layers: int, least: int, most: int) -> None:
+    """Raise ValueError unless values has a whole number in [least, most] for each layer, or is empty."""
+    whole = isinstance(values, tuple) and all(type(value) is int and least <= value <= most for value in values)
+    if not whole or len(values) not in (0, num_layers):
+        raise ValueError(f"model.{name} must be empty, or have {num_layers} whole numbers in [{least}, {most}]")
 
 
 def num_layers_of(config: Any) -> dict[str, int]:

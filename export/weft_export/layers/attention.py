@@ -11,9 +11,11 @@ from weft_export.layers.cached_attention import (
     append_and_attend,
     attend,
     attend_memory,
+    capped,
     split_heads,
     split_qkv,
 )
+from weft_export.layers.norms import RmsNorm
 from weft_export.layers.positions import rotate
 from weft_export.layers.run import Run
 
@@ -33,15 +35,23 @@ def causal_mask(seq: int, window: int | None = None) -> Tensor:
 
 
 def attention_weights(
-    query: Tensor, keys: Tensor, mask: Tensor, *, scale: float | None = None, bias: Tensor | None = None
+    query: Tensor,
+    keys: Tensor,
+    mask: Tensor,
+    *,
+    scale: float | None = None,
+    bias: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """Return softmax(scale Q K^T + bias) in float32, [batch, h, seq, length]. Where mask is False it is 0.
 
     query: [batch, h, seq, head_dim].
     keys: [batch, h, length, head_dim].
-    scale, bias: as in attend.
+    scale, bias, softcap: as in attend.
     """
     scores = query.float() @ keys.float().transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
+    if softcap is not None:
+        scores = capped(scores, softcap)
     if bias is not None:
         scores = scores + bias.float()
     return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
@@ -50,8 +60,12 @@ def attention_weights(
 class SelfAttention(nn.Module):
     """Attention of a sequence to itself, with h query heads over num_kv_heads shared key and value heads.
 
-    window is how many positions a token sees in a step, its own included. None: all. In forward, the mask says it.
-    With a rounding, a step's cache holds its levels, and forward attends to what the levels stand for.
+    window: how many positions a token sees in a step, its own included. None: all. In forward, the mask says it.
+    bias, output_bias: whether the projections have one, qkv and the last.
+    head_dim: d_model / num_heads unless given.
+    scale, softcap: as in attend.
+    qk_norm_eps: each head of queries and keys passes an RMSNorm with this epsilon, as in Qwen 3. None: no norm.
+    rounding: with one, a step's cache holds its levels, and forward attends to what the levels stand for.
     """
 
     rounding: CacheRounding | None
@@ -63,19 +77,24 @@ class SelfAttention(nn.Module):
         num_kv_heads: int | None = None,
         *,
         bias: bool = True,
+        output_bias: bool | None = None,
         window: int | None = None,
         head_dim: int | None = None,
         scale: float | None = None,
+        softcap: float | None = None,
+        qk_norm_eps: float | None = None,
     ) -> None:
         super().__init__()
         self.rounding = None
         self.window = window
         self.scale = scale
+        self.softcap = softcap
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads or num_heads
         head_dim = head_dim or d_model // num_heads
         self.qkv = nn.Linear(d_model, (num_heads + 2 * self.num_kv_heads) * head_dim, bias=bias)
-        self.output = nn.Linear(num_heads * head_dim, d_model, bias=bias)
+        self.output = nn.Linear(num_heads * head_dim, d_model, bias=bias if output_bias is None else output_bias)
+        self.qk_norm = None if qk_norm_eps is None else HeadNorm(num_heads, self.num_kv_heads, head_dim, qk_norm_eps)
 
     def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
         """Attend over the whole of x [batch, seq, d_model] where mask, broadcast to [batch, h, seq, seq], is True.
@@ -83,18 +102,24 @@ class SelfAttention(nn.Module):
         rotary: the tables cos and sin, [at least seq, head_dim / 2] each.
         bias: [1, h, seq, seq], added to the scores.
         """
-        out: Tensor = self.output(attend(*self._project(x, rotary), mask, scale=self.scale, bias=bias))
+        projected = self._project(x, rotary)
+        out: Tensor = self.output(attend(*projected, mask, scale=self.scale, bias=bias, softcap=self.softcap))
         return out
 
     def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
         """Return the attention weights, float32 [batch, h, seq, seq], that forward uses."""
         query, key, _ = self._project(x, rotary)
         key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
-        return attention_weights(query, key, mask, scale=self.scale, bias=bias)
+        return attention_weights(query, key, mask, scale=self.scale, bias=bias, softcap=self.softcap)
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values of x beside each other, before any rotation."""
+        qkv: Tensor = self.qkv(x)
+        return qkv if self.qk_norm is None else self.qk_norm(qkv)
 
     def _project(self, x: Tensor, rotary: KeyValue | None) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value of the whole of x in split_qkv's shapes, as a step would attend to them."""
-        query, key, value = split_qkv(self.qkv(x), self.num_heads, self.num_kv_heads)
+        query, key, value = split_qkv(self._projected(x), self.num_heads, self.num_kv_heads)
         if rotary is not None:
             cos, sin = (table[: x.shape[1]] for table in rotary)
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
@@ -108,7 +133,7 @@ class SelfAttention(nn.Module):
         bias [1, h, seq, seq] is added to the scores. With num_read (and no bias) only so many first positions ask and
         get an answer.
         """
-        query, key, value = self.qkv(x).chunk(3, dim=-1)
+        query, key, value = self._projected(x).chunk(3, dim=-1)
         if num_read is not None:
             query = query[:, :num_read]
         if torch.onnx.is_in_onnx_export():
@@ -138,23 +163,30 @@ class SelfAttention(nn.Module):
         self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None = None, bias: Tensor | None = None
     ) -> tuple[Tensor, KeyValue]:
         """Append x [batch, seq, d_model] to the cache and attend to it; see append_and_attend for the rest."""
-        out, present = self._append(self.qkv(x), past, run, rotary, bias)
+        out, present = self._append(self._projected(x), past, run, rotary, bias)
         return self.output(out), present
 
     def mixed_step(
-        self, x: Tensor, past: KeyValue, run: Run, prompt_past: KeyValue, prompt: Run, rotary: KeyValue | None
+        self,
+        x: Tensor,
+        past: KeyValue,
+        run: Run,
+        prompt_past: KeyValue,
+        prompt: Run,
+        rotary: KeyValue | None,
+        biases: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> tuple[Tensor, KeyValue, KeyValue]:
-        """Do step for the rows of run and for a prompt at once.
+        """Do step for the rows of run and for a prompt at once; biases are those of both.
 
         x is [batch + seq, 1, d_model]: first one token of each row, then the tokens of the prompt. Returns the same
         shape, and the present caches of both.
         """
         num_rows = run.input_ids.shape[0]
         # The leading axis is that of tokens, because cutting there moves nothing.
-        qkv = self.qkv(x)
+        qkv = self._projected(x)
         own, others = qkv[:num_rows], qkv[num_rows:].transpose(0, 1)
-        out, present = self._append(own, past, run, rotary)
-        prompt_out, prompt_present = self._append(others, prompt_past, prompt, rotary)
+        out, present = self._append(own, past, run, rotary, biases[0])
+        prompt_out, prompt_present = self._append(others, prompt_past, prompt, rotary, biases[1])
         return self.output(torch.cat((out, prompt_out.transpose(0, 1)))), present, prompt_present
 
     def _append(
@@ -171,14 +203,35 @@ class SelfAttention(nn.Module):
             window=self.window,
             scale=self.scale,
             bias=bias,
+            softcap=self.softcap,
             rounding=self.rounding,
         )
+
+
+class HeadNorm(nn.Module):
+    """RMSNorm of each head of queries, and of each head of keys, with one gain for all heads of a kind.
+
+    The operators of ONNX Runtime that attend take no such norm on CPU, so it stands before them.
+    """
+
+    def __init__(self, num_heads: int, num_kv_heads: int, head_dim: int, eps: float) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
+        self.query, self.key = RmsNorm(head_dim, eps), RmsNorm(head_dim, eps)
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        """Map qkv [batch, seq, (heads + 2 kv_heads) * head_dim] to the same shape; values stay as they are."""
+        heads = qkv.view(*qkv.shape[:2], self.num_heads + 2 * self.num_kv_heads, -1)
+        first_value = self.num_heads + self.num_kv_heads
+        query, key = heads[:, :, : self.num_heads], heads[:, :, self.num_heads : first_value]
+        return torch.cat((self.query(query), self.key(key), heads[:, :, first_value:]), dim=-2).flatten(-2)
 
 
 class CrossAttention(nn.Module):
     """Attention of a decoder to an encoder's memory, whose keys and values are projected once for each request.
 
-    bias, head_dim and scale are as in SelfAttention. With a rounding, a request's memory holds its levels.
+    bias, output_bias, head_dim and scale are as in SelfAttention. With a rounding, a request's memory holds its levels.
+    d_memory is the width of what the encoder gives, d_model unless given.
     """
 
     rounding: CacheRounding | None
@@ -189,8 +242,10 @@ class CrossAttention(nn.Module):
         num_heads: int,
         *,
         bias: bool = True,
+        output_bias: bool | None = None,
         head_dim: int | None = None,
         scale: float | None = None,
+        d_memory: int | None = None,
     ) -> None:
         super().__init__()
         self.rounding = None
@@ -198,9 +253,9 @@ class CrossAttention(nn.Module):
         self.scale = scale
         width = num_heads * (head_dim or d_model // num_heads)
         self.query = nn.Linear(d_model, width, bias=bias)
-        self.key = nn.Linear(d_model, width, bias=bias)
-        self.value = nn.Linear(d_model, width, bias=bias)
-        self.output = nn.Linear(width, d_model, bias=bias)
+        self.key = nn.Linear(d_memory or d_model, width, bias=bias)
+        self.value = nn.Linear(d_memory or d_model, width, bias=bias)
+        self.output = nn.Linear(width, d_model, bias=bias if output_bias is None else output_bias)
 
     def remember(self, encoded: Tensor) -> KeyValue:
         """Project encoded [batch, source, d_model] to the memory of a step [batch, h, source, head_dim]."""

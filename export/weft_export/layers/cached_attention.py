@@ -41,6 +41,7 @@ def attend(
     *,
     scale: float | None = None,
     bias: Tensor | None = None,
+    softcap: float | None = None,
 ) -> Tensor:
     """Return softmax(scale Q K^T + bias) V, heads concatenated: [batch, seq, heads * head_dim].
 
@@ -50,14 +51,24 @@ def attend(
     mask: bool, broadcast to [batch, heads, seq, length]. True may be attended to.
     scale: 1 / sqrt(d_k) unless given.
     bias: added to the scores, broadcast as mask is.
+    softcap: scores s become softcap tanh(s / softcap) before the bias, as in Gemma 2. None: they stay.
     """
     group = query.shape[1] // keys.shape[1]
     if group > 1:
         keys, values = keys.repeat_interleave(group, dim=1), values.repeat_interleave(group, dim=1)
+    if softcap is not None:
+        scores = capped(query @ keys.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1])), softcap)
+        scores = scores if bias is None else scores + bias
+        return (scores.masked_fill(~mask, -math.inf).softmax(dim=-1) @ values).transpose(1, 2).flatten(2)
     if bias is not None:
         mask = bias.masked_fill(~mask, -math.inf)
     out = functional.scaled_dot_product_attention(query, keys, values, attn_mask=mask, scale=scale)
     return out.transpose(1, 2).flatten(2)
+
+
+def capped(scores: Tensor, softcap: float) -> Tensor:
+    """Return scores bent so that none is beyond softcap: softcap tanh(scores / softcap)."""
+    return softcap * (scores / softcap).tanh()
 
 
 def append_and_attend(
@@ -72,6 +83,7 @@ def append_and_attend(
     window: int | None = None,
     scale: float | None = None,
     bias: Tensor | None = None,
+    softcap: float | None = None,
     rounding: CacheRounding | None = None,
 ) -> tuple[Tensor, KeyValue]:
     """Write this run's keys and values into the cache, then attend causally to all that lies there.
@@ -82,16 +94,19 @@ def append_and_attend(
     total_length: int32 [1], the capacity.
     rotary: the tables cos and sin, [capacity, head_dim / 2] each.
     window: how many of the last positions a token attends to, its own included. None: all.
-    scale: as in attend.
+    scale, softcap: as in attend.
     bias: [batch, heads, seq, capacity], of each token towards every place of the cache.
     rounding: past and present then hold its levels, int8.
 
     Returns [batch, seq, heads * head_dim] and the present cache.
     """
     if torch.onnx.is_in_onnx_export():
-        attributes = {"num_heads": num_heads, "kv_num_heads": num_kv_heads, "do_rotary": int(rotary is not None)}
+        attributes: dict[str, float] = {"num_heads": num_heads, "kv_num_heads": num_kv_heads}
+        attributes["do_rotary"] = int(rotary is not None)
         if window is not None:
             attributes["local_window_size"] = window
+        if softcap is not None:
+            attributes["softcap"] = softcap
         out_width = qkv.shape[2] * num_heads // (num_heads + 2 * num_kv_heads)
         # In the operator's order: cos, sin, position_ids, attention_bias.
         places = (*(rotary or (None, None)), None, bias)
@@ -115,7 +130,7 @@ def append_and_attend(
         mask = mask & (index > positions[:, None, :, None] - window)
     present = (present_keys, present_values)
     keys, values = present if rounding is None else rounding.widened(*present)
-    return attend(query, keys, values, mask, scale=scale, bias=bias), present
+    return attend(query, keys, values, mask, scale=scale, bias=bias, softcap=softcap), present
 
 
 def attend_memory(
@@ -140,7 +155,7 @@ def attend_memory(
         # Keys and values of length zero put the operator in its shared mode: it reads past and appends nothing.
         nothing = query[:, :0]
         capacity = torch.tensor([memory[0].shape[2]], dtype=torch.int32)
-        attributes = {"num_heads": num_heads, "kv_num_heads": num_heads, "causal": 0}
+        attributes: dict[str, float] = {"num_heads": num_heads, "kv_num_heads": num_heads, "causal": 0}
         inputs = (query, nothing, nothing, *memory, memory_lengths - 1, capacity, None, None, None, None)
         return _emit(inputs, attributes, scale, memory, query.shape, rounding)
     mask = torch.arange(memory[0].shape[2]) < memory_lengths[:, None, None, None]
@@ -150,7 +165,7 @@ def attend_memory(
 
 def _emit(
     inputs: tuple[Tensor | None, ...],
-    attributes: Mapping[str, int],
+    attributes: Mapping[str, float],
     scale: float | None,
     past: KeyValue,
     shape: Sequence[int],

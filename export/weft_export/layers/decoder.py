@@ -21,7 +21,7 @@ class DecoderLayer(StyledLayer):
     def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
         super().__init__(style, dropout)
         self.self_attention_norm = style.norm(d_model)
-        self.self_attention = SelfAttention(d_model, num_heads, **style.attention)
+        self.self_attention = SelfAttention(d_model, num_heads, **style.self_attention)
         self.cross_attention_norm = style.norm(d_model)
         self.cross_attention = CrossAttention(d_model, num_heads, **style.attention)
         self.feed_forward_norm = style.norm(d_model)
@@ -36,7 +36,7 @@ class DecoderLayer(StyledLayer):
         """
         x = self._attend_to_self(x, causal, bias)
         out = self.cross_attention(self.before(self.cross_attention_norm, x), memory, memory_mask)
-        return self._feed_forward(self.after(self.cross_attention_norm, x, out))
+        return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.cross_attention_norm, x, out))
 
     def step(
         self,
@@ -56,7 +56,8 @@ class DecoderLayer(StyledLayer):
         assert run.memory_lengths is not None
         given = self.before(self.cross_attention_norm, x)
         out, memory = self.cross_attention.step(given, memory, run.memory_lengths)
-        return self._feed_forward(self.after(self.cross_attention_norm, x, out)), present, memory
+        attended = self.after(self.cross_attention_norm, x, out)
+        return self.fed(self.feed_forward_norm, self.feed_forward, x, attended), present, memory
 
     def weights(
         self, x: Tensor, causal: Tensor, memory: KeyValue, memory_mask: Tensor, bias: Tensor | None = None
@@ -68,10 +69,6 @@ class DecoderLayer(StyledLayer):
     def _attend_to_self(self, x: Tensor, causal: Tensor, bias: Tensor | None) -> Tensor:
         out = self.self_attention(self.before(self.self_attention_norm, x), causal, bias=bias)
         return self.after(self.self_attention_norm, x, out)
-
-    def _feed_forward(self, x: Tensor) -> Tensor:
-        out = self.feed_forward(self.before(self.feed_forward_norm, x))
-        return self.after(self.feed_forward_norm, x, out)
 
 
 class Decoder(nn.Module):

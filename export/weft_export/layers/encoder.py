@@ -16,7 +16,7 @@ class EncoderLayer(StyledLayer):
     def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
         super().__init__(style, dropout)
         self.attention_norm = style.norm(d_model)
-        self.attention = SelfAttention(d_model, num_heads, **style.attention)
+        self.attention = SelfAttention(d_model, num_heads, **style.self_attention)
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
@@ -28,9 +28,8 @@ class EncoderLayer(StyledLayer):
         bias [1, h, seq, seq] is added to the scores. With num_read, only the first num_read positions are mapped.
         """
         out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read)
-        x = self.after(self.attention_norm, x if num_read is None else x[:, :num_read], out)
-        out = self.feed_forward(self.before(self.feed_forward_norm, x))
-        return self.after(self.feed_forward_norm, x, out)
+        x = x if num_read is None else x[:, :num_read]
+        return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.attention_norm, x, out))
 
     def weights(self, x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses where mask is True."""

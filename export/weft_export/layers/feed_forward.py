@@ -12,6 +12,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # GPT's and T5's form ("Gaussian Error Linear Units", Hendrycks and Gimpel 2016, section 2).
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "silu": functional.silu,
+    # CLIP's: x sigmoid(1.702 x).
+    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
 }
 
 
@@ -21,11 +23,11 @@ class FeedForward(nn.Module):
     activation is a key of ACTIVATIONS.
     """
 
-    def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu") -> None:
+    def __init__(self, d_model: int, d_ff: int, *, activation: str = "gelu", bias: bool = True) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.inner = nn.Linear(d_model, d_ff)
-        self.outer = nn.Linear(d_ff, d_model)
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""
@@ -34,17 +36,17 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """FFN(x) = (f(x W) * x V) W2, without biases ("GLU Variants Improve Transformer", Shazeer 2020, eq. 6).
+    """FFN(x) = (f(x W) * x V) W2, in the paper without biases ("GLU Variants ...", Shazeer 2020, eq. 6).
 
     activation is a key of ACTIVATIONS: GEGLU with a GELU, SwiGLU (Llama) with "silu".
     """
 
-    def __init__(self, d_model: int, d_ff: int, *, activation: str) -> None:
+    def __init__(self, d_model: int, d_ff: int, *, activation: str, bias: bool = False) -> None:
         super().__init__()
         self.activation = ACTIVATIONS[activation]
-        self.gate = nn.Linear(d_model, d_ff, bias=False)
-        self.inner = nn.Linear(d_model, d_ff, bias=False)
-        self.outer = nn.Linear(d_ff, d_model, bias=False)
+        self.gate = nn.Linear(d_model, d_ff, bias=bias)
+        self.inner = nn.Linear(d_model, d_ff, bias=bias)
+        self.outer = nn.Linear(d_ff, d_model, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape."""

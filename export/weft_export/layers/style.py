@@ -5,65 +5,130 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from weft_export.layers.feed_forward import FeedForward, GatedFeedForward
+from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward, GatedFeedForward
 from weft_export.layers.norms import RmsNorm
+
+RESIDUALS = ("pre", "post", "parallel", "sandwich", "inner_post")
 
 
 @dataclass(frozen=True)
 class Style:
     """The choices that papers differ in. The default is ViT's: pre-norm, GELU, biases (Dosovitskiy et al. 2021).
 
-    post_norm: Norm(x + Sublayer(x)) (Vaswani et al. 2017) instead of x + Sublayer(Norm(x)).
+    residual: how a sublayer f, its norm N and what it stands beside come together.
+        "pre": x + f(N(x)).
+        "post": N(x + f(x)), as Vaswani et al. 2017.
+        "parallel": x + attention(N1(x)) + feed_forward(N2(x)), as GPT-NeoX (Black et al. 2022).
+        "sandwich": x + N2(f(N1(x))), as Gemma 2.
+        "inner_post": x + N(f(x)), as Swin V2 (Liu et al. 2022).
     rms_norm: RMSNorm instead of LayerNorm, both with norm_eps.
+    norm_bias: LayerNorm has a bias. RMSNorm never has one.
     activation, gated: see FeedForward and GatedFeedForward.
-    bias, scale, head_dim: see SelfAttention.
+    bias: linear layers have one. qkv_bias, output_bias (of an attention) and feed_forward_bias may say otherwise.
+    scale, head_dim, softcap, qk_norm: see SelfAttention.
     """
 
-    post_norm: bool = False
+    residual: str = "pre"
     rms_norm: bool = False
     norm_eps: float = 1e-5
+    norm_bias: bool = True
     activation: str = "gelu"
     gated: bool = False
     bias: bool = True
+    qkv_bias: bool | None = None
+    output_bias: bool | None = None
+    feed_forward_bias: bool | None = None
     scale: float | None = None
     head_dim: int | None = None
+    softcap: float | None = None
+    qk_norm: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError when a word is none that is known."""
+        for name, value, known in (
+            ("residual", self.residual, RESIDUALS),
+            ("activation", self.activation, tuple(ACTIVATIONS)),
+        ):
+            if value not in known:
+                raise ValueError(f"style.{name} must be one of {', '.join(known)}, not {value!r}")
 
     def norm(self, d_model: int) -> nn.Module:
-        """Make the norm of a sublayer."""
-        return RmsNorm(d_model, self.norm_eps) if self.rms_norm else nn.LayerNorm(d_model, self.norm_eps)
+        """Make the norm of a sublayer: two of them for a sandwich."""
+        if self.residual == "sandwich":
+            return Sandwich(self._norm(d_model), self._norm(d_model))
+        return self._norm(d_model)
 
     def last_norm(self, d_model: int) -> nn.Module:
         """Make the norm after the last layer, which post-norm layers need not."""
-        return nn.Identity() if self.post_norm else self.norm(d_model)
+        return nn.Identity() if self.residual == "post" else self._norm(d_model)
 
     def feed_forward(self, d_model: int, d_ff: int) -> nn.Module:
         """Make a position-wise network."""
         kind = GatedFeedForward if self.gated else FeedForward
-        return kind(d_model, d_ff, activation=self.activation)
+        return kind(d_model, d_ff, activation=self.activation, bias=_either(self.feed_forward_bias, self.bias))
 
     @property
     def attention(self) -> dict[str, Any]:
-        """The options of SelfAttention and CrossAttention."""
-        return {"bias": self.bias, "scale": self.scale, "head_dim": self.head_dim}
+        """The options of CrossAttention, which SelfAttention has too."""
+        return {
+            "bias": _either(self.qkv_bias, self.bias),
+            "output_bias": _either(self.output_bias, self.bias),
+            "scale": self.scale,
+            "head_dim": self.head_dim,
+        }
+
+    @property
+    def self_attention(self) -> dict[str, Any]:
+        """The options of SelfAttention."""
+        norm_eps = self.norm_eps if self.qk_norm else None
+        return {**self.attention, "softcap": self.softcap, "qk_norm_eps": norm_eps}
+
+    def _norm(self, d_model: int) -> nn.Module:
+        if self.rms_norm:
+            return RmsNorm(d_model, self.norm_eps)
+        return nn.LayerNorm(d_model, self.norm_eps, bias=self.norm_bias)
 
 
 DEFAULT_STYLE = Style()
 
 
+class Sandwich(nn.Module):
+    """The norm before a sublayer, and the one after it."""
+
+    def __init__(self, before: nn.Module, after: nn.Module) -> None:
+        super().__init__()
+        self.before, self.after = before, after
+
+
 class StyledLayer(nn.Module):
-    """A layer whose sublayers each have a residual connection, dropout and a norm of their own."""
+    """A layer whose sublayers each have a residual connection, dropout and norms of their own."""
 
     def __init__(self, style: Style, dropout: float) -> None:
         super().__init__()
-        self.post_norm = style.post_norm
+        self.residual = style.residual
         self.dropout = nn.Dropout(dropout)
 
-    def before(self, norm: nn.Module, x: Tensor) -> Tensor:
+    def before(self, norm: Any, x: Tensor) -> Tensor:
         """Return what a sublayer is given."""
-        given: Tensor = x if self.post_norm else norm(x)
+        if self.residual in ("post", "inner_post"):
+            return x
+        given: Tensor = (norm.before if self.residual == "sandwich" else norm)(x)
         return given
 
-    def after(self, norm: nn.Module, x: Tensor, out: Tensor) -> Tensor:
+    def after(self, norm: Any, x: Tensor, out: Tensor) -> Tensor:
         """Add a sublayer's output to what it stands beside."""
+        if self.residual == "inner_post":
+            out = norm(out)
+        elif self.residual == "sandwich":
+            out = norm.after(out)
         x = x + self.dropout(out)
-        return norm(x) if self.post_norm else x
+        return norm(x) if self.residual == "post" else x
+
+    def fed(self, norm: Any, feed_forward: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
+        """Return a layer's output; x is its input, and attended the same after attention."""
+        given = self.before(norm, x if self.residual == "parallel" else attended)
+        return self.after(norm, attended, feed_forward(given))
+
+
+def _either(special: bool | None, general: bool) -> bool:  # noqa: FBT001 - two answers to one question
+    return general if special is None else special

@@ -1001,7 +1001,9 @@ class Provenance(_message.Message):
     opset: _builtins.int
     """opset is the ONNX opset of the graphs, at most 1,000."""
     checkpoint_sha256: _builtins.str
-    """checkpoint_sha256 is the digest of model.safetensors, or of the ONNX file that was wrapped; at most 64 characters."""
+    """checkpoint_sha256 is the digest of the checkpoint's file of weights; of several files, that of their digests in the
+    order of their names, each followed by a line feed; or that of the ONNX file that was wrapped. At most 64 characters.
+    """
     num_parameters: _builtins.int
     """num_parameters counts the weights, at most 1,000,000,000,000,000."""
     def __init__(

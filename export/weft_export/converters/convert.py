@@ -1,0 +1,176 @@
+"""From a Hugging Face directory to a checkpoint of one of our families. None of its code is run."""
+
+import difflib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.directory import check_layers, check_tables
+from weft_export.checkpoints.files import check_directory, read_file
+from weft_export.checkpoints.held_out import HELD_OUT_FILE
+from weft_export.checkpoints.sharing import without_weights
+from weft_export.converters.converter import Choices, Converter, Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.filling import fill, plan
+from weft_export.converters.generation import read_generation
+from weft_export.converters.registry import CONVERTERS
+from weft_export.converters.tensors import StoredTensors
+from weft_export.converters.wording import Wording, wording_of
+from weft_export.errors import CheckpointError
+from weft_export.families.registry import FAMILIES
+from weft_export.layers.words import BANNED
+from weft_proto.bundle_rules import CONFIG_FILE
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A checkpoint, where it comes from, and what a person should know of it.
+
+    weights: the files of weights that it was made of.
+    held_out: where held-out examples may lie.
+    notes: sentences for who exports it.
+    """
+
+    checkpoint: Checkpoint
+    weights: tuple[Path, ...]
+    held_out: Path
+    notes: tuple[str, ...]
+
+
+def is_foreign(directory: Path) -> bool:
+    """Whether config.json of a directory is of Hugging Face's kind. What cannot be read is not."""
+    try:
+        config = json.loads(read_file(directory / CONFIG_FILE))
+    except (CheckpointError, ValueError, RecursionError):
+        return False
+    return isinstance(config, dict) and "model_type" in config and "family" not in config
+
+
+def convert(directory: Path, choices: Choices) -> Converted:
+    """Read a Hugging Face directory; the model is in eval mode and float32.
+
+    Raises:
+        CheckpointError: There are four cases:
+            1. A file is missing, or is not what it says.
+            2. The kind of model is not supported, or a field of its config.
+            3. A weight is missing, not used, or of another shape.
+            4. The tokenizer or the image processor is not supported.
+    """
+    check_directory(directory)
+    config = _read_config(directory)
+    converter = converter_of(config)
+    foreign = Foreign(directory, Fields(config), read_generation(directory, config), choices)
+    family = FAMILIES[converter.family]
+    stored = StoredTensors(directory)
+    try:
+        sizes = converter.sizes(foreign)
+        foreign.fields.check_all_read()
+        check_layers(directory, sizes, len(stored.entries))
+        with torch.device("meta"):
+            shell = family.model(sizes)
+        check_tables(directory, shell)
+    except ValueError as error:
+        raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
+    sources = plan(converter, sizes, shell, stored)
+    wording = wording_of(foreign, config, sizes, family.task)
+    checkpoint = _checkpoint(converter, shell, wording, foreign)
+    with without_weights():
+        model = family.model(sizes)
+    weights = fill(sources, stored)
+    if foreign.generation.banned and converter.bias:
+        weights[converter.bias] = _with_bans(weights[converter.bias], foreign.generation.banned)
+    model.load_state_dict(weights, assign=True)
+    notes = [*wording.notes, *_notes(foreign, converter, stored)]
+    return Converted(
+        replace(checkpoint, model=model.eval()), tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes)
+    )
+
+
+def converter_of(config: dict[str, Any]) -> Converter:
+    """Return what converts a config.
+
+    Raises:
+        CheckpointError: nothing does; the nearest that is supported is named.
+    """
+    model_type = config["model_type"]
+    named = config.get("architectures") or []
+    if (
+        not isinstance(model_type, str)
+        or not isinstance(named, list)
+        or not all(isinstance(each, str) for each in named)
+    ):
+        raise CheckpointError("config.json: model_type must be a string, and architectures a list of strings")
+    for converter in CONVERTERS:
+        if converter.model_type == model_type and (not named or named[0] in converter.architectures):
+            return converter
+    of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
+    if of_type:
+        raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(of_type)} are")
+    types = sorted({converter.model_type for converter in CONVERTERS})
+    (nearest, *_) = difflib.get_close_matches(model_type, types, n=1, cutoff=0.5) or _alike(named) or [""]
+    hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(types)}"
+    raise CheckpointError(f"the model_type {model_type!r} is not supported; {hint}")
+
+
+def _alike(named: list[str]) -> list[str]:
+    """Return the first kind of model that does what a class of this name does."""
+    ending = named[0][named[0].find("For") :] if named and "For" in named[0] else None
+    return [each.model_type for each in CONVERTERS if ending and each.architectures[0].endswith(ending)]
+
+
+def _read_config(directory: Path) -> dict[str, Any]:
+    path = directory / CONFIG_FILE
+    try:
+        config = json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return config
+
+
+def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: Foreign) -> Checkpoint:
+    described = foreign.choices.description or f"{converter.architectures[0]} of {foreign.directory.resolve().name}"
+    attends = bool(shell.attention_heads) and not shell.summarises
+    try:
+        return Checkpoint(
+            family=converter.family,
+            description=described,
+            model=shell,
+            golden=wording.golden,
+            text=wording.text,
+            image=wording.image,
+            labels=wording.labels,
+            max_new_tokens=wording.max_new_tokens,
+            # Of several layers the last is nearest to what is written.
+            attention_layer=len(shell.attention_heads) - 1 if attends else None,
+            metric=wording.metric,
+            files=wording.files,
+        )
+    except CheckpointError as error:
+        raise CheckpointError(f"{foreign.directory}: {error}") from error
+
+
+def _with_bans(bias: Tensor, banned: tuple[int, ...]) -> Tensor:
+    bias = bias.clone()
+    bias[[token for token in banned if token < len(bias)]] = BANNED
+    return bias
+
+
+def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> list[str]:
+    notes = []
+    if stored.is_pickle:
+        notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
+    if foreign.generation.banned and not converter.bias:
+        notes.append("tokens that the checkpoint says never to write can be written")
+    if foreign.generation.not_carried:
+        settings = ", ".join(foreign.generation.not_carried)
+        notes.append(
+            f"answers are greedy unless a request says otherwise; the checkpoint's own settings are: {settings}"
+        )
+    return notes

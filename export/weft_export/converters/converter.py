@@ -1,0 +1,83 @@
+"""What one file of this folder says about one kind of checkpoint: its sizes, and where each weight comes from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
+from weft_export.converters.sources import Names
+
+# A cache takes memory for each of its tokens, so the context of a bundle is chosen. These are taken unless one is.
+DEFAULT_TOKENS = 2048
+DEFAULT_SOURCE_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the exporter chooses and no checkpoint says.
+
+    max_tokens: the context: prompt and answer of a generator, the answer of a model with a source, else the text.
+    max_source_tokens: of a source that is translated.
+    golden: the text that a server tries before it is ready.
+    description: one sentence for people.
+    """
+
+    max_tokens: int | None = None
+    max_source_tokens: int | None = None
+    golden: str | None = None
+    description: str | None = None
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A Hugging Face directory before it is converted."""
+
+    directory: Path
+    fields: Fields
+    generation: Generation
+    choices: Choices = field(default_factory=Choices)
+
+    def max_tokens(self, longest: int | None, default: int = DEFAULT_TOKENS) -> int:
+        """Return the context of the bundle; longest is the most that the model takes, if there is a most.
+
+        Raises:
+            CheckpointError: more were chosen than the model takes.
+        """
+        return self._chosen("max_tokens", self.choices.max_tokens, longest, default)
+
+    def max_source_tokens(self, longest: int | None, default: int = DEFAULT_SOURCE_TOKENS) -> int:
+        """Return how long a source may be, likewise."""
+        return self._chosen("max_source_tokens", self.choices.max_source_tokens, longest, default)
+
+    def _chosen(self, name: str, chosen: int | None, longest: int | None, default: int) -> int:
+        if chosen is None:
+            return default if longest is None else min(default, longest)
+        if longest is not None and chosen > longest:
+            raise self.fields.wrong(name, f"cannot be {chosen}: the model takes {longest} tokens")
+        return chosen
+
+
+@dataclass(frozen=True)
+class Converter:
+    """One kind of checkpoint.
+
+    model_type: as config.json names it.
+    architectures: the classes that this is for; a config that names none means the first.
+    family: the key of ours in weft_export.families.registry.FAMILIES.
+    sizes: makes the family's config.
+    names: makes the table of names, from the family's config.
+    prefix: what all their names begin with, where they are saved with it. Some files lack it.
+    ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
+    bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
+    """
+
+    model_type: str
+    architectures: tuple[str, ...]
+    family: str
+    sizes: Callable[[Foreign], Any]
+    names: Callable[[Any], Names]
+    prefix: str = ""
+    ignored: tuple[str, ...] = ()
+    bias: str = ""

@@ -1,0 +1,175 @@
+"""What a Hugging Face config.json says. Every field is read, known to change nothing, or refused by its name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft_export.errors import CheckpointError
+
+# They change no logit in inference: names, training, what code returns, what generation begins or ends with.
+_HARMLESS = frozenset(
+    [
+        "architectures",
+        "auto_map",
+        "bos_token_id",
+        "chunk_size_feed_forward",
+        "cls_token_id",
+        "decoder_start_token_id",
+        "dtype",
+        "early_stopping",
+        "eos_token_id",
+        "finetuning_task",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "gradient_checkpointing",
+        "id2label",
+        "initializer_factor",
+        "initializer_range",
+        "is_composition",
+        "label2id",
+        "length_penalty",
+        "mask_token_id",
+        "max_length",
+        "model_type",
+        "name_or_path",
+        "num_beams",
+        "num_labels",
+        "output_attentions",
+        "output_hidden_states",
+        "output_past",
+        "pad_token_id",
+        "prefix",
+        "problem_type",
+        "return_dict",
+        "sep_token_id",
+        "task_specific_params",
+        "tokenizer_class",
+        "torch_dtype",
+        "torchscript",
+        "transformers_version",
+        "unk_token_id",
+        "use_bfloat16",
+        "use_cache",
+        "bad_words_ids",
+        "max_new_tokens",
+        "min_length",
+        "no_repeat_ngram_size",
+        "repetition_penalty",
+        "do_sample",
+        "temperature",
+        "top_k",
+        "top_p",
+        "suppress_tokens",
+        "begin_suppress_tokens",
+    ]
+)
+# So are these, whatever stands between or before.
+_HARMLESS_PARTS = ("dropout", "drop_rate", "drop_path", "layerdrop", "unsloth")
+
+
+class Fields:
+    """A config.json, or a part of it. Each method reads one field and remembers that it was read."""
+
+    def __init__(self, config: Mapping[str, Any], place: str = "config.json") -> None:
+        self._config = config
+        self._place = place
+        self._read: set[str] = set()
+        self._parts: list[Fields] = []
+
+    def __contains__(self, name: str) -> bool:
+        return self._config.get(name) is not None
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        """Return a whole number that is not negative."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
+            raise self.wrong(name, "must be a whole number that is not negative")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        """Return a finite number."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
+            raise self.wrong(name, "must be a number")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool | None = None) -> bool:
+        """Return true or false."""
+        value = self._value(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, "must be true or false")
+        return value
+
+    def word(self, name: str, default: str | None = None) -> str:
+        """Return a string."""
+        value = self._value(name, default)
+        if not isinstance(value, str):
+            raise self.wrong(name, "must be a string")
+        return value
+
+    def among(self, name: str, known: Mapping[str, str], default: str | None = None) -> str:
+        """Return what known calls the word of a field."""
+        value = self.word(name, default)
+        if value not in known:
+            raise self.wrong(name, f"is not supported; known are {', '.join(sorted(known))}")
+        return known[value]
+
+    def list(self, name: str, default: list[Any] | None = None) -> list[Any]:
+        """Return a list of at most 100,000 entries."""
+        value = self._value(name, default)
+        if not isinstance(value, list) or len(value) > 100_000:
+            raise self.wrong(name, "must be a list")
+        return value
+
+    def part(self, name: str) -> "Fields":
+        """Return an object of fields of its own; empty where there is none. Its fields are held to account too."""
+        value = self._config.get(name)
+        self._read.add(name)
+        if value is not None and not isinstance(value, dict):
+            raise self.wrong(name, "must be an object")
+        part = Fields(value or {}, f"{self._place}: {name}")
+        self._parts.append(part)
+        return part
+
+    def only(self, name: str, *allowed: Any) -> None:
+        """Refuse any value of a field but these. A field that is absent or null is fine."""
+        self._read.add(name)
+        value = self._config.get(name)
+        if value is not None and value not in allowed:
+            words = " or ".join(repr(each) for each in allowed)
+            raise self.wrong(name, f"is not supported; only {words} is")
+
+    def skip(self, *names: str) -> None:
+        """Say of fields that for this model they change nothing."""
+        self._read.update(names)
+
+    def check_all_read(self) -> None:
+        """Raise CheckpointError naming the fields that nobody read, because they might change the arithmetic."""
+        unknown = [
+            name
+            for name, value in self._config.items()
+            if name not in self._read
+            and name not in _HARMLESS
+            and not name.startswith("_")
+            and not any(part in name for part in _HARMLESS_PARTS)
+            and value is not None
+        ]
+        if unknown:
+            fields = ", ".join(f"{name} ({self._config[name]!r:.40})" for name in sorted(unknown)[:8])
+            raise CheckpointError(
+                f"{self._place} has fields that are not known here, and that may change the arithmetic: {fields}"
+            )
+        for part in self._parts:
+            part.check_all_read()
+
+    def wrong(self, name: str, complaint: str) -> CheckpointError:
+        """Make the error of a field."""
+        return CheckpointError(f"{self._place}: {name} is {self._config.get(name)!r:.60}: it {complaint}")
+
+    def _value(self, name: str, default: Any) -> Any:
+        self._read.add(name)
+        value = self._config.get(name)
+        if value is not None:
+            return value
+        if default is None:
+            raise CheckpointError(f"{self._place} has no {name}")
+        return default

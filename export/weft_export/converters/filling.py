@@ -1,0 +1,99 @@
+"""From their tensors to our weights: every one of ours is filled, and every one of theirs is used, or nothing is."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from weft_export.converters.converter import Converter
+from weft_export.converters.sources import Source, source_of
+from weft_export.converters.tensors import StoredTensors, check_type
+from weft_export.errors import CheckpointError
+
+_SHOWN = 8
+
+
+def plan(converter: Converter, config: Any, shell: nn.Module, stored: StoredTensors) -> dict[str, Source]:
+    """Return where each weight of ours comes from. shell is our model on meta: nothing is read.
+
+    Raises:
+        CheckpointError: There are three cases:
+            1. A weight of ours has no source in the files.
+            2. A tensor of theirs is not used.
+            3. A tensor is of another type or shape than the config says.
+    """
+    table = converter.names(config)
+    known = set(stored.entries)
+    prefixed = not converter.prefix or any(name.startswith(converter.prefix) for name in known)
+    sources, missing = {}, []
+    for ours in shell.state_dict():
+        source = source_of(table, ours)
+        if not prefixed:
+            source = _without(converter.prefix, source)
+        sources[ours] = source
+        missing += [name for name in source.names if name not in known and name not in source.optional]
+    used = {name for source in sources.values() for name in source.names}
+    unused = sorted(name for name in known - used if not _ignored(converter, name))
+    if missing or unused:
+        _refuse(stored, missing, unused)
+    for ours, tensor in shell.state_dict().items():
+        _check_shape(ours, tensor, sources[ours], stored)
+    return sources
+
+
+def fill(sources: Mapping[str, Source], stored: StoredTensors) -> dict[str, Tensor]:
+    """Return our weights. What only changes its name stays in its mapped file."""
+    return {
+        ours: _made(source, {name: stored.read(name) for name in _there(source, stored)})
+        for ours, source in sources.items()
+    }
+
+
+def _there(source: Source, stored: StoredTensors) -> list[str]:
+    return [name for name in source.names if name in stored.entries]
+
+
+def _made(source: Source, tensors: Mapping[str, Tensor]) -> Tensor:
+    parts = [tensors.get(name) for name in source.names]
+    if source.make is None:
+        (whole,) = parts
+        assert whole is not None
+        return whole
+    return source.make(*parts).contiguous()
+
+
+def _check_shape(ours: str, expected: Tensor, source: Source, stored: StoredTensors) -> None:
+    """Make the weight of tensors without memory, and compare."""
+    entries = {name: stored.entries[name] for name in _there(source, stored)}
+    for name, entry in entries.items():
+        check_type(str(stored.paths[0].parent), name, entry)
+    shapes = ", ".join(f"{name} {list(entry.shape)}" for name, entry in entries.items())
+    try:
+        with torch.device("meta"):
+            made = _made(source, {name: torch.empty(entry.shape) for name, entry in entries.items()})
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise CheckpointError(f"{ours} cannot be made of {shapes}: the sizes differ from config.json") from error
+    if made.shape != expected.shape:
+        raise CheckpointError(
+            f"{ours} would be {list(made.shape)} and must be {list(expected.shape)}; made of {shapes}"
+        )
+
+
+def _ignored(converter: Converter, name: str) -> bool:
+    return any(re.fullmatch(pattern, name) for pattern in converter.ignored)
+
+
+def _without(prefix: str, source: Source) -> Source:
+    short = {name: name.removeprefix(prefix) for name in source.names}
+    return Source(tuple(short.values()), source.make, frozenset(short[name] for name in source.optional))
+
+
+def _refuse(stored: StoredTensors, missing: list[str], unused: list[str]) -> None:
+    complaints = [
+        f"{len(names)} {what}: {', '.join(names[:_SHOWN])}{' ...' if len(names) > _SHOWN else ''}"
+        for what, names in (("weights are missing", missing), ("tensors of the files are not used", unused))
+        if names
+    ]
+    raise CheckpointError(f"{stored.paths[0].parent}: {'; '.join(complaints)}")

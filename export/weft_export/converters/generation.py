@@ -1,0 +1,110 @@
+"""What a checkpoint says about writing: where an answer begins and ends, and what is never or always written."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from weft_export.checkpoints.files import read_file
+from weft_export.errors import CheckpointError
+
+GENERATION_FILE = "generation_config.json"
+# What changes greedy answers and no bundle carries yet: field, and the value that changes nothing.
+_NOT_CARRIED: dict[str, tuple[Any, ...]] = {
+    "num_beams": (1,),
+    "repetition_penalty": (1.0, 1),
+    "no_repeat_ngram_size": (0,),
+    "encoder_no_repeat_ngram_size": (0,),
+    "min_length": (0,),
+    "min_new_tokens": (0,),
+    "length_penalty": (1.0, 1),
+    "do_sample": (False,),
+    "begin_suppress_tokens": ([],),
+    "sequence_bias": (),
+    "forced_decoder_ids": ([],),
+    "exponential_decay_length_penalty": (),
+    "renormalize_logits": (True, False),
+}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Token ids, and what a bundle does not carry.
+
+    end_ids: each of them ends an answer.
+    start_id: what a decoder with a source begins with; None where the checkpoint says none.
+    forced_id: the first token after the start, whatever the logits say.
+    forced_end_id: the last one where an answer becomes as long as it may.
+    banned: tokens that are never written.
+    not_carried: "num_beams is 4", ...: settings of generate() that our answers do not follow.
+    """
+
+    end_ids: tuple[int, ...] = ()
+    pad_id: int | None = None
+    start_id: int | None = None
+    forced_id: int | None = None
+    forced_end_id: int | None = None
+    banned: tuple[int, ...] = ()
+    max_new_tokens: int | None = None
+    not_carried: tuple[str, ...] = ()
+
+
+def read_generation(directory: Path, config: dict[str, Any]) -> Generation:
+    """Read generation_config.json; where there is none, config.json says the same. They are never mixed.
+
+    Raises:
+        CheckpointError: a field is of another type.
+    """
+    path = directory / GENERATION_FILE
+    given = config
+    if path.exists():
+        try:
+            given = json.loads(read_file(path))
+        except (ValueError, RecursionError) as error:
+            raise CheckpointError(f"{path} is not JSON: {error}") from error
+        if not isinstance(given, dict):
+            raise CheckpointError(f"{path} is not a JSON object")
+    ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
+    start = _one(given, "decoder_start_token_id")
+    banned = set(_ids(given, "suppress_tokens"))
+    not_carried = [f"{name} is {given[name]!r:.40}" for name in _NOT_CARRIED if _matters(given, name)]
+    for phrase in given.get("bad_words_ids") or []:
+        if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
+            banned.add(phrase[0])
+        else:
+            not_carried.append(f"bad_words_ids has {phrase!r:.40}")
+    return Generation(
+        end_ids=ends,
+        pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
+        start_id=_one(config, "decoder_start_token_id") if start is None else start,
+        forced_id=_one(given, "forced_bos_token_id"),
+        forced_end_id=_one(given, "forced_eos_token_id"),
+        banned=tuple(sorted(banned)),
+        max_new_tokens=_one(given, "max_new_tokens"),
+        not_carried=tuple(not_carried),
+    )
+
+
+def _matters(given: dict[str, Any], name: str) -> bool:
+    value = given.get(name)
+    return value is not None and value not in _NOT_CARRIED[name]
+
+
+def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | None:
+    ids = _ids(given, name)
+    return ids[0] if ids else default
+
+
+def _ids(given: dict[str, Any], name: str) -> tuple[int, ...]:
+    value = given.get(name)
+    if value is None:
+        return ()
+    ids = value if isinstance(value, list) else [value]
+    # -1 is how some say that there is none.
+    if len(ids) > 100_000 or not all(_is_id(each) or each == -1 for each in ids):
+        raise CheckpointError(f"{name} is {value!r:.60}: it must be token ids")
+    return tuple(each for each in ids if each != -1)
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -1,0 +1,130 @@
+"""Where a weight of ours comes from: one tensor of theirs, or several put together.
+
+A table of names maps each of our weights to a source. `{}` stands for the number of a layer in both, for example
+
+    "layers.{}.attention.qkv.weight": rows("model.layers.{}.self_attn.{q,k,v}_proj.weight")
+
+A name alone is the tensor as it is. It stays in its mapped file; all else is made in memory.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from weft_export.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Source:
+    """Tensors of theirs, and what makes ours of them.
+
+    names: theirs, in the order that make takes them.
+    make: from their tensors to ours. None: the one tensor as it is.
+    optional: those that a file may lack. make then gets None in their place.
+    unmake: from ours to theirs, in the order of names, for who writes their format.
+    """
+
+    names: tuple[str, ...]
+    make: Callable[..., Tensor] | None = None
+    optional: frozenset[str] = frozenset()
+    unmake: Callable[..., Sequence[Tensor]] | None = None
+
+    def at(self, numbers: Sequence[str]) -> "Source":
+        """Return the source with the numbers of layers in its names."""
+        filled = {name: _filled(name, numbers) for name in self.names}
+        return replace(self, names=tuple(filled.values()), optional=frozenset(filled[name] for name in self.optional))
+
+
+Names = Mapping[str, Source | str]
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.)")
+
+
+def source_of(table: Names, ours: str) -> Source:
+    """Return the source of a weight of ours.
+
+    Raises:
+        CheckpointError: the table has none. This is a fault of ours.
+    """
+    for pattern, numbers in ((ours, ()), (_NUMBER.sub("{}", ours), _NUMBER.findall(ours))):
+        found = table.get(pattern)
+        if found is not None:
+            return (Source((found,)) if isinstance(found, str) else found).at(numbers)
+    raise CheckpointError(f"no table says where the weight {ours} comes from. This is a bug.")
+
+
+def rows(*patterns: str) -> Source:
+    """Put tensors below each other. `{q,k,v}` in a name stands for one name with each of these."""
+    names = tuple(name for pattern in patterns for name in _spelled(pattern))
+    return Source(names, _concatenated)
+
+
+def transposed(name: str) -> Source:
+    """Turn a matrix that is stored as [in, out], as GPT-2 has them."""
+    return Source((name,), lambda matrix: matrix.t().contiguous(), unmake=lambda matrix: [matrix.t().contiguous()])
+
+
+def reshaped(name: str, *shape: int) -> Source:
+    """Give a tensor another shape of as many numbers."""
+    return Source((name,), lambda tensor: tensor.reshape(shape))
+
+
+def computed(make: Callable[..., Tensor], *names: str, optional: Sequence[str] = ()) -> Source:
+    """Make ours of theirs by a function."""
+    return Source(names, make, frozenset(optional))
+
+
+def from_row(first: int, name: str, count: int) -> Source:
+    """Take `count` rows of a table from row `first` on. Positions of BART and OPT begin at row 2."""
+    return Source((name,), lambda table: table[first : first + count])
+
+
+def rows_or_zeros(width: int, *patterns: str) -> Source:
+    """Put vectors behind each other; each that the file lacks is `width` zeros. Whisper's keys have no bias."""
+    names = tuple(name for pattern in patterns for name in _spelled(pattern))
+
+    def make(*parts: Tensor | None) -> Tensor:
+        return torch.cat([torch.zeros(width) if part is None else part for part in parts])
+
+    return Source(names, make, frozenset(names))
+
+
+def layer_names(table: Names, ours: str, theirs: str) -> dict[str, Source | str]:
+    """Return a table with prefixes: ours before our names, theirs before theirs."""
+
+    def put(source: Source | str) -> Source | str:
+        if isinstance(source, str):
+            return theirs + source
+        names = tuple(theirs + name for name in source.names)
+        return replace(source, names=names, optional=frozenset(theirs + name for name in source.optional))
+
+    return {ours + name: put(source) for name, source in table.items()}
+
+
+def both(ours: str, theirs: str, *parts: str) -> dict[str, Source | str]:
+    """Return the weight and the bias of a layer that only changes its name."""
+    return {f"{ours}.{part}": f"{theirs}.{part}" for part in parts or ("weight", "bias")}
+
+
+def both_rows(ours: str, *patterns: str) -> dict[str, Source | str]:
+    """Return the weight and the bias of several layers below each other."""
+    return {f"{ours}.{part}": rows(*(f"{pattern}.{part}" for pattern in patterns)) for part in ("weight", "bias")}
+
+
+def _concatenated(*parts: Tensor) -> Tensor:
+    return torch.cat(parts)
+
+
+def _spelled(pattern: str) -> list[str]:
+    found = re.search(r"\{(\w+(?:,\w+)+)\}", pattern)
+    if found is None:
+        return [pattern]
+    return [pattern[: found.start()] + word + pattern[found.end() :] for word in found[1].split(",")]
+
+
+def _filled(name: str, numbers: Sequence[str]) -> str:
+    for number in numbers:
+        name = name.replace("{}", number, 1)
+    return name

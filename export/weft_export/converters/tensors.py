@@ -1,0 +1,122 @@
+"""The weights of a Hugging Face directory: one safetensors file, several, or what torch.save wrote.
+
+A pickle is read with weights_only=True. It can then build tensors, and run nothing. safetensors are preferred.
+"""
+
+import json
+import pickle
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from weft_export.checkpoints.files import check_name, check_regular, read_file
+from weft_export.checkpoints.weights import DATA_TYPES, Entry, open_weights, placed, read_header
+from weft_export.errors import CheckpointError
+
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+MAX_FILES = 1024
+_TORCH_NAMES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
+
+
+class StoredTensors:
+    """All tensors of a directory by name. None is read before it is asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read the headers.
+
+        Raises:
+            CheckpointError: There are no weights, or they are not what they say.
+        """
+        self.entries: dict[str, Entry] = {}
+        self.paths: list[Path] = []
+        self.is_pickle = False
+        self._readers: dict[str, Callable[[], Tensor]] = {}
+        for path in _weight_files(directory):
+            self.is_pickle = self.is_pickle or path.suffix == ".bin"
+            self._add(path, _pickled(path) if path.suffix == ".bin" else _mapped(path))
+
+    def read(self, name: str) -> Tensor:
+        """Return a tensor in float32; one that is stored so stays in its mapped file."""
+        return placed(self._readers[name](), torch.float32)
+
+    def _add(self, path: Path, tensors: dict[str, tuple[Entry, Callable[[], Tensor]]]) -> None:
+        self.paths.append(path)
+        for name, (entry, reader) in tensors.items():
+            if name in self.entries:
+                raise CheckpointError(f"{path}: the tensor {name} is in another file too")
+            self.entries[name] = entry
+            self._readers[name] = reader
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    for single, index in ((SINGLE, INDEX), (PICKLE, PICKLE_INDEX)):
+        if (directory / single).exists():
+            return [directory / single]
+        if (directory / index).exists():
+            return _listed(directory, index)
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted(path.name for path in directory.iterdir())
+    others = [name for name in names if name.endswith((".safetensors", ".bin", ".gguf", ".h5", ".msgpack", ".pt"))]
+    hint = f"; {others[0]} is there, and is not read under that name" if others else ""
+    raise CheckpointError(f"{directory} has no weights: neither {SINGLE} nor {INDEX}{hint}")
+
+
+def _listed(directory: Path, index: str) -> list[Path]:
+    """Return the files that an index names."""
+    path = directory / index
+    try:
+        listed = json.loads(read_file(path))["weight_map"].values()
+        names = sorted({name for name in listed if isinstance(name, str)})
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} is no index of weights: it has no weight_map") from error
+    if not 1 <= len(names) <= MAX_FILES:
+        raise CheckpointError(f"{path} names {len(names)} files; 1 to {MAX_FILES} are read")
+    for name in names:
+        check_name(name)
+        if not name.endswith(path.name.split(".")[1]):
+            raise CheckpointError(f"{path} names {name}, which is no such file of weights")
+        if not (directory / name).exists():
+            raise CheckpointError(f"{path} names {name}, which is missing")
+    return [directory / name for name in names]
+
+
+def _mapped(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
+    header = read_header(path)
+    file = open_weights(path)
+
+    def reader(name: str) -> Callable[[], Tensor]:
+        return lambda: file.get_tensor(name)
+
+    return {name: (entry, reader(name)) for name, entry in header.items()}
+
+
+def _pickled(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
+    check_regular(path)
+    try:
+        # Mapped, so that a large file takes no memory. An old kind of file cannot be.
+        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, pickle.UnpicklingError, ValueError, EOFError, OSError, KeyError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise CheckpointError(f"{path} is not a file of weights that is read without running code: {reason}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(each, Tensor) for each in loaded.values()):
+        raise CheckpointError(f"{path} holds something else than named tensors")
+
+    def reader(tensor: Tensor) -> Callable[[], Tensor]:
+        return tensor.contiguous
+
+    return {
+        name: (Entry(tuple(tensor.shape), _TORCH_NAMES.get(tensor.dtype, str(tensor.dtype))), reader(tensor))
+        for name, tensor in loaded.items()
+    }
+
+
+def check_type(path: str, name: str, entry: Entry) -> None:
+    """Raise CheckpointError unless a tensor is of a type that is read."""
+    if entry.data_type not in DATA_TYPES:
+        known = "float32, float16 and bfloat16 are read"
+        raise CheckpointError(f"{path}: the tensor {name} is of the type {entry.data_type}; {known}")

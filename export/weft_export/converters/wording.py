@@ -1,0 +1,127 @@
+"""The parts of a checkpoint beside its weights: texts, pictures, labels, and a request to try."""
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from PIL import Image
+
+from weft_export.checkpoints.files import read_file
+from weft_export.converters.converter import Foreign
+from weft_export.errors import CheckpointError
+from weft_proto.bundle_rules import MAX_LABELS
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2, common_pb2
+
+TOKENIZER_FILE = "tokenizer.json"
+GOLDEN_PICTURE = "golden.png"
+GOLDEN_TEXT = "The house is small, and there is a garden behind it."
+DEFAULT_NEW_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Wording:
+    """What a Checkpoint has beside its model; the fields are its."""
+
+    golden: bundle_pb2.Golden
+    text: bundle_pb2.TextSpec | None = None
+    image: bundle_pb2.ImageSpec | None = None
+    labels: tuple[str, ...] = ()
+    max_new_tokens: int | None = None
+    metric: str | None = None
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: common_pb2.Task.ValueType) -> Wording:
+    """Read tokenizers, image processors and labels of a directory.
+
+    Raises:
+        CheckpointError: one is missing or not supported.
+    """
+    row = TASKS[task]
+    files: dict[str, bytes] = {}
+    text = image = None
+    if row.has_text:
+        files[TOKENIZER_FILE] = read_file(foreign.directory / TOKENIZER_FILE)
+        text = _text_of(foreign, sizes, task)
+    golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT)
+    labels = () if row.writes_text else _labels_of(config, sizes.num_labels)
+    return Wording(
+        golden=golden,
+        text=text,
+        image=image,
+        labels=labels,
+        max_new_tokens=_new_tokens(foreign, text) if row.writes_text else None,
+        files=files,
+    )
+
+
+def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType) -> bundle_pb2.TextSpec:
+    row, generation = TASKS[task], foreign.generation
+    text = bundle_pb2.TextSpec(pad_id=generation.pad_id or 0)
+    if not row.takes_image:
+        text.source_tokenizer = TOKENIZER_FILE
+        text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
+    if not row.writes_text:
+        text.max_source_tokens = sizes.max_tokens
+        return text
+    text.target_tokenizer = TOKENIZER_FILE
+    text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size
+    text.end_ids.extend(_ends_of(foreign, text.target_vocab_size))
+    if row.takes_prompt:
+        text.max_total_tokens = sizes.max_tokens
+        text.max_new_tokens = sizes.max_tokens - 1
+        return text
+    text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
+    if not row.takes_image:
+        text.max_source_tokens = sizes.max_source_tokens
+    start = generation.pad_id if generation.start_id is None else generation.start_id
+    if start is None:
+        raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
+    text.start_id = start
+    if generation.forced_id is not None:
+        text.prefix_ids.append(generation.forced_id)
+        text.max_new_tokens -= 1
+    if generation.forced_end_id is not None:
+        text.forced_end_id = generation.forced_end_id
+    return text
+
+
+def _ends_of(foreign: Foreign, vocab_size: int) -> list[int]:
+    ends = [token for token in foreign.generation.end_ids if token < vocab_size]
+    if not ends:
+        raise CheckpointError("neither generation_config.json nor config.json says eos_token_id: no answer would end")
+    return ends
+
+
+def _new_tokens(foreign: Foreign, text: bundle_pb2.TextSpec | None) -> int:
+    assert text is not None
+    return min(text.max_new_tokens, foreign.generation.max_new_tokens or DEFAULT_NEW_TOKENS)
+
+
+def _labels_of(config: dict[str, Any], num_labels: int) -> tuple[str, ...]:
+    """Return the classes in index order. transformers calls those that nobody named LABEL_0, LABEL_1 ..."""
+    named = config.get("id2label")
+    if named is None:
+        named = {str(index): f"LABEL_{index}" for index in range(min(num_labels, MAX_LABELS))}
+    try:
+        labels = {int(index): label for index, label in named.items()}
+        ordered = tuple(labels[index] for index in range(len(labels)))
+    except (AttributeError, KeyError, ValueError, TypeError) as error:
+        raise CheckpointError("config.json: id2label must name the labels 0, 1, 2 and so on") from error
+    if not all(isinstance(label, str) for label in ordered):
+        raise CheckpointError("config.json: id2label must hold strings")
+    return ordered
+
+
+def golden_picture(image: bundle_pb2.ImageSpec) -> bytes:
+    """Return a PNG for a server to try: coloured noise in squares, the same at every export."""
+    generator = torch.Generator().manual_seed(0)
+    squares = torch.randint(256, (8, 8, image.channels), generator=generator, dtype=torch.uint8).numpy()
+    picture = Image.fromarray(squares[:, :, 0] if image.channels == 1 else squares)
+    out = io.BytesIO()
+    picture.resize((image.width, image.height), Image.Resampling.NEAREST).save(out, "PNG")
+    return out.getvalue()

@@ -1,0 +1,116 @@
+"""A decoder-only Transformer for generation, whose every choice is a word of its config: Llama, GPT-NeoX, Gemma, BLOOM.
+
+`gpt` and `causal_lm` are two of its kind, each as its paper has it. This one is what checkpoints of others become.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from weft_export.families.causal import CausalTransformer
+from weft_export.families.sizes import require_divisible, require_each_layer, require_head, require_sizes
+from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.positions import Rotation, turning_tables
+from weft_export.layers.score_bias import Alibi
+from weft_export.layers.style import Style
+from weft_export.layers.words import Words, WordStyle
+
+ALL, NONE = 0, -1
+
+
+@dataclass(frozen=True)
+class DecoderOnlyConfig:
+    """Sizes and choices. max_tokens is prompt and continuation together.
+
+    rotations: the tables that turn queries and keys; most models have one or none.
+    rotation_of: which of them each layer takes, by its number, NONE for none. Empty: all layers take the first, if any.
+    windows: how many positions each layer attends to, its own included, ALL for all before. Empty: all layers ALL.
+    alibi: the scores get BLOOM's bias times this number. 0: none.
+    """
+
+    vocab_size: int
+    max_tokens: int
+    d_model: int
+    num_heads: int
+    num_kv_heads: int
+    d_ff: int
+    num_layers: int
+    style: Style = field(default_factory=Style)
+    words: WordStyle = field(default_factory=WordStyle)
+    rotations: tuple[Rotation, ...] = ()
+    rotation_of: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    alibi: float = 0.0
+    dropout: float = 0.0  # in training only
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        multiple = 16 if self.rotations else 8
+        if self.style.head_dim is None:
+            require_head("d_model / num_heads", self.d_model, self.num_heads, multiple)
+        else:
+            require_head("head_dim", self.style.head_dim, 1, multiple)
+        require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
+        require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
+        require_each_layer("rotation_of", self.rotation_of, self.num_layers, NONE, len(self.rotations) - 1)
+        for rotation in self.rotations:
+            if len(rotation.frequencies) != self.head_dim // 2:
+                raise ValueError(
+                    f"a rotation has {len(rotation.frequencies)} frequencies; half of a head is {self.head_dim // 2}"
+                )
+
+    @property
+    def head_dim(self) -> int:
+        """Numbers of a head."""
+        return self.style.head_dim or self.d_model // self.num_heads
+
+
+class DecoderOnly(CausalTransformer):
+    """Layers in a style, under words in a style."""
+
+    def __init__(self, config: DecoderOnlyConfig) -> None:
+        super().__init__(
+            config.num_layers,
+            config.d_model,
+            config.num_heads,
+            config.num_kv_heads,
+            config.d_ff,
+            config.dropout,
+            config.style,
+            max_tokens=config.max_tokens,
+            # A window as long as the cache would only cost the operator work.
+            windows=[size if ALL < size < config.max_tokens else None for size in config.windows],
+            score_bias=Alibi(config.num_heads, config.max_tokens, config.alibi) if config.alibi else None,
+        )
+        self.config = config
+        self.words = Words(config.vocab_size, config.max_tokens, config.d_model, config.words)
+        # A graph is traced with more tokens than the shortest model takes.
+        num_positions = -(-config.max_tokens // 8) * 8
+        for index, rotation in enumerate(config.rotations):
+            cos, sin = turning_tables(num_positions, rotation)
+            self.register_buffer(f"cos_{index}", cos, persistent=False)
+            self.register_buffer(f"sin_{index}", sin, persistent=False)
+
+    @property
+    def rotary(self) -> Sequence[KeyValue | None]:
+        """See CausalTransformer."""
+        first = 0 if self.config.rotations else NONE
+        chosen = self.config.rotation_of or (first,) * len(self.layers)
+        return [None if index == NONE else self._tables(index) for index in chosen]
+
+    def _tables(self, index: int) -> tuple[Tensor, Tensor]:
+        cos, sin = getattr(self, f"cos_{index}"), getattr(self, f"sin_{index}")
+        assert isinstance(cos, torch.Tensor)
+        assert isinstance(sin, torch.Tensor)
+        return cos, sin
+
+    def embed(self, ids: Tensor, past_lengths: Tensor | None = None) -> Tensor:
+        """See CausalTransformer."""
+        embedded: Tensor = self.words(ids, past_lengths)
+        return embedded
+
+    def logits(self, x: Tensor) -> Tensor:
+        """See CausalTransformer."""
+        return self.words.logits(x)

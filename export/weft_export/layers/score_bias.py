@@ -1,0 +1,62 @@
+"""What is added to the scores of attention, by the places of query and key alone."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class ScoreBias(nn.Module):
+    """b[head, query, key]. A kind of it says its rows."""
+
+    def rows(self) -> Tensor:
+        """Return the bias of each query, [max_tokens, h, max_tokens]."""
+        raise NotImplementedError
+
+    def forward(self, seq: int) -> Tensor:
+        """Return the bias of a whole sequence, [1, h, seq, seq]."""
+        return self.rows()[:seq, :, :seq].transpose(0, 1)[None]
+
+    def at(self, positions: Tensor) -> Tensor:
+        """Return the rows of queries at positions [batch, seq] over all keys, [batch, h, seq, max_tokens].
+
+        A position beyond the last, which only padding has, gets the last one's row.
+        """
+        rows = self.rows()
+        picked = functional.embedding(positions.clamp(max=rows.shape[0] - 1), rows.flatten(1))
+        return picked.view(*positions.shape, *rows.shape[1:]).transpose(1, 2)
+
+
+class Alibi(ScoreBias):
+    """m_h * (key's place), the same for every query ("Train Short, Test Long", Press et al. 2022, section 3).
+
+    The paper adds m_h * (key - query). Softmax does not see what is the same for all keys.
+    """
+
+    slopes: Tensor
+
+    def __init__(self, num_heads: int, max_tokens: int, scale: float = 1.0) -> None:
+        """Take what the bias is multiplied by: 1 in the paper and in BLOOM, 1 / sqrt(head_dim) in Falcon."""
+        super().__init__()
+        self.max_tokens = max_tokens
+        self.register_buffer("slopes", alibi_slopes(num_heads) * scale, persistent=False)
+
+    def rows(self) -> Tensor:
+        """See ScoreBias."""
+        line = self.slopes[:, None] * torch.arange(self.max_tokens, dtype=torch.float32)
+        return line.expand(self.max_tokens, -1, -1)
+
+    def at(self, positions: Tensor) -> Tensor:
+        """See ScoreBias. All queries have the same row, so none is looked up."""
+        line = self.slopes[:, None, None] * torch.arange(self.max_tokens, dtype=torch.float32)
+        return line.expand(positions.shape[0], -1, positions.shape[1], -1)
+
+
+def alibi_slopes(num_heads: int) -> Tensor:
+    """Return m [h]: powers of 2^(-8 / n) for n heads, n a power of 2.
+
+    For other numbers the nearest smaller power n comes first, and then every second slope of 2 n (the authors' code).
+    """
+    power = 1 << (num_heads.bit_length() - 1)
+    slopes = 2.0 ** (-8 / power * torch.arange(1, power + 1, dtype=torch.float64))
+    between = 2.0 ** (-4 / power * torch.arange(1, 2 * (num_heads - power), 2, dtype=torch.float64))
+    return torch.cat((slopes, between)).float()

@@ -1,0 +1,95 @@
+"""Random models of transformers on disk, and what is asked of them and of ours: the harness of this folder's tests."""
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from tiny_parts import byte_tokenizer
+from torch import Tensor
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
+from weft_export.graphs.answering import Row as Asked
+from weft_export.graphs.answering import torch_run, write
+from weft_export.graphs.graphs import graphs_of
+from weft_proto.v1 import bundle_pb2
+
+NUM_LONG = 20
+"""How many random configurations of each kind the long tests draw."""
+LOGITS = 1e-4
+"""How far a logit of ours may be from theirs."""
+VOCAB, END, PAD = 300, 1, 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A row of a table: a class of transformers, and how a random config of it is drawn."""
+
+    name: str
+    architecture: str
+    draw: Callable[[random.Random], dict]
+    gain: float = 2.0
+    """What all matrices are multiplied by, so that a random model has clear answers."""
+
+
+def made(kind: Kind, seed: int, directory: Path, **saving) -> torch.nn.Module:
+    """Write a random model with a byte tokenizer to a directory, and return it in eval mode."""
+    model_class = getattr(transformers, kind.architecture)
+    torch.manual_seed(seed)
+    config = model_class.config_class(**kind.draw(random.Random(seed)))
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for _, parameter in model.named_parameters():
+            # Norms and biases too: what is 1 or 0 everywhere proves nothing.
+            if parameter.dim() > 1:
+                parameter.mul_(kind.gain)
+            else:
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory, **saving)
+    (directory / "tokenizer.json").write_bytes(byte_tokenizer())
+    return model
+
+
+def converted(directory: Path, **choices) -> Checkpoint:
+    """Convert a directory."""
+    return convert(directory, Choices(**choices)).checkpoint
+
+
+def change_config(directory: Path, **fields) -> None:
+    """Set fields of a directory's config.json."""
+    path = directory / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+def token_rows(vocab_size: int, lengths: tuple[int, ...], seed: int = 0) -> list[list[int]]:
+    """Return rows of random tokens that are neither an end nor padding."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(2, vocab_size, (length,), generator=generator).tolist() for length in lengths]
+
+
+def greedy(checkpoint: Checkpoint, asked: list[Asked], max_new_tokens: int) -> list[list[int]]:
+    """Answer rows as an engine does, a step at a time over caches, all rows in one batch: the new tokens of each."""
+    given = [len(row.tokens) for row in asked]
+    run = torch_run(graphs_of(checkpoint, bundle_pb2.PRECISION_FP32))
+    with torch.inference_mode():
+        write(run, checkpoint, asked, max_new_tokens)
+    return [row.tokens[number:] for row, number in zip(asked, given, strict=True)]
+
+
+def their_greedy(model: torch.nn.Module, inputs: dict[str, Tensor], max_new_tokens: int, **settings) -> list[int]:
+    """Return the new tokens that generate() writes for one request, without beams and without drawing."""
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": max_new_tokens, **settings}
+    with torch.inference_mode():
+        produced = model.generate(**inputs, **settings)[0].tolist()
+    return produced[inputs["input_ids"].shape[1] :] if not model.config.is_encoder_decoder else produced[1:]
+
+
+def furthest(ours: Tensor, theirs: Tensor) -> float:
+    """Return the largest difference of two tensors of one shape."""
+    assert theirs.shape == ours.shape
+    return float((ours - theirs).abs().max())
