@@ -22,6 +22,7 @@ from weft.exceptions import Error, InvalidRequest, Unavailable
 _PLUGINS = {
     "serve": ("Serve a model repository.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
+    "up": ("Export a checkpoint if that was not done yet, and serve it.", "server,export"),
     "wrap": ("Make a bundle of an ONNX file that others made, and prove it.", "export"),
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
@@ -149,3 +150,7 @@ def _fail(message: str, code: int) -> int:
     except OSError:  # the code still says what went wrong
         _drop(sys.stderr)
     return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""`weft up`."""
+
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weft_export.__main__ import Precision
+from weft_export.checkpoints.files import check_directory
+from weft_export.console.failing import plain_errors
+from weft_export.console.progress import shown
+from weft_export.errors import ExportError
+from weft_export.up.hub import download, is_hub_name
+from weft_export.up.kept import alone, default_home, key_of, model_name
+from weft_proto.bundle_rules import MANIFEST_FILE
+
+up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+
+@up_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def up(
+    ctx: typer.Context,
+    checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
+    precision: Annotated[Precision, typer.Option(help="As of weft export.")] = Precision.FP32,
+    keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
+    *,
+    mixed_runs: Annotated[bool, typer.Option("--mixed-runs", help="As of weft export.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show the export's progress.")] = False,
+) -> None:
+    """Export a checkpoint if that was not done yet, and serve it.
+
+    Other flags are those of weft serve. They follow the checkpoint. For example: weft up my-gpt --port 8000
+    """
+    with plain_errors("up", extra="export"):
+        options = {"precision": precision.value, "mixed_runs": mixed_runs}
+        path, name = _found(checkpoint)
+        repository = (keep or default_home()) / key_of(path, options)
+        bundle = repository / name / "1"
+        with alone(repository):
+            if not (bundle / MANIFEST_FILE).is_file():
+                _export(path, bundle, precision, mixed_runs=mixed_runs, quiet=quiet)
+    typer.echo(f"weft up: {name} is {bundle}", err=True)
+    # In place of this process: signals are the server's own, and nothing of torch stays in memory.
+    os.execv(sys.executable, [sys.executable, "-m", "weft.cli", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
+
+
+def _found(checkpoint: str) -> tuple[Path, str]:
+    """Return the checkpoint's directory, and what its model is called."""
+    if checkpoint.startswith("-"):
+        raise ExportError(f"the checkpoint comes first, then the flags of weft serve: weft up CHECKPOINT {checkpoint}")
+    path = Path(checkpoint)
+    if not path.exists() and is_hub_name(checkpoint):
+        return download(checkpoint), model_name(checkpoint.rpartition("/")[2])
+    check_directory(path)
+    return path, model_name(path.absolute().name)
+
+
+def _export(path: Path, bundle: Path, precision: Precision, *, mixed_runs: bool, quiet: bool) -> None:
+    with shown("up", line_seconds=math.inf if quiet else 0) as say:
+        say(0, 0, "loading torch")
+        from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
+
+        export_checkpoint(
+            path, bundle, precision, mixed_runs=mixed_runs, on_stage=lambda name, done, total: say(done, total, name)
+        )
+
+
+if __name__ == "__main__":
+    up_app()

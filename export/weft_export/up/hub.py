@@ -1,0 +1,47 @@
+"""A checkpoint from the Hugging Face hub: downloaded once, and only what is read of it."""
+
+import re
+from pathlib import Path
+
+from weft_export.errors import CheckpointError
+
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+# Weights, sizes, tokenizers and templates. Nothing that is code, and no pickle, which may run code.
+WANTED = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
+# What lies in folders is for other programs.
+_UNWANTED = ("*/*",)
+
+
+def is_hub_name(path: str) -> bool:
+    """Whether a path that does not exist may be ORG/NAME."""
+    return _NAME.fullmatch(path) is not None
+
+
+def download(name: str) -> Path:
+    """Return the folder of a hub's model, downloaded if it is not there yet.
+
+    Raises:
+        CheckpointError: there is no network, or the hub does not give it.
+    """
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - late: who has a folder needs no hub
+    from huggingface_hub.errors import (  # noqa: PLC0415 - same
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=[*WANTED], ignore_patterns=[*_UNWANTED]))
+    except RepositoryNotFoundError as error:
+        raise CheckpointError(
+            f"{name} is no folder here, and the hub has no such model that you may read: for a private one, log in by"
+            " `hf auth login`"
+        ) from error
+    except LocalEntryNotFoundError as error:
+        raise CheckpointError(
+            f"{name} is no folder here, and it cannot be downloaded: the hub cannot be reached. Give the path of a"
+            " folder with the checkpoint"
+        ) from error
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise CheckpointError(f"{name} cannot be downloaded: {str(error).splitlines()[0]:.300}") from error

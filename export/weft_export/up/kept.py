@@ -1,0 +1,58 @@
+"""The place of a bundle that `weft up` keeps: known by what it would be made of."""
+
+import fcntl
+import hashlib
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import weft_export
+from weft_export.checkpoints.files import check_regular
+from weft_proto.bundle_rules import MODEL_NAME
+
+_DIGITS = 16
+
+
+def default_home() -> Path:
+    """Return where bundles are kept unless somebody says so: ~/.cache/weft."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft"
+
+
+def model_name(given: str) -> str:
+    """Return a name that a model may have, which is near to that of a folder."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", given.lower()).strip("._-")[:128]
+    return name if MODEL_NAME.fullmatch(name) else "model"
+
+
+def key_of(checkpoint: Path, options: Mapping[str, object]) -> str:
+    """Return a digest of a checkpoint's files, of the exporter, and of how it is asked to export.
+
+    Files in folders of the checkpoint do not count: no reader of checkpoints looks there.
+    """
+    digest = hashlib.sha256()
+    digest.update(repr((importlib.metadata.version("weft-serving"), sorted(options.items()))).encode())
+    home = Path(weft_export.__file__).parent
+    for path in sorted(home.rglob("*.py")):
+        _add(digest, path.relative_to(home).as_posix(), path)
+    for path in sorted(checkpoint.iterdir()):
+        if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
+            check_regular(path)
+            _add(digest, path.name, path)
+    return digest.hexdigest()[:_DIGITS]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock in this block, so that of two that want one bundle the second waits for it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _add(digest: "hashlib._Hash", name: str, path: Path) -> None:
+    with path.open("rb") as file:
+        digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\n".encode())
