@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -10,6 +11,8 @@ import sentencepiece
 import tokenizers
 import transformers
 from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from weft_export.converters.text.language_codes import M2M_100
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -109,6 +112,32 @@ GEMMA_IDS = {
 LLAMA_CONFIG = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False}
 NLLB_CODES = ["ace_Arab", "ace_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant"]
 
+
+def _pieces(model):
+    """The pieces of a SentencePiece model that are not special, in its order."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ids = range(processor.get_piece_size())
+    return [processor.id_to_piece(id_) for id_ in ids if not (processor.is_control(id_) or processor.is_unknown(id_))]
+
+
+def _marian(source, target, codes=(), without=()):
+    """Marian's three files: one vocabulary of both sides' pieces, in an order of its own."""
+    pieces = dict.fromkeys([*_pieces(source), *_pieces(target), *codes])
+    order = ["</s>", "<unk>", *sorted(set(pieces) - {"</s>", "<unk>", *without}), "<pad>"]
+    vocab = {piece: index for index, piece in enumerate(order)}
+    return {"source.spm": source, "target.spm": target, "vocab.json": vocab}
+
+
+def _m2m_100(model):
+    """M2M100's files. Its languages have the ids behind those of vocab.json."""
+    order = ["<s>", "<pad>", "</s>", "<unk>", *_pieces(model)]
+    return {
+        "sentencepiece.bpe.model": model,
+        "vocab.json": {piece: index for index, piece in enumerate(order)},
+        "special_tokens_map.json": {"additional_special_tokens": [f"__{code}__" for code in M2M_100]},
+    }
+
+
 # Directories without a tokenizer.json: model_type, tokenizer_config.json, files.
 OLDER = {
     "bert": lambda: ("bert", {"do_lower_case": True}, {"vocab.txt": "\n".join(word_piece()) + "\n"}),
@@ -185,6 +214,13 @@ OLDER = {
         {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True},
         {"tokenizer.model": spm("bpe", "identity", **GEMMA_IDS)},
     ),
+    "marian": lambda: ("marian", {"source_lang": "en", "target_lang": "de"}, _marian(spm(), spm(size=900))),
+    "marian-codes": lambda: (
+        "marian",
+        {"source_lang": "eng", "target_lang": "ROMANCE"},
+        _marian(spm(size=900, character_coverage=0.98), spm(), codes=(">>fra<<", ">>spa<<", ">>pt_br<<")),
+    ),
+    "m2m_100": lambda: ("m2m_100", None, _m2m_100(spm("bpe"))),
     "nllb": lambda: (
         "m2m_100",
         {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": NLLB_CODES},
@@ -204,4 +240,7 @@ def reference(directory):
 
     # The one in sentencepiece itself asks for a newer protobuf, and transformers then makes no tokenizer at all.
     sys.modules["sentencepiece.sentencepiece_model_pb2"] = sentencepiece_model_pb2_new
-    return transformers.AutoTokenizer.from_pretrained(directory)
+    with warnings.catch_warnings():
+        # Marian's class recommends a package that changes quotes and dashes. What it does is no part of a checkpoint.
+        warnings.filterwarnings("ignore", "Recommended: pip install sacremoses")
+        return transformers.AutoTokenizer.from_pretrained(directory)

@@ -1,44 +1,78 @@
 """What a multilingual model is given for a language: ids before or behind the source, and at the answer's start."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from tokenizers import Tokenizer
-
-from weft_export.converters.text.language_tags import language_tags
+from weft_export.converters.text.kinds import M2M_100
+from weft_export.converters.text.language_tags import is_code, language_tags
 from weft_export.converters.text.settings import Settings
 from weft_proto.v1 import bundle_pb2
 
-# The tokens of languages, by class. A model's own list is longer than any table here.
+# The tokens of languages, by class. Which of them a model has, its vocabulary says.
 _TOKENS = {
     "MBartTokenizer": re.compile(r"[a-z]{2}_[A-Z]{2}"),
     "MBart50Tokenizer": re.compile(r"[a-z]{2}_[A-Z]{2}"),
     "NllbTokenizer": re.compile(r"[a-z]{3}_[A-Z][a-z]{3}"),
+    M2M_100: re.compile(r"__[a-z]{2,3}__"),
 }
+_OF_MARIAN = re.compile(r">>.+<<")
 
 
-def languages_of(name: str, settings: Settings, tokenizer: Tokenizer, vocab_size: int) -> list[bundle_pb2.Language]:
-    """Return what a model of a class of tokenizers is given for each language. Most classes have none."""
-    pattern = _TOKENS.get(name)
-    if pattern is None:
-        return []
-    added = sorted(tokenizer.get_added_tokens_decoder().items())
-    codes = {each.content: id_ for id_, each in added if pattern.fullmatch(each.content) and id_ < vocab_size}
+@dataclass(frozen=True)
+class Languages:
+    """What a model knows of languages.
+
+    Attributes:
+        table: what the model is given for each.
+        sources: tags of what it reads.
+        targets: tags of what it writes.
+    """
+
+    table: tuple[bundle_pb2.Language, ...] = ()
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+def languages_of(name: str, settings: Settings, ids: Mapping[str, int]) -> Languages:
+    """Return the languages of a class of tokenizers. Most classes have none.
+
+    A source has its language's id on one side, and an answer begins with its own.
+    """
+    found = _sorted(_TOKENS.get(name), ids)
     # mBART of 25 languages, and the first NLLB, have the language behind the end of the source.
     behind = name == "MBartTokenizer" or settings.flag("legacy_behaviour", default=False)
-    return tagged(codes.items(), behind=behind)
-
-
-def tagged(codes: Iterable[tuple[str, int]], *, behind: bool = False) -> list[bundle_pb2.Language]:
-    """Return the languages of codes and their ids: the source has its id on one side, and an answer begins with it."""
-    codes = list(codes)
-    return [
+    tags = language_tags(list(found))
+    table = tuple(
         bundle_pb2.Language(
             tag=tag,
-            code=code,
+            code=token.strip("_"),
             source_before=[] if behind else [id_],
             source_after=[id_] if behind else [],
             target_prefix=[id_],
         )
-        for tag, (code, id_) in zip(language_tags([code for code, _ in codes]), codes, strict=True)
-    ]
+        for tag, (token, id_) in zip(tags, found.items(), strict=True)
+    )
+    return Languages(table, tuple(tags), tuple(tags))
+
+
+def marian_languages(settings: Settings, ids: Mapping[str, int]) -> Languages:
+    """Return Marian's languages. Of several that it writes, a source begins with the one that is wanted."""
+    found = _sorted(_OF_MARIAN, ids)
+    tags = language_tags(list(found))
+    table = tuple(
+        bundle_pb2.Language(tag=tag, code=token, target_before=[id_])
+        for tag, (token, id_) in zip(tags, found.items(), strict=True)
+    )
+    source, target = (settings.text(name) or "" for name in ("source_lang", "target_lang"))
+    # A group of languages, such as ROMANCE, has a name of its own there, which is no tag.
+    sources = tuple(language_tags([source])) if is_code(source) else ()
+    one = tuple(language_tags([target])) if is_code(target) else ()
+    return Languages(table, sources, tuple(tags) or one)
+
+
+def _sorted(pattern: re.Pattern[str] | None, ids: Mapping[str, int]) -> dict[str, int]:
+    """The tokens of languages, in the order of their ids."""
+    if pattern is None:
+        return {}
+    return dict(sorted(((each, id_) for each, id_ in ids.items() if pattern.fullmatch(each)), key=lambda pair: pair[1]))

@@ -4,20 +4,22 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
-from weft_export.converters.text.kinds import KINDS, class_of
-from weft_export.converters.text.languages import languages_of
+from weft_export.converters.text.kinds import KINDS, M2M_100, MARIAN, class_of
+from weft_export.converters.text.languages import Languages, languages_of, marian_languages
 from weft_export.converters.text.settings import Settings, read_settings, read_tokenizer_json
+from weft_export.converters.text.two_files import M2M_NAMES, MARIAN_NAMES, m2m_100, marian
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 
+SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _WITH_ID = ("bos_token", "eos_token", "pad_token", "unk_token")
 MAX_LENGTH = 10**9
 """From this model_max_length on, a file says that it does not know. transformers writes 10^30 then."""
@@ -35,6 +37,8 @@ class TextSide:
         eos_id: the token that a text ends with.
         pad_id: the token that fills up a batch.
         unk_id: the token for what no other stands for.
+        num_unknown: so many ids from the embedding's size on stand for unk_id as well. A source may have them, so the
+            model needs a row of the embedding for each: a copy of unk_id's.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
         chat: how messages become a prompt; None where the directory has no template.
         languages: what the model is given for each of its languages.
@@ -50,6 +54,7 @@ class TextSide:
     eos_id: int | None
     pad_id: int | None
     unk_id: int | None
+    num_unknown: int = 0
     max_length: int | None = None
     chat: bundle_pb2.ChatSpec | None = None
     languages: tuple[bundle_pb2.Language, ...] = ()
@@ -71,77 +76,106 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int) 
     """
     content = read_tokenizer_json(directory)
     settings = read_settings(directory, content)
-    name = class_of(config, settings.options, content)
+    if settings.flag("split_special_tokens", default=False):
+        raise settings.wrong("split_special_tokens is not supported")
+    tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size)
     notes: list[str] = []
-    if name in KINDS:
-        names: Names = names_of(KINDS[name], settings)
-        tokenizer = of_kind(KINDS[name], settings, content, names)
-    elif content is None:
-        raise CheckpointError(f"{directory} has no {JSON_FILE}, and no tokenizer of a kind that can be made into one")
-    else:
-        names = settings.named
-        tokenizer = as_it_is(settings, content)
-    languages = languages_of(name, settings, tokenizer, vocab_size)
-    tags = tuple(language.tag for language in languages)
-    file = fitted(settings, tokenizer, vocab_size, notes)
-    files = {JSON_FILE: file}
-    chat = read_chat(settings, names)
+    most = vocab_size + tokens.num_unknown
+    files = {name: fitted(settings, each, most, notes) for name, each in tokens.contents.items()}
+    chat = read_chat(settings, tokens.names)
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
-    ids = [_id(settings, tokenizer, names, each, vocab_size) for each in _WITH_ID]
+    ids = [_id(settings, tokens, name, vocab_size) for name in _WITH_ID]
     return TextSide(
         files=files,
-        source_tokenizer=JSON_FILE,
-        target_tokenizer=JSON_FILE,
+        source_tokenizer=next(iter(tokens.contents)),
+        target_tokenizer=list(tokens.contents)[-1],
         bos_id=ids[0],
         eos_id=ids[1],
         pad_id=ids[2],
         unk_id=ids[3],
+        num_unknown=tokens.num_unknown,
         max_length=_max_length(settings),
         chat=None if chat is None else chat[1],
-        languages=tuple(languages),
-        source_languages=tags,
-        target_languages=tags,
+        languages=tokens.languages.table,
+        source_languages=tokens.languages.sources,
+        target_languages=tokens.languages.targets,
         notes=tuple(notes),
     )
 
 
-def fitted(settings: Settings, tokenizer: Tokenizer, vocab_size: int, notes: list[str]) -> bytes:
-    """Return a tokenizer as JSON, without the added tokens that have no embedding.
+class _Tokens(NamedTuple):
+    """Tokenizers as JSON, by the file of the source and then that of the target; and what their tokens are."""
+
+    contents: Mapping[str, dict[str, Any]]
+    ids: Mapping[str, int]
+    names: Names
+    languages: Languages
+    num_unknown: int = 0
+
+
+def _tokens(name: str, settings: Settings, content: Mapping[str, Any] | None, vocab_size: int) -> _Tokens:
+    if name == MARIAN:
+        names: Names = {**MARIAN_NAMES, **settings.named}
+        sides = {SOURCE_FILE: "source", TARGET_FILE: "target"}
+        both = {file: marian(settings, names, vocab_size, side) for file, side in sides.items()}
+        source = both[SOURCE_FILE]
+        contents = {file: tokens.content for file, tokens in both.items()}
+        return _Tokens(contents, source.ids, names, marian_languages(settings, source.ids), source.num_unknown)
+    if name == M2M_100:
+        names = {**M2M_NAMES, **settings.named}
+        tokens = m2m_100(settings, names, vocab_size)
+        return _Tokens(
+            {JSON_FILE: tokens.content}, tokens.ids, names, languages_of(name, settings, tokens.ids), tokens.num_unknown
+        )
+    if name in KINDS:
+        names = names_of(KINDS[name], settings)
+        tokenizer = of_kind(KINDS[name], settings, content, names)
+    elif content is not None:
+        names = settings.named
+        tokenizer = as_it_is(settings, content)
+    else:
+        raise CheckpointError(
+            f"{settings.where} has no {JSON_FILE}, and no other tokenizer of a kind that can be made into one"
+        )
+    ids = {token: id_ for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items() if id_ < vocab_size}
+    return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages_of(name, settings, ids))
+
+
+def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: list[str]) -> bytes:
+    """Return a tokenizer as a file, without the added tokens that have no embedding.
 
     Raises:
         CheckpointError: a piece of its vocabulary has none, or the file would be larger than a server reads.
     """
-    content = json.loads(tokenizer.to_str())
-    without = [token["content"] for token in content["added_tokens"] if token["id"] >= vocab_size]
-    pieces = tokenizer.get_vocab(with_added_tokens=False)
+    vocab = content["model"]["vocab"]
+    pieces = vocab if isinstance(vocab, dict) else {piece: id_ for id_, (piece, _) in enumerate(vocab)}
     highest = max(pieces, key=lambda piece: pieces[piece], default="")
     if pieces and pieces[highest] >= vocab_size:
         raise CheckpointError(
             f"{settings.where}: the tokenizer has the piece {highest!r:.60} with the id {pieces[highest]}, but the"
             f" model's embedding has {vocab_size} tokens"
         )
+    without = [token["content"] for token in content["added_tokens"] if token["id"] >= vocab_size]
     if without:
         content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < vocab_size]
-        notes.append(
-            f"{len(without)} added tokens have no embedding and are read as plain text: {', '.join(without[:5])}"
-        )
+        listed = ", ".join(token[:40] for token in without[:5])
+        notes.append(f"{len(without)} added tokens have no embedding, and are read as plain text: {listed}")
     content["truncation"] = content["padding"] = None
     file = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     if len(file) > MAX_READ_BYTES:
         raise CheckpointError(f"{settings.where}: the tokenizer takes {len(file)} bytes; {MAX_READ_BYTES} are allowed")
-    checked = made(settings.where, lambda: Tokenizer.from_buffer(file))
-    framing = made(settings.where, lambda: checked.encode("").ids)
-    if max(framing, default=0) >= vocab_size:
+    read = made(settings.where, lambda: Tokenizer.from_buffer(file))
+    if max(made(settings.where, lambda: read.encode("").ids), default=0) >= vocab_size:
         raise CheckpointError(f"{settings.where}: a special token that frames every text has no embedding")
     return file
 
 
-def _id(settings: Settings, tokenizer: Tokenizer, names: Names, name: str, vocab_size: int) -> int | None:
-    token = text_of(names, name)
-    id_: int | None = None if token is None else tokenizer.token_to_id(token)
-    if id_ is not None and id_ >= vocab_size:
-        raise CheckpointError(f"{settings.where}: the {name} {token!r:.60} has the id {id_}, which has no embedding")
+def _id(settings: Settings, tokens: _Tokens, name: str, vocab_size: int) -> int | None:
+    token = text_of(tokens.names, name)
+    id_ = None if token is None else tokens.ids.get(token)
+    if token and id_ is None and name == "eos_token":
+        raise CheckpointError(f"{settings.where}: the {name} {token!r:.60} is none of the embedding's {vocab_size}")
     return id_
 
 

@@ -1,0 +1,136 @@
+"""Models whose ids stand in a vocab.json apart from their SentencePiece model: Marian and M2M100."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
+from tokenizers.processors import TemplateProcessing
+
+from weft_export.converters.text.fast import made
+from weft_export.converters.text.json_file import read_ids
+from weft_export.converters.text.kind import Names, text_of
+from weft_export.converters.text.language_codes import M2M_100, WMT_21
+from weft_export.converters.text.pieces import SPACE
+from weft_export.converters.text.settings import Settings
+from weft_export.converters.text.spm_model import BPE, UNIGRAM, SpmModel, read_spm_model
+from weft_export.converters.text.spm_text import MARK, decoder, matchable, normalizer_of, splits_at_spaces
+from weft_export.converters.text.vocabulary import merges_of
+from weft_export.errors import CheckpointError
+
+MARIAN_NAMES: Names = {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<pad>"}
+M2M_NAMES: Names = {
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "sep_token": "</s>",
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+}
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenizer whose ids are those of a vocab.json.
+
+    Attributes:
+        content: tokenizers JSON.
+        ids: the id of each token that has an embedding.
+        num_unknown: so many pieces have ids from the model's vocabulary size on. Each stands for the unknown token.
+    """
+
+    content: dict[str, Any]
+    ids: Mapping[str, int]
+    num_unknown: int
+
+
+def marian(settings: Settings, names: Names, vocab_size: int, side: str) -> Tokens:
+    """Make Marian's tokenizer of one side, "source" or "target".
+
+    vocab.json has the pieces of both sides. A piece of the other side is found only where it is a whole run of
+    characters that this side's model does not know, as transformers finds it.
+    """
+    where = settings.where
+    apart = side == "target" and settings.flag("separate_vocabs", default=False)
+    path = where / ("target_vocab.json" if apart else "vocab.json")
+    ids = read_ids(path, vocab_size)
+    model = _model(where / f"{side}.spm", UNIGRAM)
+    own = matchable(model)
+    unk_id = _unknown(path, ids, names)
+    # A place that no text can have: MARK is only ever put around what is no piece of this side.
+    places = {id_: (MARK + token + MARK, 0.0) for token, id_ in ids.items()}
+    places |= {ids[token]: (token, score) for token, score in own.items() if token in ids}
+    beyond = [(token, score) for token, score in own.items() if token not in ids]
+    gaps = (f"{MARK}{id_}{MARK}{MARK}" for id_ in range(vocab_size))
+    scores = [places.get(id_, (gap, 0.0)) for id_, gap in enumerate(gaps)]
+    special = [str(token) for token in names.values() if token is not None]
+    codes = [token for token in ids if token.startswith(">>") and token.endswith("<<")]
+    for token in (*special, *codes):
+        if token in ids:
+            scores[ids[token]] = (token, 0.0)
+    unigram = models.Unigram([*scores, *beyond], unk_id=unk_id, byte_fallback=False)
+    tokenizer = made(path, lambda: Tokenizer(unigram))
+    tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
+    tokenizer.add_tokens([AddedToken(token, normalized=False) for token in codes])
+    return _finished(tokenizer, ids, special, names, len(beyond))
+
+
+def m2m_100(settings: Settings, names: Names, vocab_size: int) -> Tokens:
+    """Make M2M100's tokenizer. The tokens of its languages have the ids behind those of vocab.json."""
+    path = settings.where / "vocab.json"
+    ids = dict(read_ids(path, vocab_size))
+    unk_token = text_of(names, "unk_token")
+    _unknown(path, ids, names)
+    model = _model(settings.where / "sentencepiece.bpe.model", BPE)
+    own = matchable(model)
+    codes = m2m_codes(settings)
+    first = len(ids)
+    ids |= {f"__{code}__": first + index for index, code in enumerate(codes)}
+    if first + len(codes) > vocab_size:
+        raise CheckpointError(
+            f"{path}: with its languages it has {first + len(codes)} tokens; the model has {vocab_size}"
+        )
+    beyond = [token for token in own if token not in ids]
+    all_ids = ids | {token: vocab_size + index for index, token in enumerate(beyond)}
+    merges = merges_of({piece.text: index for index, piece in enumerate(model.pieces) if piece.text in own})
+    bpe = made(path, lambda: models.BPE(all_ids, merges, unk_token=unk_token, fuse_unk=True))
+    tokenizer = Tokenizer(bpe)
+    tokenizer.normalizer = made(path, lambda: normalizer_of(model))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
+    special = [str(token) for token in names.values() if token is not None]
+    return _finished(tokenizer, ids, [*special, *(f"__{code}__" for code in codes)], names, len(beyond))
+
+
+def m2m_codes(settings: Settings) -> tuple[str, ...]:
+    """Return the languages of an M2M100 checkpoint, which are one of two sets."""
+    name = settings.text("language_codes") or "m2m100"
+    known = {"m2m100": M2M_100, "wmt21": WMT_21}
+    if name not in known:
+        raise settings.wrong(f"language_codes is {name!r:.40}; known are m2m100 and wmt21")
+    return known[name]
+
+
+def _model(path: Path, algorithm: int) -> SpmModel:
+    if not path.exists():
+        raise CheckpointError(f"{path} is missing: the model's texts cannot be read")
+    model = read_spm_model(path)
+    if model.algorithm != algorithm:
+        raise CheckpointError(f"{path} is a SentencePiece model of another kind than this tokenizer's class has")
+    return model
+
+
+def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
+    token = text_of(names, "unk_token")
+    if token not in ids:
+        raise CheckpointError(f"{path} has no {token}, which stands for what it does not know")
+    return ids[token]
+
+
+def _finished(tokenizer: Tokenizer, ids: Mapping[str, int], special: list[str], names: Names, beyond: int) -> Tokens:
+    eos = str(names["eos_token"])
+    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in special if token in ids])
+    tokenizer.decoder = decoder()
+    tokenizer.post_processor = TemplateProcessing(single=f"$A {eos}", special_tokens=[(eos, ids.get(eos, 0))])
+    return Tokens(json.loads(tokenizer.to_str()), ids, beyond)
