@@ -186,6 +186,7 @@ MODELS = [
         attention_heads=[4, 4],
         default_attention_layer=1,
         prefixes=["translate: "],
+        takes_messages=True,
     ),
     model.Model(
         name="topics",
@@ -200,6 +201,8 @@ MODELS = [
 
 
 def _words(message):
+    if "messages" in message.DESCRIPTOR.fields_by_name and message.HasField("messages"):
+        return [word for turn in message.messages.turns for word in (f"{turn.role}:", *turn.content.split())]
     if message.HasField("token_ids"):
         return [str(token) for token in message.token_ids.ids]
     return message.text.split()

@@ -160,4 +160,5 @@ def model(message: model_pb2.Model) -> Model:
         attention_heads=tuple(message.attention_heads),
         default_attention_layer=_optional(message, "default_attention_layer"),
         prefixes=tuple(message.prefixes),
+        takes_messages=message.takes_messages,
     )

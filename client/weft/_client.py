@@ -14,7 +14,18 @@ from weft._channel import CallSettings, health, health_check, open_channels
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import Stream
-from weft._types import Caption, Classification, Generation, Health, Model, Picture, Tagging, Text, Translation
+from weft._types import (
+    Caption,
+    Classification,
+    Generation,
+    Health,
+    Messages,
+    Model,
+    Picture,
+    Tagging,
+    Text,
+    Translation,
+)
 from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
@@ -96,15 +107,27 @@ class Client:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return self._ask(TAG, timeout, text, **options)
 
-    def generate(self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]) -> Generation:
-        """Continue a prompt; `GenerateOptions` lists the options."""
-        return self._ask(GENERATE, timeout, prompt, **options)
+    def generate(
+        self,
+        prompt: Text | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Generation:
+        """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
+        return self._ask(GENERATE, timeout, prompt, messages, **options)
 
     def stream_generate(
-        self, prompt: Text, *, timeout: float | None = None, **options: Unpack[GenerateOptions]
+        self,
+        prompt: Text | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[GenerateOptions],
     ) -> Stream[Generation]:
-        """Continue a prompt piece by piece; `GenerateOptions` lists the options."""
-        return self._stream(GENERATE, timeout, prompt, **options)
+        """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
+        return self._stream(GENERATE, timeout, prompt, messages, **options)
 
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""

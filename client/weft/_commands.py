@@ -26,13 +26,35 @@ def caption(picture: PicturePath, *, request: TextRequest) -> None:
     _write("caption", picture, request.options(), request, "looking")
 
 
-def generate(prompt: SourceText, *, request: TextRequest) -> None:
-    """Continue a text."""
-    asked = request.options()
-    _write("generate", _read(prompt), asked, request, "generating")
+def generate(
+    prompt: Annotated[
+        str | None, typer.Argument(show_default=False, help="The text to continue. A dash (-) reads it from stdin.")
+    ] = None,
+    *,
+    chat: Annotated[
+        str | None,
+        typer.Option(
+            "--chat", metavar="TEXT", help="Answer this message instead, as in a chat. A dash (-) reads it from stdin."
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="TEXT", help="With --chat: what the model shall keep to.")
+    ] = None,
+    request: TextRequest,
+) -> None:
+    """Continue a text, or answer a message."""
+    asked: dict[str, Any] = {**request.options()}
+    if (prompt is None) == (chat is None):
+        raise InvalidRequest("give either a text to continue or --chat with a message")
+    if system is not None and chat is None:
+        raise InvalidRequest("--system needs --chat")
+    if chat is not None:
+        told = [] if system is None else [{"role": "system", "content": system}]
+        asked["messages"] = [*told, {"role": "user", "content": _read(chat)}]
+    _write("generate", None if prompt is None else _read(prompt), asked, request, "generating")
 
 
-def _write(verb: str, source: str | Path, asked: Mapping[str, Any], request: TextRequest, doing: str) -> None:
+def _write(verb: str, source: str | Path | None, asked: Mapping[str, Any], request: TextRequest, doing: str) -> None:
     """Ask for new text, and print and draw what came."""
     with request.client() as client:
         if request.stream:

@@ -1,13 +1,14 @@
 """From the arguments of the verbs to the messages of the wire; what can't be sent is refused here."""
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import StringValue
 
-from weft._types import Decoding, Explain, Greedy, Picture, Sampling, Text
+from weft._types import Decoding, Explain, Greedy, Messages, Picture, Sampling, Text
 from weft.exceptions import FieldViolation, InvalidRequest
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
 
@@ -101,6 +102,21 @@ def _fill_text(message: Message, text: Text) -> None:
         _fill(message, token_ids=ids)
 
 
+def _messages(messages: Messages) -> generation_pb2.Messages:
+    if isinstance(messages, str | Mapping):  # one message, or its text
+        raise _refuse("messages", f"must be a list of messages, not {type(messages).__name__}")
+    chat = generation_pb2.Messages()
+    try:
+        turns = list(messages)
+    except TypeError:
+        raise _refuse("messages", f"must be a list of messages, not {type(messages).__name__}") from None
+    for index, turn in enumerate(turns):
+        if not isinstance(turn, Mapping) or {"role", "content"} != turn.keys():
+            raise _refuse(f"messages[{index}]", 'must be {"role": ..., "content": ...}')
+        _fill(chat.turns.add(), f"messages[{index}].", **turn)
+    return chat
+
+
 def _image(picture: Picture) -> common_pb2.Image:
     if isinstance(picture, bytes | bytearray | memoryview):
         return common_pb2.Image(data=bytes(picture))
@@ -159,7 +175,7 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
-    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - {"text", "token_ids", "image"}
+    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - {"text", "token_ids", "image", "messages"}
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
@@ -183,10 +199,17 @@ def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> captio
     return message
 
 
-def generate_request(prompt: Text, **options: Unpack[GenerateOptions]) -> generation_pb2.GenerateRequest:
-    """Ask for a continuation."""
+def generate_request(
+    prompt: Text | None, messages: Messages | None = None, **options: Unpack[GenerateOptions]
+) -> generation_pb2.GenerateRequest:
+    """Ask for the continuation of a prompt or of a chat."""
     message = generation_pb2.GenerateRequest()
-    _fill_text(message, prompt)
+    if (prompt is None) == (messages is None):
+        raise InvalidRequest("give either a prompt or messages to go on with", reason="WRONG_INPUT_KIND")
+    if messages is not None:
+        message.messages.CopyFrom(_messages(messages))
+    elif prompt is not None:
+        _fill_text(message, prompt)
     _fill_options(message, {**options})
     return message
 

@@ -198,6 +198,8 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
     if model.prefixes:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
+    if model.takes_messages:
+        yield "takes messages"
 
 
 def _ms(seconds: float) -> str:

@@ -1,12 +1,15 @@
 """What goes in and comes out of the verbs: frozen dataclasses, tuples, and plain strings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
 
 Text = str | Sequence[int]
 """A text, or the ids of its tokens made with the model's own tokenizer."""
+
+Messages = Iterable[Mapping[str, str]]
+"""A chat to go on with: {"role": "user", "content": "Hello"} and so on, in order. Roles are the model's to know."""
 
 Picture = bytes | str | PathLike[str]
 """The bytes of a PNG, JPEG or WebP file, or the path of one."""
@@ -275,6 +278,7 @@ class Model:
     `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
+    `takes_messages` is whether `generate` takes `messages`.
     """
 
     name: str
@@ -294,3 +298,4 @@ class Model:
     attention_heads: tuple[int, ...] = ()
     default_attention_layer: int | None = None
     prefixes: tuple[str, ...] = ()
+    takes_messages: bool = False

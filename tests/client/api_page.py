@@ -24,8 +24,8 @@ Everything below is in the module `weft`; the section on pictures is in `weft.pl
 GROUPS = {
     "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream"],
     "What goes in": [
-        "Text", "Picture", "Options", "TranslateOptions", "CaptionOptions", "GenerateOptions", "ClassifyOptions",
-        "TagOptions", "Decoding", "Greedy", "Sampling", "Explain",
+        "Text", "Messages", "Picture", "Options", "TranslateOptions", "CaptionOptions", "GenerateOptions",
+        "ClassifyOptions", "TagOptions", "Decoding", "Greedy", "Sampling", "Explain",
     ],
     "What comes out": [
         "Completion", "Translation", "Caption", "Generation", "Classification", "LabelScore", "Tagging", "TokenLabel",
@@ -49,7 +49,7 @@ def page():
 
 
 def _entry(name):
-    if name in {"Text", "Picture"}:
+    if name in {"Text", "Messages", "Picture"}:
         return _alias(name)
     kind = getattr(weft, name, None) or getattr(_requests, name)
     parts = [f"### `{name}`", _prose(kind.__doc__)]

@@ -17,6 +17,18 @@ def feed(monkeypatch, data):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
 
 
+def test_a_chat_is_one_message_of_the_user(weft_command, server):
+    """--chat sends it, --system stands before it, and a dash reads it from stdin."""
+    assert (0, "b a user:\n", "") == weft_command("generate", "--chat", "a b")
+    assert (0, "b a user: x system:\n", "") == weft_command("generate", "--system", "x", "--chat", "a b", "--stream")
+    roles = [[turn.role for turn in _unary(seen.request).messages.turns] for seen in server.servicer.seen]
+    assert [["user"], ["system", "user"]] == roles
+
+
+def _unary(request):
+    return getattr(request, "request", request)
+
+
 def test_stdout_holds_the_answer_alone(weft_command, picture):
     """Each verb prints its answer, one line, and nothing else anywhere."""
     assert (0, "bread eating are we\n", "") == weft_command("translate", "we are eating bread")
@@ -165,6 +177,8 @@ def test_an_error_is_one_line(weft_command, server, failure, code, line, stream)
 
 WRONG_USAGE = [
     (["generate"], 2),
+    (["generate", "a", "--chat", "b"], 2),
+    (["generate", "a", "--system", "b"], 2),
     (["generate", "a", "--nope"], 2),
     (["nope"], 2),
     (["classify"], 2),

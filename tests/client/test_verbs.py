@@ -43,6 +43,7 @@ VERBS = [
     ("tag", ([5, 6],), {}),
     ("generate", ("a b c",), {"decoding": DECODING, **COMMON}),
     ("generate", ([1, 2, 3],), {"return_scores": True, "explain": True}),
+    ("generate", (), {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b c"}], **COMMON}),
     ("list_models", (), {}),
     ("get_model", ("en-es",), {}),
     ("get_model", ("topics", 2), {}),
@@ -318,6 +319,7 @@ def test_models_come_out_typed(client):
     assert ((4, 4), 1) == (translator.attention_heads, translator.default_attention_layer)
     assert ((), None) == (classifier.attention_heads, classifier.default_attention_layer)
     assert (("translate: ",), ()) == (translator.prefixes, classifier.prefixes)
+    assert (True, False) == (translator.takes_messages, classifier.takes_messages)
     assert classifier == client.get_model("topics", 2)
 
 

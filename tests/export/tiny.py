@@ -161,8 +161,19 @@ def tiny_text() -> Checkpoint:
     )
 
 
+CHAT_TEMPLATE = """\
+{%- for message in messages %}
+    {%- if message.role not in ('user', 'assistant') %}
+        {{- raise_exception('nobody is called ' ~ message.role) }}
+    {%- endif %}
+    {{- message.role[0] + ':' + message.content | trim + eos_token }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ 'a:' }}{% endif %}
+"""
+
+
 def tiny_generate() -> Checkpoint:
-    """Return a generator of bytes with four query heads over two key and value heads."""
+    """Return a generator of bytes with four query heads over two key and value heads, which takes messages."""
     config = CausalLmConfig(
         vocab_size=300, max_tokens=64, d_model=64, num_heads=4, num_kv_heads=2, d_ff=96, num_layers=2
     )
@@ -180,10 +191,11 @@ def tiny_generate() -> Checkpoint:
             pad_id=0,
             max_total_tokens=64,
             max_new_tokens=63,
+            chat=bundle_pb2.ChatSpec(template="chat_template.jinja", eos_token="<end>"),
         ),
         max_new_tokens=24,
         attention_layer=1,
-        files={"tokenizer.json": byte_tokenizer()},
+        files={"tokenizer.json": byte_tokenizer(), "chat_template.jinja": CHAT_TEMPLATE.encode()},
     )
 
 

@@ -28,6 +28,7 @@ def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
             assert manifest.task == listed.task
             assert manifest.labels == listed.labels
             assert manifest.text.prefixes == listed.prefixes
+            assert manifest.text.HasField("chat") == listed.takes_messages
             assert bool(manifest.attention.heads) == listed.can_explain
             assert manifest.attention.heads == listed.attention_heads
             default = manifest.attention.HasField("default_layer")

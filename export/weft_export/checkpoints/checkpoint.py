@@ -6,7 +6,8 @@ from typing import Any
 
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
 from weft_export.checkpoints.files import check_name
-from weft_export.checkpoints.specs import DEMANDS, check_image, check_labels, check_metric, check_text
+from weft_export.checkpoints.specs import DEMANDS, check_image, check_labels, check_metric, check_text, named_in
+from weft_export.checkpoints.template import check_template
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import Classifier
 from weft_export.families.registry import FAMILIES
@@ -20,7 +21,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 class Checkpoint:
     """A trained model and everything that a bundle says about it.
 
-    files holds the tokenizers and the golden image, by the names that text and golden give them.
+    files holds the tokenizers, a chat's template and the golden image, by the names that text and golden give them.
     """
 
     family: str
@@ -57,6 +58,8 @@ class Checkpoint:
             if name not in self.files:
                 raise CheckpointError(f"the file {name} is missing")
             check_name(name)
+        if self.text is not None and self.text.HasField("chat"):
+            check_template(self.text.chat.template, self.files[self.text.chat.template])
 
     @property
     def task(self) -> common_pb2.Task.ValueType:
@@ -88,7 +91,7 @@ class Checkpoint:
             raise CheckpointError("a classifier has no 'decoding'")
 
     def _file_names(self) -> list[str]:
-        names = [self.text.source_tokenizer, self.text.target_tokenizer] if self.text is not None else []
+        names = named_in(self.text) if self.text is not None else []
         if (self.golden.WhichOneof("input") == "text") != (self.image is None):
             raise CheckpointError("golden needs an image for a model that takes images, else a text")
         if self.image is not None and not self.golden.image_path:

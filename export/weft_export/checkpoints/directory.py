@@ -16,6 +16,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.config_file import config_of, fields_of, read_config
 from weft_export.checkpoints.files import check_directory, check_name, read_file
 from weft_export.checkpoints.sharing import without_weights
+from weft_export.checkpoints.specs import named_in
 from weft_export.checkpoints.weights import WEIGHTS_FILE, check_header, read_header, read_weights, write_weights
 from weft_export.errors import CheckpointError
 from weft_export.families.registry import FAMILIES
@@ -101,7 +102,7 @@ def _read_named(directory: Path, name: str) -> bytes:
 
 def _named_files(fields: dict[str, Any]) -> set[str]:
     text = fields.get("text", bundle_pb2.TextSpec())
-    return {text.source_tokenizer, text.target_tokenizer, fields["golden"].image_path} - {""}
+    return {*named_in(text), fields["golden"].image_path} - {""}
 
 
 def _reason(error: Exception) -> str:

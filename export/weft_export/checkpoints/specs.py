@@ -70,10 +70,19 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     for field in ("prefixes", "source_languages", "target_languages"):
         words = list(getattr(text, field))
         _require(len(set(words)) == len(words) and all(words), f"text.{field} must be distinct and not empty")
+    _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
+    if text.HasField("chat"):
+        _require(bool(text.chat.template), "text.chat.template is missing")
+        check_spec("text.chat", text.chat)
     has_target = bool(text.target_tokenizer)
     _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")
     if row.writes_text:
         _check_target(text, has_start=row.has_start)
+
+
+def named_in(text: bundle_pb2.TextSpec) -> list[str]:
+    """Return the files that text names. A name is empty where it names none."""
+    return [text.source_tokenizer, text.target_tokenizer, text.chat.template]
 
 
 def _check_target(text: bundle_pb2.TextSpec, *, has_start: bool) -> None:

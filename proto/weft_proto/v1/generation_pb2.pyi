@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 from weft_proto.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
@@ -18,6 +20,60 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class Message(_message.Message):
+    """Message is what one side of a chat says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    """role says who speaks, such as `system`, `user` or `assistant`; 1 to 64 characters. Which roles there are, and in which
+    order, is up to the model's template.
+    """
+    content: _builtins.str
+    """content is what is said; it may be empty. A special token of the model that it spells out is read as that token."""
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        content: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Message: _TypeAlias = Message  # noqa: Y015
+
+@_typing.final
+class Messages(_message.Message):
+    """Messages is a chat that the model shall go on with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Message]:
+        """turns are its messages in order, 1 to 1,024. Their contents together have at most 32 characters for each token of
+        Limits.max_prompt_tokens.
+        """
+
+    def __init__(
+        self,
+        *,
+        turns: _abc.Iterable[Global___Message] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Messages: _TypeAlias = Messages  # noqa: Y015
+
+@_typing.final
 class GenerateRequest(_message.Message):
     """GenerateRequest is one prompt to continue."""
 
@@ -26,6 +82,7 @@ class GenerateRequest(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    MESSAGES_FIELD_NUMBER: _builtins.int
     DECODING_FIELD_NUMBER: _builtins.int
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -45,6 +102,14 @@ class GenerateRequest(_message.Message):
         """token_ids is the prompt, already tokenized."""
 
     @_builtins.property
+    def messages(self) -> Global___Messages:
+        """messages are a chat; for a model with Model.takes_messages, whose template makes the prompt: at most
+        Limits.max_prompt_tokens once tokenized. The answer is what the next message says. INVALID_ARGUMENT says why the template
+        refuses messages (CHAT_REFUSED), or that it fails or takes more than 2 s or than 4,194,304 characters and 16 for each
+        character of the messages (TEMPLATE_FAILED).
+        """
+
+    @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
         """decoding says how to produce text; defaults as stated there."""
 
@@ -58,16 +123,17 @@ class GenerateRequest(_message.Message):
         model: _common_pb2.ModelSelector | None = ...,
         text: _builtins.str = ...,
         token_ids: _common_pb2.TokenIds | None = ...,
+        messages: Global___Messages | None = ...,
         decoding: _common_pb2.Decoding | None = ...,
         return_scores: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "prompt", b"prompt", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "messages", b"messages", "model", b"model", "prompt", b"prompt", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "messages", b"messages", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
+    _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids", "messages"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_prompt) -> _WhichOneofReturnType_prompt | None: ...
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class GenerationServiceStub(object):
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE.
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE.
     """
 
     def __init__(self, channel):
@@ -48,7 +48,7 @@ class GenerationServiceStub(object):
 
 
 class GenerationServiceServicer(object):
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE.
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE.
     """
 
     def Generate(self, request, context):
@@ -87,7 +87,7 @@ def add_GenerationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class GenerationService(object):
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE.
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE.
     """
 
     @staticmethod

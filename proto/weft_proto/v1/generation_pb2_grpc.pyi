@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class GenerationServiceStub:
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE."""
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -40,7 +40,7 @@ class GenerationServiceStub:
 
 @_typing.type_check_only
 class GenerationServiceAsyncStub(GenerationServiceStub):
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE."""
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Generate: _aio.UnaryUnaryMultiCallable[_generation_pb2.GenerateRequest, _generation_pb2.GenerateResponse]  # type: ignore[assignment]
@@ -49,7 +49,7 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     """StreamGenerate sends text as it is produced, then one final message equal to what Generate answers."""
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """GenerationService continues a prompt. Its models are those of TASK_GENERATE."""
+    """GenerationService continues a prompt, or a chat. Its models are those of TASK_GENERATE."""
 
     @_abc_1.abstractmethod
     def Generate(

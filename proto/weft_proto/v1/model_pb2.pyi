@@ -113,6 +113,7 @@ class Model(_message.Message):
     ATTENTION_HEADS_FIELD_NUMBER: _builtins.int
     DEFAULT_ATTENTION_LAYER_FIELD_NUMBER: _builtins.int
     PREFIXES_FIELD_NUMBER: _builtins.int
+    TAKES_MESSAGES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -133,6 +134,8 @@ class Model(_message.Message):
     """can_explain is whether `explain` is answered."""
     default_attention_layer: _builtins.int
     """default_attention_layer is the layer that an empty Explain reads; unset for attention rollout."""
+    takes_messages: _builtins.bool
+    """takes_messages is whether GenerateRequest.messages are answered."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -181,10 +184,11 @@ class Model(_message.Message):
         attention_heads: _abc.Iterable[_builtins.int] | None = ...,
         default_attention_layer: _builtins.int | None = ...,
         prefixes: _abc.Iterable[_builtins.str] | None = ...,
+        takes_messages: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -3,7 +3,14 @@
 import math
 from collections.abc import Sequence
 
-from weft_proto.bundle_rules import FLOAT_TYPE, MAX_GRID, MAX_READ_BYTES, is_good_enough, resizing_fault
+from weft_proto.bundle_rules import (
+    FLOAT_TYPE,
+    MAX_GRID,
+    MAX_READ_BYTES,
+    MAX_TEMPLATE_BYTES,
+    is_good_enough,
+    resizing_fault,
+)
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
@@ -33,6 +40,10 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     else:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
+    if manifest.text.HasField("chat"):
+        require(task.takes_prompt, "text.chat is for generate")
+        template = manifest.text.chat.template
+        require(template in files, f"the template {template!r} of text.chat is not a file of the bundle")
 
     if task.writes_text:
         _verify_target(manifest, files, task)
@@ -81,6 +92,10 @@ def _verify_sizes(manifest: bundle_pb2.BundleManifest) -> None:
     for file in manifest.files:
         fits = file.path not in read or file.size_bytes <= MAX_READ_BYTES
         require(fits, f"{file.path} has {file.size_bytes:,} bytes; of such a file at most {MAX_READ_BYTES:,} are read")
+        fits = file.path != text.chat.template or file.size_bytes <= MAX_TEMPLATE_BYTES
+        require(
+            fits, f"{file.path} has {file.size_bytes:,} bytes; of a template at most {MAX_TEMPLATE_BYTES:,} are read"
+        )
 
 
 def _verify_tokenizers(text: bundle_pb2.TextSpec, files: set[str]) -> None:

@@ -18,7 +18,8 @@ from weft_server.source import Ids, Pixels
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from weft_proto.v1 import bundle_pb2, common_pb2
+    from weft_proto.v1 import bundle_pb2, common_pb2, generation_pb2
+    from weft_server.content.chat import Chat
     from weft_server.content.tokenizer import Piece, Tokenizer
     from weft_server.content.wanted import Wanted
 
@@ -32,13 +33,14 @@ class InputReader:
         self,
         manifest: bundle_pb2.BundleManifest,
         tokenizer: Tokenizer | None,
+        chat: Chat | None = None,
         *,
         max_image_bytes: int,
         max_image_pixels: int,
     ) -> None:
         self._text, self._image = manifest.text, manifest.image
         self._vocab_size = self._text.source_vocab_size
-        self._tokenizer = tokenizer
+        self._tokenizer, self._chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
@@ -51,6 +53,32 @@ class InputReader:
         assert self._tokenizer is not None
         ids = _known(self._tokenizer.encode, text, field)
         self._check_tokens(self._tokenizer.added(ids), field)
+        return Ids(np.array(ids, np.int64))
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether `read_messages` can make a prompt of messages."""
+        return self._chat is not None
+
+    def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
+        """Return the token ids of the prompt that messages make.
+
+        Raises:
+            InvalidRequest: they are not messages that the model takes.
+            DeadlineExpired: the prompt is not wanted any more.
+        """
+        assert self._chat is not None, "this model takes no messages. This is a bug."
+        assert self._tokenizer is not None
+        most = self.max_tokens * MAX_CHARS_PER_TOKEN
+        text = self._chat.prompt(messages, field, most, wanted)
+        if len(text) > most:
+            raise self._prompt_too_long(field, f"{len(text)} characters")
+        # The template has written the special tokens that a post-processor would add.
+        ids = _known(self._tokenizer.encode_framed, text, field)
+        if not ids:
+            raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
+        if len(ids) > self.max_tokens:
+            raise self._prompt_too_long(field, f"{len(ids)} tokens")
         return Ids(np.array(ids, np.int64))
 
     def split_text(self, text: str, field: str) -> list[Piece]:
@@ -109,6 +137,10 @@ class InputReader:
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
         if len(added) > self.max_tokens:
             raise self._too_long(field, f"{len(added)} tokens")
+
+    def _prompt_too_long(self, field: str, length: str) -> InvalidRequest:
+        why = f"make a prompt of {length}; the model takes {self.max_tokens} tokens"
+        return InvalidRequest(field, why, "INPUT_TOO_LONG")
 
     def _too_long(self, field: str, length: str) -> InvalidRequest:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")

@@ -1,6 +1,7 @@
 """Text to token ids and back, in whole."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -63,6 +64,11 @@ class Tokenizer:
         """
         # A list of one text, because this call frees the interpreter and `encode` does not.
         ids: list[int] = _one(self._tokenizer.encode_batch_fast, text).ids
+        return ids
+
+    def encode_framed(self, text: str) -> list[int]:
+        """Return token ids of a text that has its special tokens already. Raises as `encode` does."""
+        ids: list[int] = _one(partial(self._tokenizer.encode_batch_fast, add_special_tokens=False), text).ids
         return ids
 
     def split(self, text: str) -> list[Piece]:

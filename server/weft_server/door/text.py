@@ -100,7 +100,7 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         text = model.manifest.text
         _check_language("source_language", request.source_language, text.source_languages)
         _check_language("target_language", request.target_language, text.target_languages)
-        return _read_text(model, request, "source")
+        return _read_text(model, request, "source", "text or token_ids")
 
 
 class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
@@ -138,13 +138,16 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
     def _read(self, model: Model, request: Any) -> Read:
-        return _read_text(model, request, "prompt")
+        if request.HasField("messages") and not model.reader.takes_messages:
+            why = f"are not taken by the model {model.name!r}, which has no chat template: give text or token_ids"
+            raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
+        return _read_text(model, request, "prompt", "text, token_ids or messages")
 
 
-def _read_text(model: Model, request: Any, oneof: str) -> Read:
+def _read_text(model: Model, request: Any, oneof: str, kinds: str) -> Read:
     kind = request.WhichOneof(oneof)
     if kind is None:
-        raise InvalidRequest(oneof, "is required: text or token_ids", "EMPTY_INPUT")
+        raise InvalidRequest(oneof, f"is required: {kinds}", "EMPTY_INPUT")
     return input_of(model, request, kind)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.content.chat import Chat
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.engine.chunks import PREFILL_BUCKETS
@@ -48,6 +49,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     reader = InputReader(
         manifest,
         source_tokenizer,
+        Chat(manifest.text.chat, bundle.path(manifest.text.chat.template)) if manifest.text.HasField("chat") else None,
         max_image_bytes=config.max_image_bytes,
         max_image_pixels=config.max_image_pixels,
     )

@@ -40,11 +40,13 @@ class Completed:
 
 
 def input_of(model: Model, request: Any, kind: str) -> Read:
-    """Return the input of a request, or a function that reads it. `kind` is its field: text, token_ids or image."""
+    """Return the input of a request, or a function that reads it. `kind` is its field."""
     if kind == "image":
         return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "text":
         return lambda _: model.reader.read_text(request.text, "text")
+    if kind == "messages":
+        return lambda wanted: model.reader.read_messages(request.messages, "messages", wanted)
     # Checking ids takes less time than handing them to a worker.
     return model.reader.read_ids(request.token_ids, "token_ids")
 
