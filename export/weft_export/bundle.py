@@ -9,6 +9,7 @@ from typing import Protocol
 import onnx
 import torch
 from google.protobuf import json_format
+from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
@@ -98,7 +99,7 @@ def provenance_of(checkpoint: Checkpoint, weights: Sequence[Path], onnxruntime_v
         onnxruntime_version=onnxruntime_version,
         opset=OPSET,
         checkpoint_sha256=_digest(weights),
-        num_parameters=sum(parameter.numel() for parameter in checkpoint.model.parameters()),
+        num_parameters=sum(_distinct(checkpoint.model.parameters())),
     )
 
 
@@ -112,6 +113,11 @@ def provenance_of_file(path: Path, onnxruntime_version: str, opset: int, num_par
         checkpoint_sha256=_sha256(path),
         num_parameters=num_parameters,
     )
+
+
+def _distinct(parameters: Iterable[Tensor]) -> Iterable[int]:
+    """Return the sizes of parameters, of those that share their memory once."""
+    return {parameter.data_ptr(): parameter.numel() for parameter in parameters}.values()
 
 
 def _digest(paths: Sequence[Path]) -> str:

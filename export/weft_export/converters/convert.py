@@ -64,9 +64,10 @@ def convert(directory: Path, choices: Choices) -> Converted:
     check_directory(directory)
     config = _read_config(directory)
     converter = converter_of(config)
-    foreign = Foreign(directory, Fields(config), read_generation(directory, config), choices)
-    family = FAMILIES[converter.family]
     stored = StoredTensors(directory)
+    names = frozenset(stored.entries)
+    foreign = Foreign(directory, Fields(config), read_generation(directory, config), names, choices)
+    family = FAMILIES[converter.family]
     try:
         sizes = converter.sizes(foreign)
         foreign.fields.check_all_read()

@@ -37,6 +37,8 @@ class Foreign:
     directory: Path
     fields: Fields
     generation: Generation
+    tensors: frozenset[str]
+    """The names of the tensors in its files."""
     choices: Choices = field(default_factory=Choices)
 
     def max_tokens(self, longest: int | None, default: int = DEFAULT_TOKENS) -> int:

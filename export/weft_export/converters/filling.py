@@ -1,7 +1,9 @@
 """From their tensors to our weights: every one of ours is filled, and every one of theirs is used, or nothing is."""
 
+import functools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ def plan(converter: Converter, config: Any, shell: nn.Module, stored: StoredTens
             source = _without(converter.prefix, source)
         sources[ours] = source
         missing += [name for name in source.names if name not in known and name not in source.optional]
+        if source.needs_one and known.isdisjoint(source.names):
+            missing.append(source.names[0])
     used = {name for source in sources.values() for name in source.names}
     unused = sorted(name for name in known - used if not _ignored(converter, name))
     if missing or unused:
@@ -44,10 +48,10 @@ def plan(converter: Converter, config: Any, shell: nn.Module, stored: StoredTens
 
 
 def fill(sources: Mapping[str, Source], stored: StoredTensors) -> dict[str, Tensor]:
-    """Return our weights. What only changes its name stays in its mapped file."""
+    """Return our weights. What only changes its name stays in its mapped file; two of ours may share one of theirs."""
+    read = functools.cache(stored.read)
     return {
-        ours: _made(source, {name: stored.read(name) for name in _there(source, stored)})
-        for ours, source in sources.items()
+        ours: _made(source, {name: read(name) for name in _there(source, stored)}) for ours, source in sources.items()
     }
 
 
@@ -87,7 +91,7 @@ def _ignored(converter: Converter, name: str) -> bool:
 
 def _without(prefix: str, source: Source) -> Source:
     short = {name: name.removeprefix(prefix) for name in source.names}
-    return Source(tuple(short.values()), source.make, frozenset(short[name] for name in source.optional))
+    return replace(source, names=tuple(short.values()), optional=frozenset(short[name] for name in source.optional))
 
 
 def _refuse(stored: StoredTensors, missing: list[str], unused: list[str]) -> None:

@@ -24,12 +24,14 @@ class Source:
     names: theirs, in the order that make takes them.
     make: from their tensors to ours. None: the one tensor as it is.
     optional: those that a file may lack. make then gets None in their place.
+    needs_one: of all names a file must have one at least. They are the same weight.
     unmake: from ours to theirs, in the order of names, for who writes their format.
     """
 
     names: tuple[str, ...]
     make: Callable[..., Tensor] | None = None
     optional: frozenset[str] = frozenset()
+    needs_one: bool = False
     unmake: Callable[..., Sequence[Tensor]] | None = None
 
     def at(self, numbers: Sequence[str]) -> "Source":
@@ -79,6 +81,23 @@ def computed(make: Callable[..., Tensor], *names: str, optional: Sequence[str] =
 def from_row(first: int, name: str, count: int) -> Source:
     """Take `count` rows of a table from row `first` on. Positions of BART and OPT begin at row 2."""
     return Source((name,), lambda table: table[first : first + count])
+
+
+def first_of(*names: str) -> Source:
+    """Take the first of several names that a file has. Tied weights are saved under one of theirs, or under all."""
+    return Source(
+        names, lambda *parts: next(part for part in parts if part is not None), frozenset(names), needs_one=True
+    )
+
+
+def first_rows(count: int, make: Callable[[], Tensor], *stored: str) -> Source:
+    """Take the first rows of a table that follows from the config; where a file stores it, of the stored one."""
+
+    def rows_of(*parts: Tensor | None) -> Tensor:
+        there = next((part for part in parts if part is not None), None)
+        return (make() if there is None else there)[:count]
+
+    return Source(stored, rows_of, frozenset(stored))
 
 
 def rows_or_zeros(width: int, *patterns: str) -> Source:

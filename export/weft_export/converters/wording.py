@@ -8,14 +8,13 @@ from typing import Any
 import torch
 from PIL import Image
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.converter import Foreign
+from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-TOKENIZER_FILE = "tokenizer.json"
 GOLDEN_PICTURE = "golden.png"
 GOLDEN_TEXT = "The house is small, and there is a garden behind it."
 DEFAULT_NEW_TOKENS = 256
@@ -44,9 +43,12 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
     row = TASKS[task]
     files: dict[str, bytes] = {}
     text = image = None
+    notes: tuple[str, ...] = ()
     if row.has_text:
-        files[TOKENIZER_FILE] = read_file(foreign.directory / TOKENIZER_FILE)
-        text = _text_of(foreign, sizes, task)
+        side = read_text_side(foreign.directory, config, _vocab_size(sizes))
+        files.update(side.files)
+        text = _text_of(foreign, sizes, task, side)
+        notes = side.notes
     golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT)
     labels = () if row.writes_text else _labels_of(config, sizes.num_labels)
     return Wording(
@@ -56,24 +58,34 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         labels=labels,
         max_new_tokens=_new_tokens(foreign, text) if row.writes_text else None,
         files=files,
+        notes=notes,
     )
 
 
-def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType) -> bundle_pb2.TextSpec:
+def _vocab_size(sizes: Any) -> int:
+    size: int = (
+        getattr(sizes, "source_vocab_size", None) or getattr(sizes, "vocab_size", None) or sizes.target_vocab_size
+    )
+    return size
+
+
+def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide) -> bundle_pb2.TextSpec:
     row, generation = TASKS[task], foreign.generation
-    text = bundle_pb2.TextSpec(pad_id=generation.pad_id or 0)
+    text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
     if not row.takes_image:
-        text.source_tokenizer = TOKENIZER_FILE
+        text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
         text.max_source_tokens = sizes.max_tokens
         return text
-    text.target_tokenizer = TOKENIZER_FILE
+    text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size
     text.end_ids.extend(_ends_of(foreign, text.target_vocab_size))
     if row.takes_prompt:
         text.max_total_tokens = sizes.max_tokens
         text.max_new_tokens = sizes.max_tokens - 1
+        if side.chat is not None:
+            text.chat.CopyFrom(side.chat)
         return text
     text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
     if not row.takes_image:
@@ -82,7 +94,11 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType) -> b
     if start is None:
         raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
     text.start_id = start
-    if generation.forced_id is not None:
+    text.languages.extend(side.languages)
+    text.source_languages.extend(side.source_languages)
+    text.target_languages.extend(side.target_languages)
+    # A model of several languages is told the one to write by this token, so each of them has its own.
+    if generation.forced_id is not None and not side.languages:
         text.prefix_ids.append(generation.forced_id)
         text.max_new_tokens -= 1
     if generation.forced_end_id is not None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
+from weft_export.families.bart import Bart, BartConfig
 from weft_export.families.bert import Bert
 from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
@@ -41,6 +42,7 @@ FAMILIES = {
     "attention_rnn": Family(AttentionRnn, AttentionRnnConfig, common_pb2.TASK_TRANSLATE),
     "show_attend_tell": Family(ShowAttendTell, ShowAttendTellConfig, common_pb2.TASK_CAPTION),
     "encoder_decoder": Family(EncoderDecoder, EncoderDecoderConfig, common_pb2.TASK_TRANSLATE),
+    "bart": Family(Bart, BartConfig, common_pb2.TASK_TRANSLATE),
     "t5": Family(T5, T5Config, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),

@@ -35,6 +35,9 @@ class T5Config:
     num_buckets: int = 32  # of the relative bias
     max_distance: int = 128  # from where on all offsets share a bucket
     tied_projection: bool = False  # the output projection is the embedding (version 1.0)
+    scaled_projection: bool | None = None  # after scaling by 1 / sqrt(d_model); None: where it is the embedding
+    gated: bool = True  # False in version 1.0
+    activation: str = "gelu_tanh"  # "relu" in version 1.0
     norm_eps: float = 1e-6
     dropout: float = 0.0  # in training only
 
@@ -57,17 +60,19 @@ class T5Config:
 
 
 class T5Embedding(TokenEmbedding):
-    """E[token], and the output projection: a matrix of its own, or E after scaling by 1 / sqrt(d_model)."""
+    """E[token], and the output projection: a matrix of its own, or E. x may be scaled by 1 / sqrt(d_model) first."""
 
-    def __init__(self, vocab_size: int, d_model: int, *, tied: bool) -> None:
+    def __init__(self, vocab_size: int, d_model: int, *, tied: bool, scaled: bool) -> None:
         super().__init__(vocab_size, d_model)
         self.projection = None if tied else nn.Linear(d_model, vocab_size, bias=False)
-        self.scale = d_model**-0.5
+        self.scale = d_model**-0.5 if scaled else None
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to logits [..., vocab]."""
+        if self.scale is not None:
+            x = x * self.scale
         if self.projection is None:
-            return super().logits(x * self.scale)
+            return super().logits(x)
         logits: Tensor = self.projection(x)
         return logits
 
@@ -84,8 +89,8 @@ class T5(SequenceToSequence):
         style = Style(
             rms_norm=True,
             norm_eps=config.norm_eps,
-            activation="gelu_tanh",
-            gated=True,
+            activation=config.activation,
+            gated=config.gated,
             bias=False,
             scale=1.0,
             head_dim=config.head_dim,
@@ -96,7 +101,9 @@ class T5(SequenceToSequence):
         longest_source = -(-config.max_source_tokens // 8) * 8
         both_ways = RelativeBias(config.num_heads, longest_source, *buckets, bidirectional=True)
         backwards = RelativeBias(config.num_heads, config.max_target_tokens, *buckets, bidirectional=False)
-        embedding = T5Embedding(config.vocab_size, config.d_model, tied=config.tied_projection)
+        tied = config.tied_projection
+        scaled = tied if config.scaled_projection is None else config.scaled_projection
+        embedding = T5Embedding(config.vocab_size, config.d_model, tied=tied, scaled=scaled)
         self.encoder = Encoder(config.num_encoder_layers, *sizes, relative_bias=both_ways)
         decoder = Decoder(
             embedding, config.max_target_tokens, config.num_decoder_layers, *sizes, relative_bias=backwards

@@ -52,7 +52,10 @@ def made(kind: Kind, seed: int, directory: Path, **saving) -> torch.nn.Module:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(directory, **saving)
     (directory / "tokenizer.json").write_bytes(byte_tokenizer())
-    return model
+    # Otherwise the kind of model says how its tokenizer is read.
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    # As a user would have it: what the files do not hold was never there.
+    return model_class.from_pretrained(directory, dtype=torch.float32).eval()
 
 
 def converted(directory: Path, **choices) -> Checkpoint:
