@@ -57,6 +57,8 @@ def manifest_of(
             manifest.attention.default_layer = checkpoint.attention_layer
     if checkpoint.max_new_tokens is not None:
         manifest.decoding.max_new_tokens = checkpoint.max_new_tokens
+    if checkpoint.min_new_tokens:
+        manifest.decoding.min_new_tokens = checkpoint.min_new_tokens
     _to_json(manifest)
     return manifest
 

@@ -91,6 +91,8 @@ _VOCAB = 4_194_304
 _TOKENS = 1_048_576
 _NAME = 256
 _PATH = 255
+# Of a language.
+_TAG = 64
 
 
 class Limit(NamedTuple):
@@ -133,15 +135,15 @@ LIMITS = {
         "max_source_tokens": Limit(131_072),
         "max_total_tokens": Limit(_TOKENS),
         "max_new_tokens": Limit(_TOKENS),
-        "source_languages": Limit(64, entries=1024),
-        "target_languages": Limit(64, entries=1024),
+        "source_languages": Limit(_TAG, entries=1024),
+        "target_languages": Limit(_TAG, entries=1024),
         "prefixes": Limit(1024, entries=256),
         "prefix_ids": Limit(_VOCAB - 1, entries=64),
         "languages": Limit(entries=1024),
         "forced_end_id": Limit(_VOCAB - 1),
     },
     "Language": {
-        "tag": Limit(64),
+        "tag": Limit(_TAG),
         "code": Limit(64),
         "source_before": Limit(_VOCAB - 1, entries=8),
         "source_after": Limit(_VOCAB - 1, entries=8),
@@ -173,6 +175,8 @@ LIMITS = {
         "image_path": Limit(_PATH),
         "token_ids": Limit(_VOCAB - 1, entries=4096),
         "probabilities": Limit(1.01, entries=MAX_PROBABILITIES),
+        "source_language": Limit(_TAG),
+        "target_language": Limit(_TAG),
     },
     "Parity": {
         "max_abs_error": Limit(1_000_000),

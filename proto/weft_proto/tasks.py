@@ -45,6 +45,11 @@ class Task:
         return self.writes_text and not self.takes_prompt
 
     @property
+    def takes_language(self) -> bool:
+        """A request may name the languages of its source and of its answer."""
+        return self.has_start and not self.takes_image
+
+    @property
     def labels_tokens(self) -> bool:
         """Its answer is a label for each token."""
         return _TAGGER in self.needs

@@ -127,6 +127,8 @@ class Sequence:
     source: Source
     # None for classification and tagging.
     decoding: Decoding | None
+    # What the decoder is fed behind its start token, before the first token that is chosen. Nothing for a prompt.
+    prefix_ids: tuple[int, ...] = ()
     # A stream, or a request with stop strings, wants each step's tokens. Others get theirs at the end.
     wants_tokens: bool = False
     # The caller asked for log-probabilities.

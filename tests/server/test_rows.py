@@ -10,6 +10,7 @@ from weft_server.choosing.candidates import Candidates
 from weft_server.engine.rows import Rows
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
+from weft_server.errors import DeadlineExpired
 from weft_server.runtime.session import Session
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence, StepFailed
 from weft_server.source import Ids
@@ -23,17 +24,19 @@ def opened(tmp_path_factory):
     return toy, Session(toy.path, 1)
 
 
-def rows_of(opened, num_slots=6):
-    """Rows over the toy's states, nobody in them; 2 ends an answer."""
+def rows_of(opened, num_slots=6, *, end_ids=(2,), forced_end_id=None):
+    """Rows over the toy's states, nobody in them; 2 ends an answer, and a prefix has at most 3 ids."""
     toy, session = opened
-    slots = Slots(num_slots, 24)
+    slots = Slots(num_slots, 24, 3)
     metrics = Metrics().for_model("toy", 1, "generate")
-    return Rows(slots, DecodeRunner(toy.manifest, None, session, slots), end_ids=(2,), metrics=metrics)
+    runner = DecodeRunner(toy.manifest, None, session, slots)
+    return Rows(slots, runner, end_ids=end_ids, forced_end_id=forced_end_id, metrics=metrics)
 
 
-def sequence(name, max_new=24, *, streams=False):
+def sequence(name, max_new=24, *, prefix=(), streams=False, scores=False):
     """A sequence with a prompt of three tokens."""
-    return Sequence(name, Ids(np.arange(3)), Decoding(max_new), wants_tokens=streams)
+    decoding = Decoding(max_new)
+    return Sequence(name, Ids(np.arange(3)), decoding, prefix, wants_tokens=streams, wants_scores=scores)
 
 
 def best(*token_ids):
@@ -118,3 +121,108 @@ def test_rows_stay_a_prefix_with_the_prompt_behind_them(opened, ends, has_prompt
             assert rows.slots.num_running == rows.prompt.slot
         for one in held:
             assert ord(one.request_id[0]) == rows.slots.output_ids[one.slot, 0]
+
+
+def test_a_prefix_is_fed_before_the_first_token_and_is_no_part_of_an_answer(opened):
+    """Each row is fed its own, whatever the model would have written there, an end token included."""
+    rows = rows_of(opened)
+    for name, prefix in (("two", (31, 32)), ("none", ()), ("three", (41, 42, 43))):
+        rows.begin(sequence(name, 2, prefix=prefix, streams=name == "two"), START)
+    fed = []
+    for step in range(5):
+        held = [one.request_id for one in rows.slots.sequences if one]
+        fed.append(dict(zip(held, rows.slots.input_ids[:, 0].tolist(), strict=False)))
+        # The first two choices of a row in its prefix would end it.
+        rows.advance(best(*(2 if name != "none" and step < 2 else 10 + step for name in held)))
+
+    assert [
+        {"two": START, "none": START, "three": START},
+        {"two": 31, "none": 10, "three": 41},
+        {"two": 32, "three": 42},
+        {"two": 12, "three": 43},
+        {"three": 13},
+    ] == fed
+    assert [
+        ("none", [10, 11], FinishReason.LENGTH),
+        ("two", [12], None),
+        ("two", [13], FinishReason.LENGTH),
+        ("three", [13, 14], FinishReason.LENGTH),
+    ] == given_to(rows)
+
+
+def test_a_row_moves_with_what_is_left_of_its_prefix(opened):
+    """Another row's end changes nothing of it."""
+    rows = rows_of(opened)
+    rows.begin(sequence("ends", 1), START)
+    rows.begin(sequence("moves", 1, prefix=(31, 32, 33)), START)
+    rows.advance(best(5, 5))
+    assert 0 == rows.slots.sequences[0].slot
+    fed = []
+    for token in (6, 7, 8):
+        fed.append(int(rows.slots.input_ids[0, 0]))
+        rows.advance(best(token))
+    assert [31, 32, 33] == fed
+    assert [("ends", [5], FinishReason.LENGTH), ("moves", [8], FinishReason.LENGTH)] == given_to(rows)
+
+
+def test_a_row_in_its_prefix_ends_at_its_deadline_and_when_it_is_dropped(opened):
+    """Nothing of it was produced, so nothing is handed over and nothing is counted as wasted."""
+    rows = rows_of(opened)
+    late, gone = sequence("late", prefix=(31, 32)), sequence("gone", prefix=(31, 32))
+    late.deadline = 0.0
+    for one in (late, gone):
+        rows.begin(one, START)
+    rows.advance(best(5, 5))
+    rows.drop(gone, Cancelled())
+
+    (first, second) = given_to(rows)
+    assert (("late", [], DeadlineExpired), ("gone", [], Cancelled)) == (
+        (*first[:2], type(first[2])),
+        (*second[:2], type(second[2])),
+    )
+    assert (0, 0, 0.0) == (late.num_output_tokens, gone.num_output_tokens, gone.times.first_token)
+    assert 0 == rows.num_held
+
+
+def test_the_last_token_is_the_forced_end(opened):
+    """Only where a request allows no more, and the answer has not ended before."""
+    rows = rows_of(opened, end_ids=(2, 3), forced_end_id=3)
+    for name, max_new in (("one", 1), ("two", 2), ("stops", 3)):
+        rows.begin(sequence(name, max_new, prefix=(31,)), START)
+    rows.advance(best(9, 9, 9))
+    rows.advance(best(5, 6, 7))
+    # "stops" has moved into the place of "one".
+    rows.advance(best(2, 8))
+    assert [
+        ("one", [3], FinishReason.LENGTH),
+        ("two", [6, 3], FinishReason.LENGTH),
+        ("stops", [7, 2], FinishReason.STOP),
+    ] == given_to(rows)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "reason"), [(3, FinishReason.STOP), (2, FinishReason.LENGTH), (9, FinishReason.LENGTH)]
+)
+def test_a_forced_end_that_the_model_has_chosen_is_its_own(opened, chosen, reason):
+    """Then the answer has ended by itself. It has not where another end token was chosen, which is not given."""
+    rows = rows_of(opened, end_ids=(2, 3), forced_end_id=3)
+    rows.begin(sequence("one", 1), START)
+    rows.advance(best(chosen))
+    assert [("one", [3], reason)] == given_to(rows)
+
+
+def test_a_forced_end_has_the_log_probability_that_the_model_gives_it(opened):
+    """For who asks for scores; who does not is given no number that could be taken for one."""
+    rows = rows_of(opened, forced_end_id=2)
+    asks, does_not = sequence("asks", 1, scores=True), sequence("does not", 1)
+    rows.begin(asks, START)
+    rows.begin(does_not, START)
+    logits = np.random.default_rng(0).normal(0, 3, (2, 50)).astype(np.float32)
+    order = np.argsort(-logits, axis=1)[:, :4]
+    assert 2 not in order
+    log_total = np.log(np.exp(logits).sum(axis=1))
+    rows.advance(Candidates(np.take_along_axis(logits, order, 1), order, log_total, logits))
+
+    by_name = {one.sequence.request_id: one.log_probs for one in rows.hand_over()}
+    assert [pytest.approx(float(logits[0, 2] - log_total[0]))] == by_name["asks"]
+    assert np.isnan(by_name["does not"]).all()

@@ -11,11 +11,14 @@ from weft_proto.bundle_rules import LIMITS, MAX_STATE_ELEMENTS, Limit
 
 
 def check_spec(key: str, spec: Message) -> None:
-    """Raise ValueError naming the first field of text or image that is beyond its limit."""
+    """Raise ValueError naming the first field of text or image, or of a part of one, that is beyond its limit."""
     limits = LIMITS[spec.DESCRIPTOR.name]
     for field, value in spec.ListFields():
+        name = f"{key}.{field.name}"
         if field.name in limits:
-            check_value(f"{key}.{field.name}", value, limits[field.name])
+            check_value(name, value, limits[field.name])
+        elif isinstance(value, Message):
+            check_spec(name, value)
 
 
 def check_value(name: str, value: Any, limit: Limit) -> None:
@@ -45,7 +48,10 @@ def check_states(states: Iterable[State]) -> None:
             )
 
 
-def _check_one(name: str, value: float | str, limit: Limit) -> None:
+def _check_one(name: str, value: float | str | Message, limit: Limit) -> None:
+    if isinstance(value, Message):
+        check_spec(name, value)
+        return
     assert limit.most is not None, f"{name} has no limit. This is a bug."
     if isinstance(value, str):
         if len(value) > limit.most:

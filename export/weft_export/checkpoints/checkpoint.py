@@ -32,6 +32,7 @@ class Checkpoint:
     image: bundle_pb2.ImageSpec | None = None
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
+    min_new_tokens: int = 0
     attention_layer: int | None = None
     metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -87,7 +88,12 @@ class Checkpoint:
                 raise CheckpointError(
                     f"decoding.max_new_tokens must be between 1 and {most}, not {self.max_new_tokens}"
                 )
-        elif self.max_new_tokens is not None:
+            if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+                most = f"decoding.max_new_tokens, which is {self.max_new_tokens}"
+                raise CheckpointError(
+                    f"decoding.min_new_tokens must be between 0 and {most}, not {self.min_new_tokens}"
+                )
+        elif self.max_new_tokens is not None or self.min_new_tokens:
             raise CheckpointError("a classifier has no 'decoding'")
 
     def _file_names(self) -> list[str]:

@@ -8,8 +8,10 @@ Its keys:
     text             weft.v1.TextSpec, field names as in bundle.proto; for a model that takes or gives text
     image            weft.v1.ImageSpec, likewise; for a model that takes an image
     labels           the classes in index order; for a classifier
-    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text
-    golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready
+    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text. It may have
+                     "min_new_tokens" too
+    golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready.
+                     Where a request must name its languages, it has "source_language" and "target_language" too
     metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
                      the first
     attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
@@ -31,6 +33,8 @@ from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
 _KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
+# What golden may have besides.
+_LANGUAGES = {"source_language", "target_language"}
 # What a Hugging Face directory's config.json has, and ours has not.
 _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
 
@@ -67,8 +71,8 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}")
     given = _typed(config["golden"], dict, "golden")
-    if len(given) != 1 or not given.keys() <= {"text", "image"}:
-        raise ValueError("golden must have text or image, and nothing else")
+    if len(given.keys() - _LANGUAGES) != 1 or not given.keys() <= {"text", "image", *_LANGUAGES}:
+        raise ValueError("golden must have text or image, and nothing else but languages")
     golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
     labels = _typed(config.get("labels", []), list, "labels")
     decoding = config.get("decoding")
@@ -78,9 +82,10 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         "labels": tuple(_typed(label, str, "a label") for label in labels),
     }
     if decoding is not None:
-        if set(_typed(decoding, dict, "decoding")) != {"max_new_tokens"}:
-            raise ValueError("decoding must have max_new_tokens, and nothing else")
-        fields["max_new_tokens"] = _typed(decoding["max_new_tokens"], int, "decoding.max_new_tokens")
+        if set(_typed(decoding, dict, "decoding")) | {"min_new_tokens"} != {"max_new_tokens", "min_new_tokens"}:
+            raise ValueError("decoding must have max_new_tokens, and nothing else but min_new_tokens")
+        for name, number in decoding.items():
+            fields[name] = _typed(number, int, f"decoding.{name}")
     if "attention_layer" in config:
         fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
     if "metric" in config:
@@ -104,7 +109,11 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
         config["labels"] = list(checkpoint.labels)
     if checkpoint.max_new_tokens is not None:
         config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens}
+    if checkpoint.min_new_tokens:
+        config["decoding"]["min_new_tokens"] = checkpoint.min_new_tokens
     config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
+    tags = {key: getattr(checkpoint.golden, key) for key in sorted(_LANGUAGES)}
+    config["golden"] |= {key: tag for key, tag in tags.items() if tag}
     if checkpoint.attention_layer is not None:
         config["attention_layer"] = checkpoint.attention_layer
     if checkpoint.metric is not None:

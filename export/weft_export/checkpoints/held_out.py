@@ -1,6 +1,8 @@
 """Held-out examples: requests that a model was not trained on, with the answers that it ought to give.
 
 A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture in base64.
+A model of several languages also wants "source_language" and "target_language", as a request names them.
+
 reference is what a request for it should get. There are four cases:
 
 1. A translator or captioner: the text that it writes.
@@ -22,6 +24,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
@@ -37,12 +40,14 @@ HeldOut = Iterable[tuple[str | bytes, Any]]
 class Example:
     """What the model takes, and what it ought to answer.
 
-    source is pixel_values [C, H, W], or token ids [seq] of text.
+    source is pixel_values [C, H, W], or token ids [seq] of text. prefix_ids is what a decoder is fed behind its start
+    token.
     """
 
     source: Tensor
     reference: Any
     text: str = ""
+    prefix_ids: tuple[int, ...] = ()
 
 
 def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
@@ -85,6 +90,10 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
         raise TypeError('it is no object with "input" and "reference"')
     given = line["input"]
     reference = _reference(line["reference"], checkpoint)
+    try:
+        frame = frame_of(checkpoint, *(_tag(line, side) for side in ("source_language", "target_language")))
+    except CheckpointError as error:
+        raise ValueError(str(error)) from error
     if tokenizer is None:
         assert checkpoint.image is not None
         try:
@@ -93,14 +102,21 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
             raise ValueError(f"the input is not base64: {error}") from error
         except CheckpointError as error:
             raise ValueError(str(error)) from error
-        return Example(torch.from_numpy(pixels), reference)
+        return Example(torch.from_numpy(pixels), reference, prefix_ids=frame.prefix)
     if not isinstance(given, str):
         raise TypeError("the input is not a text")
     try:
-        ids = encode_source(checkpoint, tokenizer, given).ids
+        ids = encode_source(checkpoint, tokenizer, given, frame)
     except CheckpointError as error:
         raise ValueError(f"the input {error}") from error
-    return Example(torch.tensor(ids), reference, given)
+    return Example(torch.tensor(ids), reference, given, frame.prefix)
+
+
+def _tag(line: dict[str, Any], key: str) -> str:
+    tag = line.get(key, "")
+    if not isinstance(tag, str):
+        raise TypeError(f"{key} is not a text")
+    return tag
 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:

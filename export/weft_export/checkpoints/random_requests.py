@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_proto.v1 import bundle_pb2
 
 NUM_REQUESTS = 4
 
@@ -44,16 +45,25 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         shape = (1, image.channels, image.height, image.width)
         pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
         memory_length = image.num_class_tokens + image.grid_rows * image.grid_columns
-        start = [text.start_id] if text is not None else []
-        return [RandomRequest((values,), list(start), memory_length=memory_length) for values in pixels]
+        return [
+            RandomRequest((values,), _start(text, index), memory_length=memory_length)
+            for index, values in enumerate(pixels)
+        ]
     assert text is not None
     longest = text.max_source_tokens or max(1, text.max_total_tokens // 2)
     lengths = [longest, 1, *torch.randint(1, longest + 1, (num_requests - 2,), generator=generator).tolist()]
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
         return [RandomRequest((), source[0].tolist()) for source in sources]
-    start = [text.start_id] if text.HasField("start_id") else []
     return [
-        RandomRequest((source, torch.tensor([length], dtype=torch.int32)), list(start), memory_length=length)
-        for source, length in zip(sources, lengths, strict=True)
+        RandomRequest((source, torch.tensor([length], dtype=torch.int32)), _start(text, index), memory_length=length)
+        for index, (source, length) in enumerate(zip(sources, lengths, strict=True))
     ]
+
+
+def _start(text: bundle_pb2.TextSpec | None, index: int) -> list[int]:
+    """Return what the decoder of a request is fed first. The languages that answers can be in take turns."""
+    if text is None or not text.HasField("start_id"):
+        return []
+    languages = text.languages or [bundle_pb2.Language()]
+    return [text.start_id, *text.prefix_ids, *languages[index % len(languages)].target_prefix]

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
 from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.languages import check_languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -67,17 +68,15 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     check_spec("text", text)
     _require(not row.takes_prompt or not text.max_source_tokens, "text.max_source_tokens is for a source")
     _require(not text.prefixes or row.takes_prefix, "text.prefixes are for translate only")
-    for field in ("prefixes", "source_languages", "target_languages"):
-        words = list(getattr(text, field))
-        _require(len(set(words)) == len(words) and all(words), f"text.{field} must be distinct and not empty")
+    prefixes = list(text.prefixes)
+    _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
     _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
-    if text.HasField("chat"):
-        _require(bool(text.chat.template), "text.chat.template is missing")
-        check_spec("text.chat", text.chat)
+    _require(not text.HasField("chat") or bool(text.chat.template), "text.chat.template is missing")
     has_target = bool(text.target_tokenizer)
     _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")
     if row.writes_text:
         _check_target(text, has_start=row.has_start)
+    check_languages(text, row)
 
 
 def named_in(text: bundle_pb2.TextSpec) -> list[str]:

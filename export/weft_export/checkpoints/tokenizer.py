@@ -8,7 +8,10 @@ from tokenizers import Encoding, Tokenizer
 
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.languages import Frame
 from weft_proto.v1 import bundle_pb2
+
+_NO_FRAME = Frame()
 
 
 class Spoken(Protocol):
@@ -50,8 +53,11 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding
         raise CheckpointError(f"cannot be tokenized: {error}") from error
 
 
-def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str) -> Encoding:
-    """Encode a source or a prompt. Where a server would refuse it, CheckpointError says what is wrong."""
+def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: Frame = _NO_FRAME) -> list[int]:
+    """Return the ids of a source or a prompt, those of frame around them.
+
+    Where a server would refuse it, CheckpointError says what is wrong.
+    """
     text = checkpoint.text
     assert text is not None
     matching = [prefix for prefix in text.prefixes if given.startswith(prefix)]
@@ -66,9 +72,10 @@ def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str) -> Encod
     encoding = encode(tokenizer, given)
     if all(encoding.special_tokens_mask):
         raise CheckpointError("holds nothing that the tokenizer keeps")
-    if len(encoding.ids) > limit:
-        raise CheckpointError(f"has {len(encoding.ids)} tokens; the model takes {limit}")
-    return encoding
+    ids = [*frame.before, *encoding.ids, *frame.after]
+    if len(ids) > limit:
+        raise CheckpointError(f"has {len(ids)} tokens; the model takes {limit}")
+    return ids
 
 
 def check_tokenizers(checkpoint: Spoken) -> None:

@@ -48,7 +48,7 @@ def row_of(checkpoint: Checkpoint, example: Example) -> Row:
     text = checkpoint.text
     assert text is not None
     if text.HasField("start_id"):
-        return Row(example.source, [text.start_id])
+        return Row(example.source, [text.start_id, *example.prefix_ids])
     return Row(None, example.source.tolist())
 
 
@@ -87,7 +87,8 @@ def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -
 def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:
     """Go through each row's tokens, then write on greedily, until an end token or max_new_tokens more.
 
-    At each step all rows are at the same position. A row that has ended is fed padding.
+    The last of max_new_tokens is the forced end, if the model has one. At each step all rows are at the same position.
+    A row that has ended is fed padding.
     """
     text = checkpoint.text
     assert text is not None
@@ -116,7 +117,8 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
                 produced = row.tokens[num_given:]
                 ended = len(produced) == max_new_tokens or (produced and produced[-1] in text.end_ids)
                 if position + 1 == len(row.tokens) and not ended:
-                    row.tokens.append(best)
+                    is_last = len(produced) + 1 == max_new_tokens and text.HasField("forced_end_id")
+                    row.tokens.append(text.forced_end_id if is_last else best)
 
 
 def _admit(

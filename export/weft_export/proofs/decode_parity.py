@@ -104,8 +104,10 @@ class DecodeParity:
                 written += 1
             elif state.kind == bundle_pb2.STATE_KIND_RECURRENT:
                 tensors[slot], arrays[slot] = 0, 0
-        # A prompt is read in chunks. A lone start token is fed by the first decode step.
-        longest = 1 if any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states) else PREFILL_SEQ
+        # A prompt is read in chunks, but for a recurrent state. A prefix behind a start token is read token by token.
+        # The last of what is given is fed by the first decode step.
+        steps = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT or state.encoder_output for state in self.states)
+        longest = 1 if steps else PREFILL_SEQ
         while request.past < request.num_given - 1:
             self._run(slot, slot + 1, min(longest, self.capacity - request.past))
 

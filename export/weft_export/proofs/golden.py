@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
@@ -14,6 +15,7 @@ from weft_export.graphs.answering import Row, Run, probabilities, write
 from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
+from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -77,11 +79,12 @@ class GoldenRequest:
         for golden in (_copy(self.checkpoint.golden), *parts):
             try:
                 source = _source(self.checkpoint, golden)
+                prefix = _frame(self.checkpoint, golden).prefix
             except CheckpointError:
                 if not complaint:  # it is the one that was given
                     raise
                 continue
-            tokens, close_call = self._greedy(golden.text, source, parity_error)
+            tokens, close_call = self._greedy(golden.text, source, prefix, parity_error)
             if tokens:
                 golden.token_ids.extend(tokens)
                 return golden
@@ -105,23 +108,39 @@ class GoldenRequest:
         self._probabilities = probabilities.tolist()
         return self._probabilities
 
-    def _greedy(self, asked: str, source: tuple[Tensor, ...], parity_error: float) -> tuple[list[int], str]:
-        """Return the tokens before the first close call, and what that call is between, if there is one."""
+    def _greedy(
+        self, asked: str, source: tuple[Tensor, ...], prefix: tuple[int, ...], parity_error: float
+    ) -> tuple[list[int], str]:
+        """Return the tokens before the first close call, and what that call is between, if there is one.
+
+        If the model has a forced end, it is the last of them. A server that is asked for so many tokens puts it there.
+        """
+        text = self.checkpoint.text
+        assert text is not None
+        produced, close_call = self._chosen(asked, source, prefix, parity_error)
+        if text.HasField("forced_end_id") and (produced or not close_call):
+            chosen = produced[:-1] if produced and produced[-1] in text.end_ids else produced
+            return [*chosen, text.forced_end_id], close_call
+        return produced, close_call
+
+    def _chosen(
+        self, asked: str, source: tuple[Tensor, ...], prefix: tuple[int, ...], parity_error: float
+    ) -> tuple[list[int], str]:
+        """Return what _greedy does, without a forced end and with room for it."""
         text, max_new_tokens = self.checkpoint.text, self.checkpoint.max_new_tokens
         assert text is not None
         assert max_new_tokens is not None
         if text.HasField("start_id"):
-            given, source_in, room = [text.start_id], source, text.max_total_tokens
+            given, source_in, room = [text.start_id, *prefix], source, text.max_total_tokens - len(prefix)
         else:
             given, source_in = source[0][0].tolist(), ()
             room = text.max_total_tokens - len(given)
+        most = min(_MAX_TOKENS, max_new_tokens, room) - text.HasField("forced_end_id")
         produced: list[int] = []
         steps = self._steps.setdefault(asked, [])
         # An end token that was given does not end the answer. A start may be an end token too, and a prompt may end in
         # one.
-        while len(produced) < min(_MAX_TOKENS, max_new_tokens, room) and not (
-            produced and produced[-1] in text.end_ids
-        ):
+        while len(produced) < most and not (produced and produced[-1] in text.end_ids):
             if len(produced) == len(steps):
                 steps.append(_step(self.checkpoint.model, source_in, given + produced, self._gauge))
             step = steps[len(produced)]
@@ -155,7 +174,8 @@ def check_golden(
     text = checkpoint.text
     assert text is not None
     starts = text.HasField("start_id")
-    row = Row(source[0][0], [text.start_id]) if starts else Row(None, source[0][0].tolist())
+    start = [text.start_id, *_frame(checkpoint, golden).prefix]
+    row = Row(source[0][0], start) if starts else Row(None, source[0][0].tolist())
     num_given = len(row.tokens)
     with torch.inference_mode():
         write(run, checkpoint, [row], len(golden.token_ids))
@@ -197,7 +217,11 @@ def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
     joint = " " if len(rest.split()) > 1 else ""
     pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
     texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
-    return [bundle_pb2.Golden(text=text) for text in list(texts)[:_MAX_PARTS]]
+    languages = {
+        "source_language": checkpoint.golden.source_language,
+        "target_language": checkpoint.golden.target_language,
+    }
+    return [bundle_pb2.Golden(text=text, **languages) for text in list(texts)[:_MAX_PARTS]]
 
 
 def _shown(checkpoint: Checkpoint, token: int) -> str:
@@ -217,14 +241,22 @@ def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
     return copied
 
 
+def _frame(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Frame:
+    try:
+        return frame_of(checkpoint, golden.source_language, golden.target_language)
+    except CheckpointError as error:
+        raise CheckpointError(f"golden.{error}") from error
+
+
 def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, ...]:
+    frame = _frame(checkpoint, golden)
     if checkpoint.image is not None:
         name = golden.image_path
         return (torch.from_numpy(read_picture(name, checkpoint.files[name], checkpoint.image))[None],)
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     try:
-        ids = encode_source(checkpoint, tokenizer, golden.text).ids
+        ids = encode_source(checkpoint, tokenizer, golden.text, frame)
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
     return torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32)

@@ -84,9 +84,10 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     GRAPH_ROLE_EXPLAIN: _GraphRole.ValueType  # 4
     """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
     (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
-    `target_ids` [1, target]: the start token, if there is one, and all produced tokens but the last (for generate perhaps
-    none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over heads.
-    Outputs, a row for each row of Alignment: `weights` float32 [rows, source] summing to 1, `source_mass` float32 [rows].
+    `target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
+    (for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+    heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
+    [rows, source] summing to 1, `source_mass` float32 [rows].
     """
     GRAPH_ROLE_TAGGER: _GraphRole.ValueType  # 5
     """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
@@ -125,9 +126,10 @@ GRAPH_ROLE_CLASSIFIER: GraphRole.ValueType  # 3
 GRAPH_ROLE_EXPLAIN: GraphRole.ValueType  # 4
 """GRAPH_ROLE_EXPLAIN repeats a finished answer in one teacher-forced pass, apart from the decode loop. Inputs: the encoder's
 (for generate: `input_ids` and `lengths` of the prompt) with batch 1 and no padding; for a model that produces text,
-`target_ids` [1, target]: the start token, if there is one, and all produced tokens but the last (for generate perhaps
-none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over heads.
-Outputs, a row for each row of Alignment: `weights` float32 [rows, source] summing to 1, `source_mass` float32 [rows].
+`target_ids` [1, target]: the start token with the prefix behind it, if there is one, and all produced tokens but the last
+(for generate perhaps none). Then `layer` and `head`, int64 [1]: -1 asks for the summary of all layers, or the average over
+heads. Outputs, a row for each row of Alignment, which follow one for each token of the prefix: `weights` float32
+[rows, source] summing to 1, `source_mass` float32 [rows].
 """
 GRAPH_ROLE_TAGGER: GraphRole.ValueType  # 5
 """GRAPH_ROLE_TAGGER: inputs as a text encoder's; output `probabilities` float32 [batch, seq, labels]."""
@@ -323,7 +325,9 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
-        """decoding is what an empty Decoding resolves to; set when the model produces text. Only max_new_tokens is required."""
+        """decoding is what an empty Decoding resolves to; set when the model produces text. Only max_new_tokens is required, and
+        stop is not allowed.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -610,13 +614,17 @@ class TextSpec(_message.Message):
     pad_id: _builtins.int
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag); the graphs must take so many. At most 131,072."""
+    """max_source_tokens bounds a source (translate, classify, tag), what a language adds included; the graphs must take so many.
+    At most 131,072.
+    """
     max_total_tokens: _builtins.int
     """max_total_tokens is the decoder's cache capacity: prompt and new tokens together. At most 1,048,576."""
     max_new_tokens: _builtins.int
-    """max_new_tokens bounds produced tokens; at most max_total_tokens, and at most 1,048,576."""
+    """max_new_tokens bounds produced tokens; with the longest prefix together at most max_total_tokens, and at most 1,048,576."""
     forced_end_id: _builtins.int
-    """forced_end_id is produced as the last token that a request allows, in place of any other (translate, caption). At most
+    """forced_end_id is produced as the last token that a request allows, in place of any other and whatever min_new_tokens is
+    (translate, caption). The answer ends with FINISH_REASON_LENGTH, unless the model itself chose this token there. Its
+    log-probability is the model's own, as of any token; transformers reports 0, because it forbids all others before. At most
     4,194,303, and one of end_ids. Unset: the last token is chosen as all others are.
     """
     @_builtins.property
@@ -625,11 +633,11 @@ class TextSpec(_message.Message):
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """source_languages are BCP-47 tags (translate); at most 1,024, of at most 64 characters each."""
+        """source_languages are BCP-47 tags (translate), distinct without regard to case; at most 1,024, of at most 64 characters each."""
 
     @_builtins.property
     def target_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """target_languages are BCP-47 tags (translate); at most 1,024, of at most 64 characters each."""
+        """target_languages are BCP-47 tags (translate), distinct without regard to case; at most 1,024, of at most 64 characters each."""
 
     @_builtins.property
     def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -640,13 +648,13 @@ class TextSpec(_message.Message):
     @_builtins.property
     def prefix_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """prefix_ids are fed behind start_id, before the first token that is chosen, and are no part of an answer (translate,
-        caption). At most 64, each at most 4,194,303.
+        caption). They take room in the cache. At most 64, each at most 4,194,303.
         """
 
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Language]:
-        """languages say what the model is given for a language (translate); at most 1,024, each tag once. A tag of
-        source_languages or target_languages that is not here changes nothing of what the model is given.
+        """languages say what the model is given for a language (translate); at most 1,024, each tag once. Each is one of
+        source_languages or target_languages; one that is not here changes nothing of what the model is given.
         """
 
     @_builtins.property
@@ -691,7 +699,9 @@ Global___TextSpec: _TypeAlias = TextSpec  # noqa: Y015
 
 @_typing.final
 class Language(_message.Message):
-    """Language is what a model is given for a language, in token ids."""
+    """Language is what a model is given for a language, in token ids. An encoder reads target_before, source_before, the ids of the
+    source as its tokenizer gives them, source_after. A source of token_ids is read as it is, so only target_prefix counts there.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -702,12 +712,14 @@ class Language(_message.Message):
     TARGET_BEFORE_FIELD_NUMBER: _builtins.int
     TARGET_PREFIX_FIELD_NUMBER: _builtins.int
     tag: _builtins.str
-    """tag is BCP-47; at most 64 characters."""
+    """tag is BCP-47, and compared without regard to case; at most 64 characters."""
     code: _builtins.str
     """code is what the model itself calls the language, for people; at most 64 characters."""
     @_builtins.property
     def source_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """source_before stands before the ids of a source in this language. At most 8, each at most 4,194,303."""
+        """source_before stands before the ids of a source in this language, which is one of source_languages. At most 8, each at most
+        4,194,303.
+        """
 
     @_builtins.property
     def source_after(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -715,8 +727,8 @@ class Language(_message.Message):
 
     @_builtins.property
     def target_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """target_before stands before the ids of a source that is translated into this language, and before source_before. At most
-        8, each at most 4,194,303.
+        """target_before stands before the ids of a source that is translated into this language, which is one of target_languages, and
+        before source_before. At most 8, each at most 4,194,303.
         """
 
     @_builtins.property
@@ -866,14 +878,20 @@ class Golden(_message.Message):
     IMAGE_PATH_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     PROBABILITIES_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
     """image_path is a file of the bundle; at most 255 characters."""
+    source_language: _builtins.str
+    """source_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
+    target_language: _builtins.str
+    """target_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """token_ids are the greedy answer (translate, caption, generate), cut to as many tokens as are here: at most 4,096, each
-        at most 4,194,303.
+        """token_ids are the greedy answer to a request for as many tokens as are here (translate, caption, generate), without a
+        min_new_tokens: at most 4,096, each at most 4,194,303.
         """
 
     @_builtins.property
@@ -889,10 +907,12 @@ class Golden(_message.Message):
         image_path: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         probabilities: _abc.Iterable[_builtins.float] | None = ...,
+        source_language: _builtins.str = ...,
+        target_language: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015

@@ -286,7 +286,9 @@ class Decoding(_message.Message):
     the default is cut to what fits, an explicit number that does not fit is refused.
     """
     min_new_tokens: _builtins.int
-    """min_new_tokens keeps the end-of-sequence token out of the first so many tokens; [0, max_new_tokens], default 0."""
+    """min_new_tokens keeps the end-of-sequence token out of the first so many tokens; [0, max_new_tokens].
+    Default: the model's own default, cut to max_new_tokens. Most models have none, which is 0.
+    """
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stop ends the answer before the first occurrence of any of these; at most 4, each 1..64 bytes of UTF-8."""
@@ -338,7 +340,9 @@ class Usage(_message.Message):
     input_tokens: _builtins.int
     """input_tokens is the length of the source or prompt, special tokens included; for an image, its patches."""
     output_tokens: _builtins.int
-    """output_tokens is how many tokens were produced, the end-of-sequence token included."""
+    """output_tokens is how many tokens were produced, the end-of-sequence token included. What a decoder is fed before is not
+    counted.
+    """
     def __init__(
         self,
         *,

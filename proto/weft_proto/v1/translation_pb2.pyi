@@ -37,9 +37,13 @@ class TranslateRequest(_message.Message):
     (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any other beginning is refused.
     """
     source_language: _builtins.str
-    """source_language is a BCP-47 tag that the model must list. Default: the model's only source language."""
+    """source_language is a BCP-47 tag that the model must list, in any case. No other is taken for it: a model that lists `pt`
+    refuses `pt-BR`. Default: the model's only source language; required when it lists several.
+    """
     target_language: _builtins.str
-    """target_language is a BCP-47 tag that the model must list. Default: the model's only target language."""
+    """target_language is a BCP-47 tag that the model must list, as source_language. Default: the model's only target language;
+    required when it lists several.
+    """
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str
@@ -50,7 +54,9 @@ class TranslateRequest(_message.Message):
 
     @_builtins.property
     def token_ids(self) -> _common_pb2.TokenIds:
-        """token_ids is the source, already tokenized."""
+        """token_ids is the source, already tokenized. Nothing is added for a language, so the ids must hold what the model expects
+        of both. What an answer begins with is still the target language's own.
+        """
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:

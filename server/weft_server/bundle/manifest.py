@@ -11,6 +11,7 @@ from weft_proto.bundle_rules import (
     is_good_enough,
     resizing_fault,
 )
+from weft_proto.languages import check_languages
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
@@ -129,8 +130,10 @@ def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
     require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
     require(all(prefixes), "text.prefixes has an empty one")
     require(len(set(prefixes)) == len(prefixes), "text.prefixes are not distinct")
-    for name, tags in (("source", text.source_languages), ("target", text.target_languages)):
-        require(all(tags) and len(set(tags)) == len(tags), f"text.{name}_languages has an empty one, or one twice")
+    try:
+        check_languages(text, task)
+    except ValueError as error:
+        raise BundleError(str(error)) from error
 
 
 def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
@@ -149,10 +152,12 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     room = not task.takes_prompt or text.max_total_tokens > 1
     require(room, "text.max_total_tokens is 1, which leaves a prompt no room for a new token")
 
-    default = manifest.decoding.max_new_tokens
-    require(0 < default <= text.max_new_tokens, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
-    more = manifest.decoding.min_new_tokens or manifest.decoding.stop
-    require(not more, "decoding has min_new_tokens or stop, which are a request's to ask for")
+    default = manifest.decoding
+    fits = 0 < default.max_new_tokens <= text.max_new_tokens
+    require(fits, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
+    fits = default.min_new_tokens <= default.max_new_tokens
+    require(fits, "decoding.min_new_tokens is more than decoding.max_new_tokens")
+    require(not default.stop, "decoding has stop, which is a request's to ask for")
 
 
 def _verify_labels(labels: Sequence[str]) -> None:
@@ -167,6 +172,8 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         require(golden.image_path in files, f"golden image {golden.image_path!r} is not a file of the bundle")
     else:
         require(golden.text, "golden.text is missing")
+    speaks = golden.source_language or golden.target_language
+    require(task.takes_language or not speaks, "golden has a language, which is for translate")
     if task.writes_text:
         _verify_tokens(golden, manifest.text)
     else:

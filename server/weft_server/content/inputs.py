@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_server.content.images import load_pixels
 from weft_server.errors import InvalidRequest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from weft_server.content.wanted import Wanted
 
 Token = TypeVar("Token")
+_NO_FRAME = Frame()
 
 
 class InputReader:
@@ -47,13 +49,16 @@ class InputReader:
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
         self._grid = (self._image.grid_rows, self._image.grid_columns)
 
-    def read_text(self, text: str, field: str) -> Ids:
-        """Return the token ids of a text. Raises InvalidRequest when it is not one that the model takes."""
+    def read_text(self, text: str, field: str, frame: Frame = _NO_FRAME) -> Ids:
+        """Return the token ids of a text, those of `frame` around them.
+
+        Raises InvalidRequest when it is not one that the model takes.
+        """
         self._check_text(text, field)
         assert self._tokenizer is not None
         ids = _known(self._tokenizer.encode, text, field)
-        self._check_tokens(self._tokenizer.added(ids), field)
-        return Ids(np.array(ids, np.int64))
+        self._check_tokens(self._tokenizer.added(ids), field, len(frame.before) + len(frame.after))
+        return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
     @property
     def takes_messages(self) -> bool:
@@ -90,7 +95,10 @@ class InputReader:
         return pieces
 
     def read_ids(self, token_ids: common_pb2.TokenIds, field: str) -> Ids:
-        """Return token ids as the caller gave them. Raises InvalidRequest when one is out of range."""
+        """Return token ids as the caller gave them, nothing around them.
+
+        Raises InvalidRequest when one is out of range.
+        """
         count = len(token_ids.ids)
         if count == 0:
             raise InvalidRequest(f"{field}.ids", "must not be empty", "EMPTY_INPUT")
@@ -131,12 +139,12 @@ class InputReader:
         if not text.removeprefix(max(matching, key=len)).strip():
             raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
 
-    def _check_tokens(self, added: list[bool], field: str) -> None:
-        """`added` says for each token of a text whether the tokenizer added it."""
+    def _check_tokens(self, added: list[bool], field: str, num_around: int = 0) -> None:
+        """`added` says for each token of a text whether the tokenizer added it. `num_around` more stand around them."""
         if all(added):
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
-        if len(added) > self.max_tokens:
-            raise self._too_long(field, f"{len(added)} tokens")
+        if (count := len(added) + num_around) > self.max_tokens:
+            raise self._too_long(field, f"{count} tokens")
 
     def _prompt_too_long(self, field: str, length: str) -> InvalidRequest:
         why = f"make a prompt of {length}; the model takes {self.max_tokens} tokens"

@@ -46,7 +46,8 @@ async def explain_text(alignment: common_pb2.Alignment, model: Model, done: Comp
     """Fill in what each token of a finished text attended to."""
     assert model.target_tokenizer is not None
     rows = model.target_tokenizer.pieces(done.token_ids)
-    await explain_rows(alignment, model, reading, done.sequence.source, rows, done.token_ids)
+    sequence = done.sequence
+    await explain_rows(alignment, model, reading, sequence.source, rows, done.token_ids, sequence.prefix_ids)
 
 
 async def explain_rows(
@@ -56,16 +57,17 @@ async def explain_rows(
     source: Source,
     rows: list[str],
     token_ids: Iterable[int] = (),
+    prefix_ids: tuple[int, ...] = (),
 ) -> None:
     """Fill in what each row of a finished answer attended to, in the explainer's thread.
 
-    `token_ids` are those that were produced.
+    `token_ids` are those that were produced, behind `prefix_ids`.
     """
     explainer = model.explainer
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
     def fill() -> None:
-        weights, source_mass = explainer.explain(source, token_ids, reading)
+        weights, source_mass = explainer.explain(source, token_ids, reading, prefix_ids)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
         alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
         # By rounding it may lie a little outside of [0, 1].

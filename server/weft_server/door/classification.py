@@ -44,7 +44,8 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         call.metrics = model.metrics
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
-            sequence, reason, probabilities = await classify(call, model, input_of(model, request, kind))
+            read = input_of(model, request, kind, model.languages.plain)
+            sequence, reason, probabilities = await classify(call, model, read)
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, sequence, reason):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
+from weft_proto.languages import LanguageError
 from weft_proto.v1 import (
     caption_pb2,
     caption_pb2_grpc,
@@ -22,8 +23,8 @@ from weft_server.serving.completion import Completed, complete, finishing, input
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from collections.abc import Sequence as Many
 
+    from weft_proto.languages import Frame
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
@@ -39,7 +40,11 @@ class TextService:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def _read(self, model: Model, request: Any) -> Read:
+    def _frame(self, model: Model, request: Any) -> Frame:  # noqa: ARG002 - a translation's request has languages
+        """Return what stands around the ids of a request."""
+        return model.languages.plain
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         """Check what is particular to the task. Returns the input, or a function that reads it in a worker thread."""
         raise NotImplementedError
 
@@ -50,8 +55,17 @@ class TextService:
         model = self._models.resolve(request.model, self.task)
         call.metrics = model.metrics
         with reading_of(model, request) as reading:
-            read = self._read(model, request)
-            completion = complete(call, model, read, request.decoding, streams=streams, scores=request.return_scores)
+            frame = self._frame(model, request)
+            read = self._read(model, request, frame)
+            completion = complete(
+                call,
+                model,
+                read,
+                request.decoding,
+                prefix_ids=frame.prefix,
+                streams=streams,
+                scores=request.return_scores,
+            )
             async with aclosing(completion) as events:
                 async for event in events:
                     if not isinstance(event, Completed):
@@ -96,11 +110,14 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         """Answer as it comes."""
         return self._stream(request.request, translation_pb2.StreamTranslateResponse)
 
-    def _read(self, model: Model, request: Any) -> Read:
-        text = model.manifest.text
-        _check_language("source_language", request.source_language, text.source_languages)
-        _check_language("target_language", request.target_language, text.target_languages)
-        return _read_text(model, request, "source", "text or token_ids")
+    def _frame(self, model: Model, request: Any) -> Frame:
+        try:
+            return model.languages.frame(request.source_language, request.target_language)
+        except LanguageError as error:
+            raise InvalidRequest(error.field, str(error)) from error
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
+        return _read_text(model, request, "source", "text or token_ids", frame)
 
 
 class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
@@ -117,10 +134,10 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
         """Answer as it comes."""
         return self._stream(request.request, caption_pb2.StreamCaptionResponse)
 
-    def _read(self, model: Model, request: Any) -> Read:
+    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
-        return input_of(model, request, "image")
+        return input_of(model, request, "image", frame)
 
 
 class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):
@@ -137,24 +154,15 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         """Answer as it comes."""
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
-    def _read(self, model: Model, request: Any) -> Read:
+    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if request.HasField("messages") and not model.reader.takes_messages:
             why = f"are not taken by the model {model.name!r}, which has no chat template: give text or token_ids"
             raise InvalidRequest("messages", why, "WRONG_INPUT_KIND")
-        return _read_text(model, request, "prompt", "text, token_ids or messages")
+        return _read_text(model, request, "prompt", "text, token_ids or messages", frame)
 
 
-def _read_text(model: Model, request: Any, oneof: str, kinds: str) -> Read:
+def _read_text(model: Model, request: Any, oneof: str, kinds: str, frame: Frame) -> Read:
     kind = request.WhichOneof(oneof)
     if kind is None:
         raise InvalidRequest(oneof, f"is required: {kinds}", "EMPTY_INPUT")
-    return input_of(model, request, kind)
-
-
-def _check_language(field: str, asked: str, known: Many[str]) -> None:
-    if asked and not known:
-        raise InvalidRequest(field, "must be empty: this model takes no language")
-    if not asked and len(known) > 1:
-        raise InvalidRequest(field, f"is required: one of {', '.join(known)}")
-    if asked and asked not in known:
-        raise InvalidRequest(field, f"must be one of {', '.join(known)}, not {asked[:32]!r}")
+    return input_of(model, request, kind, frame)

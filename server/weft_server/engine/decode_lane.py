@@ -52,13 +52,14 @@ class DecodeLane:
         *,
         start_id: int | None,
         end_ids: tuple[int, ...],
+        forced_end_id: int | None = None,
         prefill_budget: int,
         metrics: ModelMetrics,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
+        self._rows = Rows(slots, runner, end_ids=end_ids, forced_end_id=forced_end_id, metrics=metrics)
         self._runner = runner
         self._start_id = start_id
         self._budget = prefill_budget
@@ -126,7 +127,10 @@ class DecodeLane:
             self._rows.drop(*self.gone.popleft())
 
     def _encode(self, take: Take, start_id: int) -> None:
-        """Admit sequences, and have the encoder read their sources. Each gets its first token in this very step."""
+        """Admit sequences, and have the encoder read their sources. Their first tokens come in this very step.
+
+        A prefix is not read at once. Each step feeds its row one token of it, so its first token comes so much later.
+        """
         num_free = self.slots.num_slots - self.slots.num_running
         taken = take(most=num_free, budget=self._allowance(), least=self._company())
         self._num_held_off = 0 if taken else self._num_held_off + 1

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.choosing.forced_end import force_end
 from weft_server.choosing.sampler import sample
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, StepFailed
@@ -22,12 +23,22 @@ if TYPE_CHECKING:
 class Rows:
     """A row for each running sequence, and at most one prompt in prefill, in the slot behind them."""
 
-    def __init__(self, slots: Slots, runner: DecodeRunner, *, end_ids: tuple[int, ...], metrics: ModelMetrics) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        runner: DecodeRunner,
+        *,
+        end_ids: tuple[int, ...],
+        forced_end_id: int | None = None,
+        metrics: ModelMetrics,
+    ) -> None:
         self.slots = slots
         # In prefill, in slot num_running.
         self.prompt: Sequence | None = None
         self._runner = runner
         self._end_ids = np.array(end_ids, np.int64)
+        # The last token that a request allows. None: it is chosen as all others are.
+        self._forced_end_id = forced_end_id
         self._metrics = metrics
         self._deliveries: list[Delivery] = []
         # Monotonic seconds of the tokens of the last decode run.
@@ -67,11 +78,10 @@ class Rows:
 
     def advance(self, candidates: Candidates) -> None:
         """Give every row its next token, of a decode run."""
-        num_rows = self.slots.num_running
-        now, num_young = self._give(0, candidates)
-        # All other rows had their last token from the last decode run.
-        if num_rows > num_young:
-            self._metrics.inter_token_latency.observe(now - self._last_token, num_rows - num_young)
+        now, num_old = self._give(0, candidates)
+        # These rows had their last token from the last decode run.
+        if num_old:
+            self._metrics.inter_token_latency.observe(now - self._last_token, num_old)
         self._last_token = now
 
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
@@ -97,34 +107,44 @@ class Rows:
     def _give(self, start: int, candidates: Candidates) -> tuple[float, int]:
         """Give the rows from `start` on their next token. End those that are done, and deliver those that stream.
 
-        Returns the monotonic seconds of the tokens, and how many of them were the first or second of their row.
+        Returns the monotonic seconds of the tokens, and how many of them were the third or a later one of their answer.
         """
         slots = self.slots
         stop = slots.num_running
-        ids, log_probs = sample(candidates, slots.settings(start, stop), self._end_ids)
-        rows = np.arange(start, stop)
-        num_new = slots.num_new[start:stop]
-        slots.output_ids[rows, num_new] = ids
-        slots.log_probs[rows, num_new] = log_probs
-        slots.input_ids[start:stop, 0] = ids
-        num_new += 1
-        self._metrics.generated_tokens.inc(stop - start)
+        ids, log_probs, at_end = self._choose(start, candidates)
+        chosen = slots.give(start, ids, log_probs)
+        num_chosen = int(np.count_nonzero(chosen))
+        self._metrics.generated_tokens.inc(num_chosen)
         now = time.monotonic()
-        num_young = self._note_young(start, num_new, now)
+        num_young = self._note_young(start, chosen, now)
 
-        at_end = (ids[:, None] == self._end_ids).any(axis=1)
-        done = at_end | (num_new >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
-        for row in np.flatnonzero(slots.wants_tokens[start:stop] & ~done).tolist():
+        at_end &= chosen
+        done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
+        for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done).tolist():
             sequence = self._sequence(start + row)
             self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None))
         # From the last row down: ending one moves the last running row into its place.
         for row in np.flatnonzero(done)[::-1].tolist():
             self._end(start + row, self._outcome(start + row, bool(at_end[row])))
-        return now, num_young
+        return now, num_chosen - num_young
 
-    def _note_young(self, start: int, num_new: np.ndarray, now: float) -> int:
-        """Note when a row's first token came, and the gap before its second. Returns how many rows are this young."""
-        young = np.flatnonzero(num_new <= 2).tolist()
+    def _choose(self, start: int, candidates: Candidates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there."""
+        slots = self.slots
+        stop = slots.num_running
+        ids, log_probs = sample(candidates, slots.settings(start, stop), self._end_ids)
+        at_end = (ids[:, None] == self._end_ids).any(axis=1)
+        if self._forced_end_id is not None:
+            last = slots.num_new[start:stop] + 1 == slots.max_new[start:stop]
+            scored = slots.reads_all[start:stop]
+            end_id = self._forced_end_id
+            at_end &= ~force_end(candidates, ids, log_probs, end_id=end_id, last=last, scored=scored)
+        return ids, log_probs, at_end
+
+    def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
+        """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""
+        num_new = self.slots.num_new[start : self.slots.num_running]
+        young = np.flatnonzero(chosen & (num_new <= 2)).tolist()
         for row in young:
             times = self._sequence(start + row).times
             if num_new[row] == 1:

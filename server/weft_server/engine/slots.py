@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Slots:
     """Columns over `num_slots` slots. Rows [0, num_running) are decoded together in every step."""
 
-    def __init__(self, num_slots: int, max_new_tokens: int) -> None:
+    def __init__(self, num_slots: int, max_new_tokens: int, max_prefix: int = 0) -> None:
         self.num_slots = num_slots
         self.num_running = 0
         self.sequences: list[Sequence | None] = [None] * num_slots
@@ -27,6 +27,9 @@ class Slots:
         self.input_ids = np.zeros((num_slots, 1), np.int64)
         self.past_lengths = np.zeros(num_slots, np.int32)
         self.memory_lengths = np.ones(num_slots, np.int32)
+        # What is fed before the first token that is chosen, with its end at the columns' end. And how many are left.
+        self.prefix_ids = np.zeros((num_slots, max_prefix), np.int64)
+        self.prefix_left = np.zeros(num_slots, np.int64)
         # What was produced.
         self.num_new = np.zeros(num_slots, np.int64)
         self.output_ids = np.zeros((num_slots, max_new_tokens), np.int64)
@@ -63,6 +66,8 @@ class Slots:
         self.memory_lengths[slot] = 1
         self.num_new[slot] = 0
 
+        self.prefix_left[slot] = num_prefix = len(sequence.prefix_ids)
+        self.prefix_ids[slot, self.prefix_ids.shape[1] - num_prefix :] = sequence.prefix_ids
         self.max_new[slot] = decoding.max_new_tokens
         self.min_new[slot] = decoding.min_new_tokens
         self.temperature[slot] = sampling.temperature if sampling else 0.0
@@ -72,6 +77,25 @@ class Slots:
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
         self.reads_all[slot] = sampling is not None or sequence.wants_scores
+
+    def give(self, start: int, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
+        """Give the rows from `start` on their next token, by which the next run goes on.
+
+        A row whose prefix has not been read is given the next id of that instead, which is no part of its answer.
+        Returns bool [rows]: which answers have a token more.
+        """
+        rows = np.arange(start, self.num_running)
+        num_new = self.num_new[start : self.num_running]
+        chosen = self.prefix_left[start : self.num_running] == 0
+        # A row in its prefix writes here too. The first token of its answer overwrites that.
+        self.output_ids[rows, num_new] = ids
+        self.log_probs[rows, num_new] = log_probs
+        self.input_ids[rows, 0] = ids
+        for row in rows[~chosen].tolist():
+            self.input_ids[row] = self.prefix_ids[row, -self.prefix_left[row]]
+            self.prefix_left[row] -= 1
+        num_new += chosen
+        return chosen
 
     def clear(self, slot: int) -> None:
         """Take the slot from its sequence, leaving a hole."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.content.chat import Chat
@@ -151,11 +152,12 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
     may_mix = graphs.device.in_place and config.slots > num_lanes
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
 
+    max_prefix = Languages(text).longest_prefix
     lanes: list[Lane] = []
     for index in range(num_lanes):
         # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
-        slots = Slots(num_slots, text.max_new_tokens)
+        slots = Slots(num_slots, text.max_new_tokens, max_prefix)
         runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
         runner.warm()
         if index == 0:
@@ -165,6 +167,7 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
             runner,
             start_id=text.start_id if text.HasField("start_id") else None,
             end_ids=tuple(text.end_ids),
+            forced_end_id=text.forced_end_id if text.HasField("forced_end_id") else None,
             prefill_budget=config.prefill_budget,
             metrics=metrics,
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from weft_proto.languages import Frame
     from weft_proto.v1 import common_pb2
     from weft_server.content.wanted import Wanted
     from weft_server.serving.call import Call
@@ -39,12 +40,15 @@ class Completed:
     sequence: Sequence
 
 
-def input_of(model: Model, request: Any, kind: str) -> Read:
-    """Return the input of a request, or a function that reads it. `kind` is its field."""
+def input_of(model: Model, request: Any, kind: str, frame: Frame) -> Read:
+    """Return the input of a request, or a function that reads it. `kind` is its field.
+
+    Only a text gets the ids around it that `frame` has. Who sends ids has put them there.
+    """
     if kind == "image":
         return lambda wanted: model.reader.read_image(request.image, wanted)
     if kind == "text":
-        return lambda _: model.reader.read_text(request.text, "text")
+        return lambda _: model.reader.read_text(request.text, "text", frame)
     if kind == "messages":
         return lambda wanted: model.reader.read_messages(request.messages, "messages", wanted)
     # Checking ids takes less time than handing them to a worker.
@@ -57,6 +61,7 @@ async def submit(
     read: Read,
     resolve: Callable[[Source], Decoding | None],
     *,
+    prefix_ids: tuple[int, ...] = (),
     streams: bool = False,
     scores: bool = False,
 ) -> Sequence:
@@ -75,6 +80,7 @@ async def submit(
             request_id=call.request_id,
             source=source,
             decoding=decoding,
+            prefix_ids=prefix_ids,
             wants_tokens=streams or bool(decoding and decoding.stop),
             wants_scores=scores,
             deadline=call.deadline,
@@ -109,10 +115,13 @@ async def complete(
     read: Read,
     requested: common_pb2.Decoding,
     *,
+    prefix_ids: tuple[int, ...] = (),
     streams: bool = False,
     scores: bool = False,
 ) -> AsyncGenerator[str | Completed]:
     """Yield text as it comes (only if it `streams`), then the Completed answer, with log-probabilities if `scores`.
+
+    The decoder is fed `prefix_ids` behind its start token.
 
     Raises:
         RequestError: the request was refused, or its deadline passed.
@@ -122,7 +131,7 @@ async def complete(
     def resolve(source: Source) -> Decoding:
         return resolve_decoding(requested, model.manifest, source.num_tokens if takes_prompt else 0)
 
-    sequence = await submit(call, model, read, resolve, streams=streams, scores=scores)
+    sequence = await submit(call, model, read, resolve, prefix_ids=prefix_ids, streams=streams, scores=scores)
     try:
         if not sequence.wants_tokens:
             yield _whole(model, sequence, await sequence.reply.done())

@@ -32,7 +32,8 @@ def resolve_decoding(
         InvalidRequest: a number is outside its range. Nothing is clamped.
     """
     max_new = _max_new_tokens(requested, manifest, num_prompt_tokens)
-    min_new = requested.min_new_tokens
+    asks_least = requested.HasField("min_new_tokens")
+    min_new = requested.min_new_tokens if asks_least else min(manifest.decoding.min_new_tokens, max_new)
     if min_new > max_new:
         raise InvalidRequest("decoding.min_new_tokens", f"must be at most max_new_tokens, {max_new}, not {min_new}")
     _check_stop(requested)

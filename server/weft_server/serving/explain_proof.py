@@ -25,10 +25,13 @@ _MASS_TOLERANCE = {
 _AVERAGE_TOLERANCE = 1e-4
 
 
-async def verify_explanation(model: Model, source: Source, token_ids: list[int], num_rows: int) -> None:
+async def verify_explanation(
+    model: Model, source: Source, token_ids: list[int], num_rows: int, prefix_ids: tuple[int, ...] = ()
+) -> None:
     """Raise BundleError unless a model that can explain its answers explains this one.
 
-    The answer is `token_ids`, or `num_rows` labels. The graph's layers and heads must be those of the manifest.
+    The answer is `token_ids` behind `prefix_ids`, or `num_rows` labels. The graph's layers and heads must be those of
+    the manifest.
     """
     explainer = model.explainer
     attention = model.manifest.attention
@@ -38,7 +41,7 @@ async def verify_explanation(model: Model, source: Source, token_ids: list[int],
     summarises = not attention.HasField("default_layer")
 
     def read(layer: int | None, head: int | None = None) -> Explanation:
-        explanation = explainer.explain(source, token_ids, Reading(layer, head))
+        explanation = explainer.explain(source, token_ids, Reading(layer, head), prefix_ids)
         _verify_rows(explanation, shape, _MASS_TOLERANCE[model.manifest.precision])
         return explanation
 

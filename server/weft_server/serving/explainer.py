@@ -132,21 +132,30 @@ class Explainer:
             )
         return Reading(layer, requested.head)
 
-    def explain(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
-        """Compute what was attended to. `token_ids` were produced. There are none unless the model produces text."""
+    def explain(
+        self, source: Source, token_ids: Iterable[int], reading: Reading, prefix_ids: tuple[int, ...] = ()
+    ) -> Explanation:
+        """Compute what was attended to, a row for each of `token_ids`.
+
+        They were produced, behind `prefix_ids`. There are none unless the model produces text.
+        """
         started = time.monotonic()
-        explanation = self.read(source, token_ids, reading)
+        explanation = self.read(source, token_ids, reading, prefix_ids)
         self._metrics.explain.observe(time.monotonic() - started)
         return explanation
 
-    def read(self, source: Source, token_ids: Iterable[int], reading: Reading) -> Explanation:
+    def read(
+        self, source: Source, token_ids: Iterable[int], reading: Reading, prefix_ids: tuple[int, ...] = ()
+    ) -> Explanation:
         """Do as `explain`, without counting it."""
         # A batch of one, and no padding.
         feeds = feeds_of([source], source.num_tokens, self._text.pad_id)
         if self._writes:
             start = [self._text.start_id] if self._text.HasField("start_id") else []
-            feeds["target_ids"] = np.array([[*start, *token_ids][:-1]], np.int64)
+            feeds["target_ids"] = np.array([[*start, *prefix_ids, *token_ids][:-1]], np.int64)
         for name, index in reading._asdict().items():
             feeds[name] = np.array([_ALL if index is None else index], np.int64)
         outputs = self._session.run(feeds)
-        return Explanation(outputs["weights"], outputs["source_mass"])
+        # The first rows say what the prefix itself attended to.
+        first = len(prefix_ids)
+        return Explanation(outputs["weights"][first:], outputs["source_mass"][first:])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.errors import BundleError, first_line
@@ -66,6 +67,7 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
 def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless the EXPLAIN graph takes the last ids and the longest request."""
     text, attention = manifest.text, manifest.attention
+    prefix_ids = (text.target_vocab_size - 1,) * Languages(text).longest_prefix
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
     task, longest = TASKS[manifest.task], min(text.max_new_tokens, MAX_TOKENS)
     for field, (source,) in _sources(manifest, together=False):
@@ -76,7 +78,7 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
             answers = {field: 1, "text.target_vocab_size": min(2, room), "text.max_new_tokens": min(room, longest)}
         for claim, num_new in answers.items():
             with _claims(manifest, claim):
-                read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading)
+                read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading, prefix_ids)
                 _expect(read.weights.shape[:1], read.source_mass.shape)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, READS_ALL
+from weft_proto.languages import LanguageError
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError
 from weft_server.serving.call import Call
@@ -15,6 +17,7 @@ from weft_server.serving.completion import Completed, classify, complete
 from weft_server.serving.explain_proof import verify_explanation
 
 if TYPE_CHECKING:
+    from weft_proto.languages import Frame
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
 
@@ -30,14 +33,17 @@ async def verify_golden(model: Model) -> None:
 
 async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     expected = list(golden.token_ids)
-    decoding = common_pb2.Decoding(max_new_tokens=len(expected), greedy=common_pb2.Greedy())
+    decoding = common_pb2.Decoding(max_new_tokens=len(expected), min_new_tokens=0, greedy=common_pb2.Greedy())
+    frame = _frame(model, golden)
+    read = _reader(model, golden, frame)
 
     # A graph that can leave out what only scores need is tried both ways.
     decoder = model.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER)
     assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
     asks = any(port.name == READS_ALL for port in decoder.inputs)
     for scores in (False, True) if asks else (False,):
-        async with aclosing(complete(_call(), model, _reader(model, golden), decoding, scores=scores)) as events:
+        answers = complete(_call(), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
+        async with aclosing(answers) as events:
             answer = await anext(events)
         assert isinstance(answer, Completed)
         if answer.token_ids != expected:
@@ -45,11 +51,11 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
             raise BundleError(f"the {which} differs: {answer.token_ids} instead of {expected}")
         sequence = answer.sequence
 
-    await verify_explanation(model, sequence.source, expected, len(expected))
+    await verify_explanation(model, sequence.source, expected, len(expected), frame.prefix)
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
-    sequence, _, actual = await classify(_call(), model, _reader(model, golden))
+    sequence, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
     # A tagger's are [tokens, labels].
     expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
@@ -64,8 +70,17 @@ def _call() -> Call:
     return Call("golden", request_id="golden")
 
 
-def _reader(model: Model, golden: bundle_pb2.Golden) -> Read:
+def _frame(model: Model, golden: bundle_pb2.Golden) -> Frame:
+    if not TASKS[model.manifest.task].takes_language:
+        return model.languages.plain
+    try:
+        return model.languages.frame(golden.source_language, golden.target_language)
+    except LanguageError as error:
+        raise BundleError(f"golden.{error.field} {error}") from error
+
+
+def _reader(model: Model, golden: bundle_pb2.Golden, frame: Frame) -> Read:
     if golden.WhichOneof("input") == "text":
-        return lambda _: model.reader.read_text(golden.text, "golden.text")
+        return lambda _: model.reader.read_text(golden.text, "golden.text", frame)
     data = model.bundle.path(golden.image_path).read_bytes()
     return lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted)

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from weft_proto.languages import Languages
 from weft_server.content.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Model:
         self.name = bundle.name
         self.version = bundle.version
         self.manifest = bundle.manifest
+        self.languages = Languages(bundle.manifest.text)
         self.metrics = metrics
         self.source_tokenizer = source_tokenizer
         self.target_tokenizer = target_tokenizer

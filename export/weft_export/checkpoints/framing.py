@@ -1,0 +1,24 @@
+"""What stands around the ids of a request to a checkpoint's model, as a server puts it there."""
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.errors import CheckpointError
+from weft_proto.languages import Frame, LanguageError, Languages
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+
+def frame_of(checkpoint: Checkpoint, source_language: str = "", target_language: str = "") -> Frame:
+    """Return the frame of a request that names these languages, or none.
+
+    Raises:
+        CheckpointError: a server would refuse them. The sentence begins with the name of the one that is wrong.
+    """
+    text = checkpoint.text or bundle_pb2.TextSpec()
+    if not TASKS[checkpoint.task].takes_language:
+        if source_language or target_language:
+            raise CheckpointError(f"{'source' if source_language else 'target'}_language is for models that translate")
+        return Languages(text).plain
+    try:
+        return Languages(text).frame(source_language, target_language)
+    except LanguageError as error:
+        raise CheckpointError(f"{error.field} {error}") from error
