@@ -58,10 +58,14 @@ class Toy:
             inner = inner + weights / weights.sum() @ memory
         return np.tanh(inner)
 
-    def greedy(self, source, max_new):
-        """The answer to a source by the definition, without slots, batches or graphs."""
+    def greedy(self, source, max_new, prefix=()):
+        """The answer to a source by the definition, without slots, batches or graphs; it begins behind a prefix."""
         memory = self.embedding[source]
-        return self._answer(np.tanh(memory[0]), START, max_new, memory)
+        state = np.tanh(memory[0])
+        *read, last = (START, *prefix)
+        for token_id in read:
+            state = self.next_state(state, token_id, memory)
+        return self._answer(state, last, max_new, memory)
 
     def continued(self, prompt, max_new):
         """What follows a prompt when nothing came before it."""

@@ -34,7 +34,7 @@ class Running:
 
     def __init__(self, toy, num_slots=4, num_lanes=2, max_queued=1000):
         self.metrics = Metrics().for_model("toy", 1, "translate")
-        self.slots = [Slots(num_slots, toy.manifest.text.max_new_tokens) for _ in range(num_lanes)]
+        self.slots = [Slots(num_slots, toy.manifest.text.max_new_tokens, 3) for _ in range(num_lanes)]
         self.runners = [DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots) for slots in self.slots]
         lanes = [
             DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
@@ -65,7 +65,10 @@ class Running:
 
 
 def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
-    """200 requests in random order, of random lengths, some streaming: each gets what the plain recurrence gives."""
+    """200 requests in random order, of random lengths, some streaming: each gets what the plain recurrence gives.
+
+    So it does behind a prefix of its own.
+    """
 
     async def run():
         rng = random.Random(3)
@@ -73,13 +76,15 @@ def test_answers_are_the_definitions_whatever_shares_the_batch(toy):
             asked = []
             for _ in range(200):
                 source, max_new = [rng.randrange(3, 50) for _ in range(rng.randrange(1, 16))], rng.randrange(1, 24)
-                sequence = running.submit(source, Decoding(max_new), wants_tokens=rng.random() < 0.3)
-                asked.append((source, max_new, sequence))
+                prefix = tuple(rng.randrange(50) for _ in range(rng.choice([0, 0, 1, 2, 3])))
+                streams = rng.random() < 0.3
+                sequence = running.submit(source, Decoding(max_new), prefix_ids=prefix, wants_tokens=streams)
+                asked.append((source, max_new, prefix, sequence))
                 if rng.random() < 0.2:
                     await asyncio.sleep(0.001)
-            for source, max_new, sequence in asked:
+            for source, max_new, prefix, sequence in asked:
                 reason = await sequence.reply.done()
-                assert toy.greedy(source, max_new) == sequence.reply.token_ids
+                assert toy.greedy(source, max_new, prefix) == sequence.reply.token_ids
                 ended = sequence.reply.token_ids[-1] == 2
                 assert reason is (FinishReason.STOP if ended else FinishReason.LENGTH)
 
