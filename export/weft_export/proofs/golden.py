@@ -217,11 +217,10 @@ def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
     joint = " " if len(rest.split()) > 1 else ""
     pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
     texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
-    languages = {
-        "source_language": checkpoint.golden.source_language,
-        "target_language": checkpoint.golden.target_language,
-    }
-    return [bundle_pb2.Golden(text=text, **languages) for text in list(texts)[:_MAX_PARTS]]
+    asked = [_copy(checkpoint.golden) for _ in range(min(_MAX_PARTS, len(texts)))]
+    for golden, text in zip(asked, texts, strict=False):
+        golden.text = text
+    return asked
 
 
 def _shown(checkpoint: Checkpoint, token: int) -> str:

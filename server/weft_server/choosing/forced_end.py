@@ -31,7 +31,7 @@ def force_end(
 
     The log-probability of a row that is not `scored` is NaN: reading it from a device takes long.
     """
-    forced = last & (ids != end_id)
+    forced: Bools = last & (ids != end_id)
     for row in np.flatnonzero(forced).tolist():
         ids[row] = end_id
         log_probs[row] = candidates.logits[row][end_id] - candidates.logsumexp[row] if scored[row] else np.nan

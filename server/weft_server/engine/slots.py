@@ -86,7 +86,7 @@ class Slots:
         """
         rows = np.arange(start, self.num_running)
         num_new = self.num_new[start : self.num_running]
-        chosen = self.prefix_left[start : self.num_running] == 0
+        chosen: np.ndarray = self.prefix_left[start : self.num_running] == 0
         # A row in its prefix writes here too. The first token of its answer overwrites that.
         self.output_ids[rows, num_new] = ids
         self.log_probs[rows, num_new] = log_probs
