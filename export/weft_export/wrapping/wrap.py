@@ -130,7 +130,7 @@ def _asked(foreign: Foreign) -> Array:
     assert foreign.text is not None
     tokenizer = read_tokenizer(foreign, foreign.text.source_tokenizer)
     try:
-        ids = np.array(encode_source(foreign, tokenizer, foreign.golden.text).ids)
+        ids = np.array(encode_source(foreign, tokenizer, foreign.golden.text))
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
     if foreign.row.labels_tokens and len(ids) * len(foreign.labels) > MAX_PROBABILITIES:

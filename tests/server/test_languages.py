@@ -1,1 +1,0 @@
-"""Which languages a request means, and what a model is given for them."""
