@@ -1,6 +1,7 @@
 """Tokenizer files as Hugging Face directories have them, with small vocabularies trained here. And hard texts."""
 
 import json
+import random
 import sys
 import warnings
 from functools import cache
@@ -15,7 +16,6 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 from weft_export.converters.text.language_codes import M2M_100
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 
 
 @cache
@@ -27,9 +27,12 @@ def hard_texts():
 
 @cache
 def corpus():
-    """What vocabularies are trained on: the pages of this project, and every second hard text."""
-    pages = [line.strip() for page in sorted((ROOT / "docs").glob("*.md")) for line in page.read_text().splitlines()]
-    return tuple(filter(None, [*pages, *(text for text in hard_texts()[::2] if "\0" not in text)]))
+    """What vocabularies are trained on: every second hard text, and sentences of the words of them all."""
+    texts = [text for text in hard_texts() if "\0" not in text]
+    words = [word for text in texts for word in text.split()]
+    draw = random.Random(0)
+    sentences = [" ".join(draw.choices(words, k=8)) for _ in range(600)]
+    return (*texts[::2], *sentences)
 
 
 @cache
@@ -89,7 +92,8 @@ def write(directory, model_type, tokenizer_config=None, files=None, **config):
     return directory
 
 
-def _merges_files():
+def merges_files():
+    """GPT-2's two files."""
     model = json.loads(byte_level())["model"]
     merges = "".join(f"{left} {right}\n" for left, right in model["merges"])
     return {"vocab.json": model["vocab"], "merges.txt": "#version: 0.2\n" + merges}
@@ -120,7 +124,7 @@ def _pieces(model):
     return [processor.id_to_piece(id_) for id_ in ids if not (processor.is_control(id_) or processor.is_unknown(id_))]
 
 
-def _marian(source, target, codes=(), without=()):
+def marian_files(source, target, codes=(), without=()):
     """Marian's three files: one vocabulary of both sides' pieces, in an order of its own."""
     pieces = dict.fromkeys([*_pieces(source), *_pieces(target), *codes])
     order = ["</s>", "<unk>", *sorted(set(pieces) - {"</s>", "<unk>", *without}), "<pad>"]
@@ -128,7 +132,7 @@ def _marian(source, target, codes=(), without=()):
     return {"source.spm": source, "target.spm": target, "vocab.json": vocab}
 
 
-def _m2m_100(model):
+def m2m_100_files(model):
     """M2M100's files. Its languages have the ids behind those of vocab.json."""
     order = ["<s>", "<pad>", "</s>", "<unk>", *_pieces(model)]
     return {
@@ -149,9 +153,9 @@ OLDER = {
         {"vocab.txt": "\n".join(word_piece()) + "\n"},
     ),
     "mpnet": lambda: ("mpnet", {"tokenizer_class": "MPNetTokenizer"}, {"vocab.txt": "\n".join(word_piece()) + "\n"}),
-    "gpt2": lambda: ("gpt2", {"model_max_length": 1024}, _merges_files()),
-    "roberta": lambda: ("roberta", None, _merges_files()),
-    "bart": lambda: ("bart", {"tokenizer_class": "BartTokenizer"}, _merges_files()),
+    "gpt2": lambda: ("gpt2", {"model_max_length": 1024}, merges_files()),
+    "roberta": lambda: ("roberta", None, merges_files()),
+    "bart": lambda: ("bart", {"tokenizer_class": "BartTokenizer"}, merges_files()),
     "opt": lambda: (
         "opt",
         {
@@ -162,7 +166,7 @@ OLDER = {
             "pad_token": "<pad>",
             "tokenizer_class": "GPT2Tokenizer",
         },
-        _merges_files(),
+        merges_files(),
     ),
     "qwen2": lambda: (
         "qwen2",
@@ -171,7 +175,7 @@ OLDER = {
             "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
             "eos_token": "<|im_end|>",
         },
-        _merges_files(),
+        merges_files(),
     ),
     "t5": lambda: ("t5", {"extra_ids": 100}, {"spiece.model": spm(**T5_IDS)}),
     "mt5": lambda: (
@@ -214,13 +218,13 @@ OLDER = {
         {"tokenizer_class": "GemmaTokenizer", "add_bos_token": True},
         {"tokenizer.model": spm("bpe", "identity", **GEMMA_IDS)},
     ),
-    "marian": lambda: ("marian", {"source_lang": "en", "target_lang": "de"}, _marian(spm(), spm(size=900))),
+    "marian": lambda: ("marian", {"source_lang": "en", "target_lang": "de"}, marian_files(spm(), spm(size=900))),
     "marian-codes": lambda: (
         "marian",
         {"source_lang": "eng", "target_lang": "ROMANCE"},
-        _marian(spm(size=900, character_coverage=0.98), spm(), codes=(">>fra<<", ">>spa<<", ">>pt_br<<")),
+        marian_files(spm(size=900, character_coverage=0.98), spm(), codes=(">>fra<<", ">>spa<<", ">>pt_br<<")),
     ),
-    "m2m_100": lambda: ("m2m_100", None, _m2m_100(spm("bpe"))),
+    "m2m_100": lambda: ("m2m_100", None, m2m_100_files(spm("bpe"))),
     "nllb": lambda: (
         "m2m_100",
         {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": NLLB_CODES},

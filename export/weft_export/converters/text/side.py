@@ -37,8 +37,7 @@ class TextSide:
         eos_id: the token that a text ends with.
         pad_id: the token that fills up a batch.
         unk_id: the token for what no other stands for.
-        num_unknown: so many ids from the embedding's size on stand for unk_id as well. A source may have them, so the
-            model needs a row of the embedding for each: a copy of unk_id's.
+        num_unknown: so many ids from the embedding's size on stand for unk_id as well, when spare ids were allowed.
         max_length: how many tokens the model's tokenizer says it takes; None where it does not say.
         chat: how messages become a prompt; None where the directory has no template.
         languages: what the model is given for each of its languages.
@@ -63,13 +62,16 @@ class TextSide:
     notes: tuple[str, ...] = ()
 
 
-def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int) -> TextSide:
+def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, *, spare_ids: bool = False) -> TextSide:
     """Read the tokenizer files of a Hugging Face directory.
 
     Args:
         directory: where they are.
         config: config.json. Its model_type tells which class of tokenizers is usual.
         vocab_size: how many tokens the model's embedding has.
+        spare_ids: whether a source may have ids from vocab_size on, because the model gets a row of the embedding for
+            each: a copy of unk_id's. Marian's models may need some, for pieces that are not in vocab.json. Without
+            them such a piece is read as smaller ones.
 
     Raises:
         CheckpointError: a file is missing or wrong, or its tokens do not fit the embedding.
@@ -78,9 +80,12 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int) 
     settings = read_settings(directory, content)
     if settings.flag("split_special_tokens", default=False):
         raise settings.wrong("split_special_tokens is not supported")
-    tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size)
+    tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size, spare=spare_ids)
     notes: list[str] = []
-    most = vocab_size + tokens.num_unknown
+    spare = tokens.num_unknown if spare_ids else 0
+    if tokens.num_unknown > spare:
+        notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
+    most = vocab_size + spare
     files = {name: fitted(settings, each, most, notes) for name, each in tokens.contents.items()}
     chat = read_chat(settings, tokens.names)
     if chat is not None:
@@ -94,7 +99,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int) 
         eos_id=ids[1],
         pad_id=ids[2],
         unk_id=ids[3],
-        num_unknown=tokens.num_unknown,
+        num_unknown=spare,
         max_length=_max_length(settings),
         chat=None if chat is None else chat[1],
         languages=tokens.languages.table,
@@ -114,17 +119,19 @@ class _Tokens(NamedTuple):
     num_unknown: int = 0
 
 
-def _tokens(name: str, settings: Settings, content: Mapping[str, Any] | None, vocab_size: int) -> _Tokens:
+def _tokens(
+    name: str, settings: Settings, content: Mapping[str, Any] | None, vocab_size: int, *, spare: bool
+) -> _Tokens:
     if name == MARIAN:
         names: Names = {**MARIAN_NAMES, **settings.named}
-        sides = {SOURCE_FILE: "source", TARGET_FILE: "target"}
-        both = {file: marian(settings, names, vocab_size, side) for file, side in sides.items()}
-        source = both[SOURCE_FILE]
-        contents = {file: tokens.content for file, tokens in both.items()}
+        source = marian(settings, names, vocab_size, "source", spare=spare)
+        # An answer is only ever decoded: it has no ids but the model's own.
+        target = marian(settings, names, vocab_size, "target", spare=False)
+        contents = {SOURCE_FILE: source.content, TARGET_FILE: target.content}
         return _Tokens(contents, source.ids, names, marian_languages(settings, source.ids), source.num_unknown)
     if name == M2M_100:
         names = {**M2M_NAMES, **settings.named}
-        tokens = m2m_100(settings, names, vocab_size)
+        tokens = m2m_100(settings, names, vocab_size, spare=spare)
         return _Tokens(
             {JSON_FILE: tokens.content}, tokens.ids, names, languages_of(name, settings, tokens.ids), tokens.num_unknown
         )

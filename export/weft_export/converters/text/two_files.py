@@ -37,7 +37,7 @@ class Tokens:
     Attributes:
         content: tokenizers JSON.
         ids: the id of each token that has an embedding.
-        num_unknown: so many pieces have ids from the model's vocabulary size on. Each stands for the unknown token.
+        num_unknown: so many pieces of the model are not in vocab.json. Each stands for the unknown token.
     """
 
     content: dict[str, Any]
@@ -45,11 +45,12 @@ class Tokens:
     num_unknown: int
 
 
-def marian(settings: Settings, names: Names, vocab_size: int, side: str) -> Tokens:
+def marian(settings: Settings, names: Names, vocab_size: int, side: str, *, spare: bool) -> Tokens:
     """Make Marian's tokenizer of one side, "source" or "target".
 
     vocab.json has the pieces of both sides. A piece of the other side is found only where it is a whole run of
-    characters that this side's model does not know, as transformers finds it.
+    characters that this side's model does not know, as transformers finds it. Where there are `spare` ids, from
+    vocab_size on, the pieces that are not in vocab.json have them; else they are never found.
     """
     where = settings.where
     apart = side == "target" and settings.flag("separate_vocabs", default=False)
@@ -69,7 +70,7 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str) -> Toke
     for token in (*special, *codes):
         if token in ids:
             scores[ids[token]] = (token, 0.0)
-    unigram = models.Unigram([*scores, *beyond], unk_id=unk_id, byte_fallback=False)
+    unigram = models.Unigram([*scores, *beyond] if spare else scores, unk_id=unk_id, byte_fallback=False)
     tokenizer = made(path, lambda: Tokenizer(unigram))
     tokenizer.normalizer = made(path, lambda: normalizer_of(model, marks_unknown=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, "never", split=splits_at_spaces(own))
@@ -77,8 +78,11 @@ def marian(settings: Settings, names: Names, vocab_size: int, side: str) -> Toke
     return _finished(tokenizer, ids, special, names, len(beyond))
 
 
-def m2m_100(settings: Settings, names: Names, vocab_size: int) -> Tokens:
-    """Make M2M100's tokenizer. The tokens of its languages have the ids behind those of vocab.json."""
+def m2m_100(settings: Settings, names: Names, vocab_size: int, *, spare: bool) -> Tokens:
+    """Make M2M100's tokenizer. The tokens of its languages have the ids behind those of vocab.json.
+
+    `spare` is as for marian.
+    """
     path = settings.where / "vocab.json"
     ids = dict(read_ids(path, vocab_size))
     unk_token = text_of(names, "unk_token")
@@ -93,8 +97,8 @@ def m2m_100(settings: Settings, names: Names, vocab_size: int) -> Tokens:
             f"{path}: with its languages it has {first + len(codes)} tokens; the model has {vocab_size}"
         )
     beyond = [token for token in own if token not in ids]
-    all_ids = ids | {token: vocab_size + index for index, token in enumerate(beyond)}
-    merges = merges_of({piece.text: index for index, piece in enumerate(model.pieces) if piece.text in own})
+    all_ids = ids | ({token: vocab_size + index for index, token in enumerate(beyond)} if spare else {})
+    merges = merges_of({piece.text: index for index, piece in enumerate(model.pieces) if piece.text in all_ids})
     bpe = made(path, lambda: models.BPE(all_ids, merges, unk_token=unk_token, fuse_unk=True))
     tokenizer = Tokenizer(bpe)
     tokenizer.normalizer = made(path, lambda: normalizer_of(model))
@@ -122,7 +126,7 @@ def _model(path: Path, algorithm: int) -> SpmModel:
 
 
 def _unknown(path: Path, ids: Mapping[str, int], names: Names) -> int:
-    token = text_of(names, "unk_token")
+    token = text_of(names, "unk_token") or ""
     if token not in ids:
         raise CheckpointError(f"{path} has no {token}, which stands for what it does not know")
     return ids[token]
