@@ -1,6 +1,7 @@
 """Recipe `found-digits-deit`: a DeiT that learns from found-digits-resnet, on digits somewhere in a picture."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     watch, generator, canvas = Stopwatch(), prepare(SEED), Canvas(held_out=False)
     torch.set_num_threads(1)
     teacher = load_checkpoint(out.with_name(TEACHER)).model
-    sizes = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": 4}
+    sizes: dict[str, Any] = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": 4}
     model = Vit(VitConfig(10, **SIZES, patch_size=4, **sizes, distillation=True))
 
     def loss_of(step: int) -> Tensor:

@@ -5,12 +5,16 @@ from pathlib import Path
 
 import pytest
 
+from weft_export.converters.registry import CONVERTERS
 from weft_export.families.registry import FAMILIES
 from weft_recipes.catalogue import RECIPES
 
 EXPORT = Path(__file__).parents[2] / "export"
-# Folders with a file for each architecture or recipe, which the tables leave out.
-ARCHITECTURES = {family.model.__module__.rpartition(".")[2] for family in FAMILIES.values()}
+# Folders with a file for each architecture, kind of checkpoint or recipe, which the tables leave out.
+ARCHITECTURES = {
+    made.__module__.rpartition(".")[2]
+    for made in (*(family.model for family in FAMILIES.values()), *(each.names for each in CONVERTERS))
+}
 UNNAMED = {"__init__", *ARCHITECTURES, *(name.replace("-", "_") for name in RECIPES)}
 
 

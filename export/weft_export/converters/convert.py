@@ -77,7 +77,7 @@ def convert(directory: Path, choices: Choices) -> Converted:
         check_tables(directory, shell)
     except ValueError as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
-    sources = plan(converter, sizes, shell, stored)
+    sources = plan(converter, sizes, foreign.fields, shell, stored)
     wording = wording_of(foreign, config, sizes, family.task)
     checkpoint = _checkpoint(converter, shell, wording, foreign)
     with without_weights():

@@ -70,6 +70,7 @@ class Converter:
     family: the key of ours in weft_export.families.registry.FAMILIES.
     sizes: makes the family's config.
     names: makes the table of names, from the family's config.
+    computed_names: more of them, which follow from more of config.json than the family's config has.
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
@@ -81,5 +82,6 @@ class Converter:
     sizes: Callable[[Foreign], Any]
     names: Callable[[Any], Names]
     prefix: str = ""
+    computed_names: Callable[[Any, Fields], Names] | None = None
     ignored: tuple[str, ...] = ()
     bias: str = ""

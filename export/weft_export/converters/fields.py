@@ -120,6 +120,19 @@ class Fields:
             raise self.wrong(name, "must be a list")
         return value
 
+    def sides(self, name: str, default: int) -> tuple[int, int]:
+        """Return height and width; a number alone is both."""
+        value = self._value(name, default)
+        sides = value if isinstance(value, list) else [value] * 2
+        if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
+            raise self.wrong(name, "must be a whole number, or height and width")
+        return sides[0], sides[1]
+
+    def num_labels(self) -> int:
+        """Return how many labels id2label names, or else num_labels says. transformers makes two where nothing does."""
+        named = self._config.get("id2label")
+        return len(named) if isinstance(named, dict) else self.whole("num_labels", 2)
+
     def part(self, name: str) -> "Fields":
         """Return an object of fields of its own; empty where there is none. Its fields are held to account too."""
         value = self._config.get(name)

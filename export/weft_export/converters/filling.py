@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.converters.converter import Converter
+from weft_export.converters.fields import Fields
 from weft_export.converters.sources import Source, source_of
 from weft_export.converters.tensors import StoredTensors, check_type
 from weft_export.errors import CheckpointError
@@ -17,7 +18,9 @@ from weft_export.errors import CheckpointError
 _SHOWN = 8
 
 
-def plan(converter: Converter, config: Any, shell: nn.Module, stored: StoredTensors) -> dict[str, Source]:
+def plan(
+    converter: Converter, config: Any, fields: Fields, shell: nn.Module, stored: StoredTensors
+) -> dict[str, Source]:
     """Return where each weight of ours comes from. shell is our model on meta: nothing is read.
 
     Raises:
@@ -26,7 +29,9 @@ def plan(converter: Converter, config: Any, shell: nn.Module, stored: StoredTens
             2. A tensor of theirs is not used.
             3. A tensor is of another type or shape than the config says.
     """
-    table = converter.names(config)
+    table = {**converter.names(config)}
+    if converter.computed_names is not None:
+        table |= converter.computed_names(config, fields)
     known = set(stored.entries)
     prefixed = not converter.prefix or any(name.startswith(converter.prefix) for name in known)
     sources, missing = {}, []

@@ -1,9 +1,15 @@
 """All kinds of checkpoints of others that become ours."""
 
 from weft_export.converters.bart import BART, M2M_100, MARIAN, MBART, PEGASUS
+from weft_export.converters.beit import BEIT
+from weft_export.converters.clip import CLIP
 from weft_export.converters.converter import Converter
+from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.llama import LLAMA
+from weft_export.converters.resnet import RESNET
+from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
+from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT
 
 CONVERTERS: tuple[Converter, ...] = (
     LLAMA,
@@ -14,4 +20,13 @@ CONVERTERS: tuple[Converter, ...] = (
     PEGASUS,
     T5,
     MT5,
+    VIT,
+    DEIT,
+    DEIT_ALONE,
+    BEIT,
+    SWIN,
+    SWIN_V2,
+    CONVNEXT,
+    RESNET,
+    CLIP,
 )

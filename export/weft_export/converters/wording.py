@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from weft_export.converters.converter import Foreign
+from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
@@ -50,6 +51,10 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         text = _text_of(foreign, sizes, task, side)
         notes = side.notes
     golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT)
+    if row.takes_image:
+        image = _image_of(foreign, sizes)
+        golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE)
+        files[GOLDEN_PICTURE] = golden_picture(image)
     labels = () if row.writes_text else _labels_of(config, sizes.num_labels)
     return Wording(
         golden=golden,
@@ -106,6 +111,13 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
     return text
 
 
+def _image_of(foreign: Foreign, sizes: Any) -> bundle_pb2.ImageSpec:
+    image = read_picture_spec(foreign, sizes.channels)
+    image.grid_rows, image.grid_columns = sizes.grid
+    image.num_class_tokens = getattr(sizes, "num_class_tokens", 0)
+    return image
+
+
 def _ends_of(foreign: Foreign, vocab_size: int) -> list[int]:
     ends = [token for token in foreign.generation.end_ids if token < vocab_size]
     if not ends:
@@ -130,7 +142,18 @@ def _labels_of(config: dict[str, Any], num_labels: int) -> tuple[str, ...]:
         raise CheckpointError("config.json: id2label must name the labels 0, 1, 2 and so on") from error
     if not all(isinstance(label, str) for label in ordered):
         raise CheckpointError("config.json: id2label must hold strings")
-    return ordered
+    return _told_apart(ordered)
+
+
+def _told_apart(labels: tuple[str, ...]) -> tuple[str, ...]:
+    """Return labels of which none is there twice: each later one gets its index. ImageNet has two cranes."""
+    known: dict[str, None] = {}
+    for index, label in enumerate(labels):
+        distinct = label
+        while distinct in known:
+            distinct = f"{distinct} ({index})"
+        known[distinct] = None
+    return tuple(known)
 
 
 def golden_picture(image: bundle_pb2.ImageSpec) -> bytes:

@@ -7,19 +7,24 @@ from typing import Any
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bart import Bart, BartConfig
+from weft_export.families.beit import Beit, BeitConfig
 from weft_export.families.bert import Bert
 from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.classifier import Classifier
+from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
+from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.gpt import Gpt, GptConfig
+from weft_export.families.resnet import Resnet, ResnetConfig
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
 from weft_export.families.swin import Swin, SwinConfig
+from weft_export.families.swin_v2 import SwinV2
 from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
@@ -48,6 +53,11 @@ FAMILIES = {
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "swin": Family(Swin, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "swin_v2": Family(SwinV2, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "beit": Family(Beit, BeitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "clip_vision": Family(ClipVision, ClipVisionConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "convnext": Family(ConvNext, ConvNextConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "resnet": Family(Resnet, ResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "attention_resnet": Family(AttentionResnet, AttentionResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "causal_lm": Family(CausalLm, CausalLmConfig, common_pb2.TASK_GENERATE),
     "decoder_only": Family(DecoderOnly, DecoderOnlyConfig, common_pb2.TASK_GENERATE),

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
-from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.explaining import Explanation, over_source, pick_layer
-from weft_export.layers.feed_forward import FeedForward
+from weft_export.layers.feed_forward import ACTIVATIONS, FeedForward
 from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.pooling import mean_over_positions
 from weft_export.layers.window_attention import WindowAttention
@@ -30,9 +30,12 @@ class SwinConfig:
     num_heads: tuple[int, ...]  # of each stage
     window_size: int  # M
     expansion: int = 4  # alpha, the feed-forward layer's width over the stage's
+    norm_eps: float = 1e-5  # of the layers' norms and the last one
+    activation: str = "gelu"  # of ACTIVATIONS
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("activation", self.activation, tuple(ACTIVATIONS))
         if len(self.depths) != len(self.num_heads):
             raise ValueError("depths and num_heads must have one entry for each stage")
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
@@ -76,15 +79,22 @@ class SwinConfig:
 class SwinLayer(nn.Module):
     """z + (S)W-MSA(LN(z)), then z + MLP(LN(z)) (eq. 3)."""
 
+    cosine = False
+
     def __init__(self, config: SwinConfig, stage: int, layer: int) -> None:
         super().__init__()
         width, window, shift = config.width(stage), config.window_of(stage), config.shift_of(stage, layer)
-        self.attention_norm = nn.LayerNorm(width)
+        self.attention_norm = nn.LayerNorm(width, config.norm_eps)
         self.attention = WindowAttention(
-            config.grid_of(stage), (window, window), (shift, shift), width, config.num_heads[stage]
+            config.grid_of(stage),
+            (window, window),
+            (shift, shift),
+            width,
+            config.num_heads[stage],
+            cosine=self.cosine,
         )
-        self.feed_forward_norm = nn.LayerNorm(width)
-        self.feed_forward = FeedForward(width, config.expansion * width)
+        self.feed_forward_norm = nn.LayerNorm(width, config.norm_eps)
+        self.feed_forward = FeedForward(width, config.expansion * width, activation=config.activation)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [batch, positions, width] to the same shape."""
@@ -121,6 +131,9 @@ class PatchMerging(nn.Module):
 class Swin(Classifier):
     """Patches, stages of layers with merging between them, and a linear head on the mean over the last stage."""
 
+    layer: type[SwinLayer] = SwinLayer
+    merging: type[PatchMerging] = PatchMerging
+
     def __init__(self, config: SwinConfig) -> None:
         super().__init__()
         self.config = config
@@ -130,10 +143,10 @@ class Swin(Classifier):
         self.blocks: Any = nn.ModuleList()
         for stage, depth in enumerate(config.depths):
             if stage > 0:
-                self.blocks.append(PatchMerging(config.grid_of(stage - 1), config.width(stage - 1)))
-            self.blocks.extend(SwinLayer(config, stage, layer) for layer in range(depth))
+                self.blocks.append(self.merging(config.grid_of(stage - 1), config.width(stage - 1)))
+            self.blocks.extend(self.layer(config, stage, layer) for layer in range(depth))
         width = config.width(len(config.depths) - 1)
-        self.norm = nn.LayerNorm(width)
+        self.norm = nn.LayerNorm(width, config.norm_eps)
         self.head = nn.Linear(width, config.num_labels)
         self.attention_heads = tuple(
             num_heads for depth, num_heads in zip(config.depths, config.num_heads, strict=True) for _ in range(depth)

@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
-from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.families.sizes import require_among, require_divisible, require_sizes
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.feed_forward import ACTIVATIONS
 from weft_export.layers.patches import PatchEmbedding
+from weft_export.layers.style import Style
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,14 @@ class VitConfig:
     num_layers: int  # L
     dropout: float = 0.0  # in training only
     distillation: bool = False  # DeiT's second token and head
+    mean_of_logits: bool = False  # how distillation's two answers become one: see Vit.forward
+    norm_eps: float = 1e-5
+    activation: str = "gelu"  # of ACTIVATIONS
+    qkv_bias: bool = True
 
     def __post_init__(self) -> None:
         require_sizes(self)
+        require_among("activation", self.activation, tuple(ACTIVATIONS))
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
         require_divisible("image_height", self.image_height, "patch_size", self.patch_size)
         require_divisible("image_width", self.image_width, "patch_size", self.patch_size)
@@ -59,7 +66,8 @@ class Vit(Classifier):
         self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
         self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
         self.positions = nn.Parameter(torch.randn(num_positions, config.d_model) * 0.02)
-        self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout)
+        style = Style(norm_eps=config.norm_eps, activation=config.activation, qkv_bias=config.qkv_bias)
+        self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout, style)
         self.head = nn.Linear(config.d_model, config.num_labels)
         if config.distillation:
             self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
@@ -70,11 +78,14 @@ class Vit(Classifier):
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width].
 
         With distillation they are the logarithm of the mean of both heads' softmax. This is the late fusion of the
-        paper's section 4, which adds probabilities. The authors' code takes the mean of the logits instead.
+        paper's section 4, which adds probabilities. With mean_of_logits they are the mean of both heads' logits, as in
+        the authors' code.
         """
         logits = self.head_logits(*source)
         if len(logits) == 1:
             return logits[0]
+        if self.config.mean_of_logits:
+            return (logits[0] + logits[1]) / 2
         classified, distilled = (each.float().log_softmax(dim=-1) for each in logits)
         # log(p + q) is log p - log_softmax((log p, log q))[0]. There is no Log in it: ONNX Runtime's Log rounds a
         # row by its place in a batch.

@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def grid_offsets(rows: int, columns: int) -> tuple[Tensor, Tensor]:
@@ -33,6 +34,29 @@ class GridBias(nn.Module):
     def forward(self) -> Tensor:
         """Return B [h, n, n]."""
         return self.table[self.index].permute(2, 0, 1)
+
+
+class ClassGridBias(nn.Module):
+    """GridBias for a sequence that a class token begins, as BEiT has it (Bao et al. 2022, which takes it from T5).
+
+    The last three lines of the table are for the class token to a position, for a position to the class token, and for
+    the class token to itself.
+    """
+
+    index: Tensor
+
+    def __init__(self, rows: int, columns: int, num_heads: int) -> None:
+        super().__init__()
+        down, across = grid_offsets(rows, columns)
+        num_offsets = (2 * rows - 1) * (2 * columns - 1)
+        self.table = nn.Parameter(torch.randn(num_offsets + 3, num_heads) * 0.02)
+        index = functional.pad(down * (2 * columns - 1) + across, (1, 0, 1, 0))
+        index[0], index[1:, 0], index[0, 0] = num_offsets, num_offsets + 1, num_offsets + 2
+        self.register_buffer("index", index, persistent=False)
+
+    def forward(self) -> Tensor:
+        """Return the bias [1, h, 1 + n, 1 + n]."""
+        return self.table[self.index].permute(2, 0, 1)[None]
 
 
 class GridKeys(nn.Module):

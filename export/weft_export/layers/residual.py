@@ -43,6 +43,28 @@ class BasicBlock(nn.Module):
         return out
 
 
+class Bottleneck(nn.Module):
+    """ReLU(F(x) + x). F is convolutions of 1 x 1, 3 x 3 and 1 x 1, and narrow in its middle.
+
+    The 3 x 3 one has the stride, or with halves_first the one before it, as in the paper.
+    """
+
+    def __init__(self, channels: int, out_channels: int, stride: int, *, halves_first: bool) -> None:
+        super().__init__()
+        same, width = stride == 1 and channels == out_channels, out_channels // 4
+        strides = (stride, 1) if halves_first else (1, stride)
+        self.reduce = Projection(channels, width, 1, strides[0])
+        self.middle = Projection(width, width, 3, strides[1])
+        self.expand = Projection(width, out_channels, 1)
+        self.shortcut = nn.Identity() if same else Projection(channels, out_channels, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, channels, height, width] to [batch, out_channels, height / stride, width / stride]."""
+        narrow = self.middle(self.reduce(x).relu()).relu()
+        out: Tensor = (self.expand(narrow) + self.shortcut(x)).relu()
+        return out
+
+
 class GridAttention(nn.Module):
     """Self-attention of a grid's positions to all others, softmax((q k^T + q r^T) / sqrt(d)) v (MHSA, figure 4)."""
 

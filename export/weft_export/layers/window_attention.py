@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from weft_export.layers.explaining import pick_head
 from weft_export.layers.grid_positions import GridBias
@@ -13,6 +14,9 @@ from weft_export.layers.windows import Grid, flow_through, pick_windows, place_o
 class WindowAttention(nn.Module):
     """softmax(Q K^T / sqrt(d) + B) V in each window of a grid (eq. 4). A shift other than 0 makes it SW-MSA.
 
+    With `cosine` it is softmax(cos(Q, K) s + B) V, with an s for each head ("Swin Transformer V2", Liu et al. 2022,
+    eq. 2). Its B is not less general, though the paper computes it by a small network.
+
     Gathers with fixed indices pick the windows out of the grid, and put them back. They roll and partition in one.
     """
 
@@ -20,9 +24,14 @@ class WindowAttention(nn.Module):
     places: Tensor
     hidden: Tensor
 
-    def __init__(self, grid: Grid, window: Grid, shift: Grid, d_model: int, num_heads: int) -> None:
+    def __init__(
+        self, grid: Grid, window: Grid, shift: Grid, d_model: int, num_heads: int, *, cosine: bool = False
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
+        if cosine:
+            self.scale = nn.Parameter(torch.full((num_heads, 1, 1), 10.0))  # s; the paper's 1 / tau
+        self.cosine = cosine
         self.qkv = nn.Linear(d_model, 3 * d_model)
         self.output = nn.Linear(d_model, d_model)
         self.bias = GridBias(*window, num_heads)
@@ -61,6 +70,11 @@ class WindowAttention(nn.Module):
         return query, key, value
 
     def _weights(self, query: Tensor, key: Tensor) -> Tensor:
-        scores = query.float() @ key.float().transpose(-2, -1) / math.sqrt(query.shape[-1]) + self.bias().float()
+        query, key = query.float(), key.float()
+        if self.cosine:
+            products = functional.normalize(query, dim=-1) @ functional.normalize(key, dim=-1).transpose(-2, -1)
+            scores = products * self.scale.float() + self.bias().float()
+        else:
+            scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1]) + self.bias().float()
         weights: Tensor = scores.masked_fill(self.hidden, -torch.inf).softmax(dim=-1)
         return weights

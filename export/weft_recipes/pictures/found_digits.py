@@ -2,6 +2,7 @@
 
 import io
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -17,7 +18,7 @@ from weft_recipes.shared.figures import Figures, Stopwatch
 
 SHOWN = 128
 """The side of stored pictures: each pixel of the canvas as 4 x 4."""
-SIZES = {"channels": 1, "image_height": SIDE, "image_width": SIDE}
+SIZES: dict[str, Any] = {"channels": 1, "image_height": SIDE, "image_width": SIDE}
 NUM_TESTED, NUM_EXPLAINED, TEST_SEED = 1800, 300, 99
 """Held-out pictures: five of each held-out digit; attention is measured on the first NUM_EXPLAINED."""
 EXAMPLES = (2, 5, 6, 9)

@@ -1,0 +1,67 @@
+"""CLIP's image encoder (Radford et al. 2021)."""
+
+from typing import Any
+
+from weft_export.converters.activations import ACTIVATIONS
+from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.pictures import patches, picture_sizes
+from weft_export.converters.sources import Names, Source, both, both_rows, computed
+from weft_export.families.clip_vision import ClipVisionConfig
+
+
+def sizes(foreign: Foreign) -> ClipVisionConfig:
+    """A norm before the layers, and a head that was trained for its labels."""
+    # The text encoder is not in the file. The other two are of what joins both.
+    foreign.fields.skip("text_config", "projection_dim", "logit_scale_init_value")
+    return ClipVisionConfig(**encoder_sizes(foreign, foreign.fields.part("vision_config")))
+
+
+def encoder_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+    """Return the sizes that stand in vision_config."""
+    fields.skip("projection_dim")
+    return {
+        **picture_sizes(foreign, fields, patch_size=32),
+        "d_model": fields.whole("hidden_size", 768),
+        "num_heads": fields.whole("num_attention_heads", 12),
+        "d_ff": fields.whole("intermediate_size", 3072),
+        "num_layers": fields.whole("num_hidden_layers", 12),
+        "norm_eps": fields.number("layer_norm_eps", 1e-5),
+        "activation": fields.among("hidden_act", ACTIVATIONS, "quick_gelu"),
+    }
+
+
+def encoder_names() -> dict[str, Source | str]:
+    """Return the sources of all but the head."""
+    ours, theirs = "layers.{}", "vision_model.encoder.layers.{}"
+    patch = "vision_model.embeddings.patch_embedding"
+    return {
+        "class_token": computed(lambda token: token[None, None], "vision_model.embeddings.class_embedding"),
+        "positions": "vision_model.embeddings.position_embedding.weight",
+        **patches("patches.projection", patch),
+        # The patches have no bias.
+        "patches.projection.bias": computed(lambda kernel: kernel.new_zeros(len(kernel)), f"{patch}.weight"),
+        **both("first_norm", "vision_model.pre_layrnorm"),
+        **both(f"{ours}.attention_norm", f"{theirs}.layer_norm1"),
+        **both(f"{ours}.feed_forward_norm", f"{theirs}.layer_norm2"),
+        **both_rows(f"{ours}.attention.qkv", f"{theirs}.self_attn.{{q,k,v}}_proj"),
+        **both(f"{ours}.attention.output", f"{theirs}.self_attn.out_proj"),
+        **both(f"{ours}.feed_forward.inner", f"{theirs}.mlp.fc1"),
+        **both(f"{ours}.feed_forward.outer", f"{theirs}.mlp.fc2"),
+    }
+
+
+def names(_: ClipVisionConfig) -> Names:
+    """Their names."""
+    return {**encoder_names(), **both("head", "classifier")}
+
+
+CLIP = Converter(
+    model_type="clip",
+    architectures=("CLIPForImageClassification",),
+    family="clip_vision",
+    sizes=sizes,
+    names=names,
+    # It norms the class token, which this head does not read.
+    ignored=(r"vision_model\.post_layernorm\..*", r".*\.position_ids"),
+)

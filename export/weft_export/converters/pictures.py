@@ -1,0 +1,112 @@
+"""What configs and weights of classifiers of pictures have in common."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from weft_export.checkpoints.files import read_file
+from weft_export.converters.converter import Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.image_processor import FILE, read_image_spec
+from weft_export.converters.sources import Names, Source, both, both_rows, computed
+from weft_export.errors import CheckpointError
+from weft_proto.v1 import bundle_pb2
+
+# A file that newer directories have beside the other, or in its place; what it says counts.
+_PROCESSOR_FILE = "processor_config.json"
+
+
+def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
+    """Return how pictures become pixels, without the grid.
+
+    Raises:
+        CheckpointError: no file says it, or it says what cannot be done.
+    """
+    processor = foreign.directory / _PROCESSOR_FILE
+    if processor.exists():
+        given = _read_json(processor)
+        if isinstance(given, dict) and "image_processor" in given:
+            return read_image_spec(given["image_processor"], foreign.fields.word("model_type"), channels)
+    return read_image_spec(_read_json(foreign.directory / FILE), foreign.fields.word("model_type"), channels)
+
+
+def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
+    """Return labels, channels, and the sides of pictures and patches, by the names of a family's config.
+
+    fields: where image_size, patch_size and num_channels stand, if not at the top of config.json.
+    patch_size: what it is where nothing says it.
+    """
+    fields = fields or foreign.fields
+    channels = fields.whole("num_channels", 3)
+    height, width = fields.sides("image_size", 224)
+    spec = read_picture_spec(foreign, channels)
+    if (spec.height, spec.width) != (height, width):
+        found = f"{FILE} makes pictures of {spec.height} x {spec.width}"
+        raise CheckpointError(f"config.json: image_size is {height} x {width}, and {found}")
+    side, across = fields.sides("patch_size", patch_size)
+    if side != across:
+        raise fields.wrong("patch_size", "must be the same down and across")
+    sizes = {"channels": channels, "image_height": height, "image_width": width, "patch_size": side}
+    return {**label_sizes(foreign), **sizes}
+
+
+def label_sizes(foreign: Foreign) -> dict[str, int]:
+    """Return the number of labels. Labels that do not exclude each other are refused: probabilities sum to 1 here."""
+    foreign.fields.only("problem_type", "single_label_classification")
+    return {"num_labels": foreign.fields.num_labels()}
+
+
+def skip_backbone(fields: Fields) -> None:
+    """Say of fields that they choose outputs for other models to read."""
+    fields.skip("out_features", "out_indices", "stage_names", "num_hidden_layers")
+
+
+def squares_only(sizes: Mapping[str, int], name: str) -> None:
+    """Refuse pictures that are not square, for which transformers mixes up the sides."""
+    if sizes["image_height"] != sizes["image_width"]:
+        raise CheckpointError(f"config.json: image_size is no square, which {name} is not supported with")
+
+
+def patches(ours: str, theirs: str) -> Names:
+    """Return the sources of a PatchEmbedding: theirs is a convolution."""
+    weight = computed(lambda kernel: kernel.flatten(1), f"{theirs}.weight")
+    return {f"{ours}.weight": weight, f"{ours}.bias": f"{theirs}.bias"}
+
+
+def without_batch(name: str) -> Source:
+    """Return a table without its leading axis of one."""
+    return computed(lambda table: table.flatten(0, 1), name)
+
+
+def vit_layer(theirs: str) -> dict[str, Source | str]:
+    """Return the sources of an EncoderLayer, of a layer named as in ViT."""
+    return {
+        **both("attention_norm", f"{theirs}.layernorm_before"),
+        **both("feed_forward_norm", f"{theirs}.layernorm_after"),
+        **both_rows("attention.qkv", f"{theirs}.attention.attention.{{query,key,value}}"),
+        **both("attention.output", f"{theirs}.attention.output.dense"),
+        **both("feed_forward.inner", f"{theirs}.intermediate.dense"),
+        **both("feed_forward.outer", f"{theirs}.output.dense"),
+    }
+
+
+def scaled(ours: str, theirs: str, scale: str) -> dict[str, Source | str]:
+    """Return weight and bias of a product whose answer is multiplied by a scale of each number."""
+    return {
+        f"{ours}.weight": computed(lambda weight, by: by[:, None] * weight, f"{theirs}.weight", scale),
+        f"{ours}.bias": computed(torch.mul, f"{theirs}.bias", scale),
+    }
+
+
+def with_zero_keys(query: str, value: str) -> Source:
+    """Return the bias of queries, keys and values, of which keys have none."""
+    return computed(lambda q, v: torch.cat((q, torch.zeros_like(q), v)), query, value)
+
+
+def _read_json(path: Path) -> object:
+    try:
+        return json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
