@@ -10,6 +10,7 @@ import typer
 from weft_export.console.failing import plain_errors
 from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
+from weft_export.errors import ExportError
 from weft_proto.v1 import bundle_pb2
 
 # Without rich: it shows a type for flags that take none, and makes columns that are too narrow for words.
@@ -29,11 +30,11 @@ class Precision(StrEnum):
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
     bundle: Annotated[
-        Path,
+        Path | None,
         typer.Argument(
             help="Directory of the new bundle: NAME/VERSION in a model repository. For example models/en-es/1."
         ),
-    ],
+    ] = None,
     precision: Annotated[
         Precision, typer.Option(help="fp32 and int8 are for CPU. fp16 and bf16 are for CUDA.")
     ] = Precision.FP32,
@@ -77,6 +78,19 @@ def export(
     description: Annotated[
         str | None, typer.Option(help="Of a Hugging Face directory: one sentence for people.")
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Say what would be done, and what it would take. Make nothing.")
+    ] = False,
+    slots: Annotated[
+        int, typer.Option(min=1, max=1024, help="With --check: the slots of the server, as of weft serve.")
+    ] = 32,
+    graphs_only: Annotated[
+        bool,
+        typer.Option(
+            "--graphs-only",
+            help="For who has a runtime: write the .onnx files and ports.json alone. BUNDLE is any new directory.",
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
 ) -> None:
@@ -89,6 +103,24 @@ def export(
         from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
 
+        choices = Choices(max_tokens, max_source_tokens, golden, description)
+
+        def on_stage(name: str, done: int, total: int) -> None:
+            say(done, total, name)
+
+        if check:
+            from weft_export.check import check as checked  # noqa: PLC0415 - same
+
+            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle)))
+            return
+        if bundle is None:
+            raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
+        if graphs_only:
+            from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - same
+
+            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage)
+            typer.echo(f"{bundle}: largest difference from torch {parity.max_abs_error:.1e}")
+            return
         report = export_checkpoint(
             checkpoint,
             bundle,
@@ -96,8 +128,8 @@ def export(
             held_out=held_out,
             mixed_runs=mixed_runs,
             force=force,
-            choices=Choices(max_tokens, max_source_tokens, golden, description),
-            on_stage=lambda name, done, total: say(done, total, name),
+            choices=choices,
+            on_stage=on_stage,
         )
     parity = report.manifest.parity
     typer.echo(

@@ -18,6 +18,7 @@ from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert, is_foreign
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
+from weft_export.estimate import estimate, told
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
@@ -88,7 +89,7 @@ def export_checkpoint(
             work = Path(scratch) / "bundle"
             work.mkdir()
             on_stage("loading the checkpoint", 0, 1)
-            loaded = _load(checkpoint_dir, choices)
+            loaded = load(checkpoint_dir, choices)
             manifest = _build(loaded, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
@@ -97,12 +98,15 @@ def export_checkpoint(
     return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.notes)
 
 
-def _load(directory: Path, choices: Choices | None) -> Converted:
+def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:
+    """Read a checkpoint of ours or a Hugging Face directory; if it is not filled, its weights stay on meta."""
     if is_foreign(directory):
-        return convert(directory, choices or Choices())
+        return convert(directory, choices or Choices(), filled=filled)
     if choices is not None and choices != Choices():
         raise ExportError("lengths, a golden text and a description stand in config.json of a checkpoint of this kind")
-    return Converted(load_checkpoint(directory), (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ())
+    return Converted(
+        load_checkpoint(directory, filled=filled), (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ()
+    )
 
 
 def _build(
@@ -116,10 +120,11 @@ def _build(
 ) -> bundle_pb2.BundleManifest:
     original = loaded.checkpoint
     check_tokenizers(original)
-    _check_bf16(original, precision)
+    check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, loaded.held_out)
     checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
+    on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
@@ -163,7 +168,8 @@ def _held_out(
     return read_held_out(given or default, checkpoint)
 
 
-def _check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+    """Raise ExportError for a model that CUDA cannot run in this precision."""
     refused = any(isinstance(module, _NOT_IN_BF16) for module in checkpoint.model.modules())
     if refused and precision == bundle_pb2.PRECISION_BF16:
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")

@@ -41,8 +41,10 @@ def save_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: torch.dtype 
     (directory / CONFIG_FILE).write_text(text + "\n", encoding="utf-8")
 
 
-def load_checkpoint(directory: Path) -> Checkpoint:
+def load_checkpoint(directory: Path, *, filled: bool = True) -> Checkpoint:
     """Read a checkpoint; its model is in eval mode and float32, and its float32 weights lie in the mapped file.
+
+    If it is not to be filled, its weights stay on meta, and of the file only the header is read.
 
     Raises:
         CheckpointError: There are three cases:
@@ -71,6 +73,8 @@ def load_checkpoint(directory: Path) -> Checkpoint:
     except CheckpointError as error:
         raise CheckpointError(f"{directory}: {error}") from error
     check_header(path, header, shell.state_dict())
+    if not filled:
+        return checkpoint
     with without_weights():
         model = family.model(sizes)
     model.load_state_dict(read_weights(path, shell.state_dict()), assign=True)

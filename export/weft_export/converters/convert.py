@@ -51,8 +51,10 @@ def is_foreign(directory: Path) -> bool:
     return isinstance(config, dict) and "model_type" in config and "family" not in config
 
 
-def convert(directory: Path, choices: Choices) -> Converted:
+def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Converted:
     """Read a Hugging Face directory; the model is in eval mode and float32.
+
+    If it is not to be filled, its weights stay on meta, and of theirs only names and shapes are read.
 
     Raises:
         CheckpointError: There are four cases:
@@ -80,13 +82,15 @@ def convert(directory: Path, choices: Choices) -> Converted:
     sources = plan(converter, sizes, foreign.fields, shell, stored)
     wording = wording_of(foreign, config, sizes, family.task)
     checkpoint = _checkpoint(converter, shell, wording, foreign)
+    notes = [*wording.notes, *_notes(foreign, converter, stored)]
+    if not filled:
+        return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():
         model = family.model(sizes)
     weights = fill(sources, stored)
     if foreign.generation.banned and converter.bias:
         weights[converter.bias] = _with_bans(weights[converter.bias], foreign.generation.banned)
     model.load_state_dict(weights, assign=True)
-    notes = [*wording.notes, *_notes(foreign, converter, stored)]
     return Converted(
         replace(checkpoint, model=model.eval()), tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes)
     )

@@ -1,0 +1,73 @@
+"""`weft export --check`: what an export would do, in lines for people. Nothing is made, and no weight is read."""
+
+import shutil
+from pathlib import Path
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.tokenizer import check_tokenizers
+from weft_export.converters.converter import Choices
+from weft_export.errors import ExportError
+from weft_export.estimate import Estimate, estimate, size, told
+from weft_export.export import PRECISIONS, check_bf16, load
+from weft_proto.tasks import TASKS
+
+
+def check(directory: Path, choices: Choices, num_slots: int, place: Path | None) -> list[str]:
+    """Return what would be made of a checkpoint: a line each, and a row for each precision.
+
+    place is where the bundle would be, if that is known.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be exported.
+    """
+    loaded = load(directory, choices, filled=False)
+    checkpoint = loaded.checkpoint
+    check_tokenizers(checkpoint)
+    exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
+    lines = [
+        f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
+        *_lengths(checkpoint),
+        *(f"note: {note}" for note in loaded.notes),
+    ]
+    if exact.slot_bytes == 0:
+        lines.append(f"{'precision':11}{'bundle':>10}{'server':>12}    an export takes about")
+    else:
+        lines.append(f"{'precision':11}{'bundle':>10}{'a slot':>10}{_slots(num_slots):>18}    an export takes about")
+    for name, precision in PRECISIONS.items():
+        try:
+            check_bf16(checkpoint, precision)
+        except ExportError as error:
+            lines.append(f"{name:11}not possible: {error}")
+        else:
+            lines.append(_row(name, estimate(checkpoint, precision, num_slots)))
+    lines += [f"free on the disk of {place}: {size(_free(place))}"] if place is not None else []
+    return lines
+
+
+def _row(name: str, made: Estimate) -> str:
+    if made.slot_bytes == 0:
+        return f"{name:11}{size(made.bundle_bytes):>10}{size(made.server_bytes):>12}    {told(made)}"
+    sizes = f"{size(made.bundle_bytes):>10}{size(made.slot_bytes):>10}{size(made.server_bytes):>18}"
+    return f"{name:11}{sizes}    {told(made)}"
+
+
+def _slots(number: int) -> str:
+    return f"server, {number} slots"
+
+
+def _lengths(checkpoint: Checkpoint) -> list[str]:
+    text = checkpoint.text
+    if text is None:
+        return []
+    parts = []
+    if text.max_source_tokens:
+        parts.append(f"{text.max_source_tokens:,} tokens of a source")
+    if text.max_total_tokens:
+        what = "of an answer" if text.HasField("start_id") else "of a prompt and its answer"
+        parts.append(f"{text.max_total_tokens:,} tokens {what}")
+    return [f"at most {' and '.join(parts)}"]
+
+
+def _free(place: Path) -> int:
+    home = next(path for path in place.absolute().parents if path.is_dir())
+    return shutil.disk_usage(home).free

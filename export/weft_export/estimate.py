@@ -1,0 +1,107 @@
+"""What an export would make and take, from a checkpoint whose weights nobody has read yet."""
+
+import math
+from dataclasses import dataclass
+
+from torch import nn
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.writer import Writer
+from weft_export.graphs.graphs import states_of
+from weft_export.layers.embedding import TiedEmbedding
+from weft_export.rounding.quantising import MIN_COLUMNS
+from weft_proto.bundle_rules import FLOAT_TYPE
+from weft_proto.v1 import bundle_pb2
+
+_BYTES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: 4,
+    bundle_pb2.DATA_TYPE_FLOAT16: 2,
+    bundle_pb2.DATA_TYPE_BFLOAT16: 2,
+    bundle_pb2.DATA_TYPE_INT8: 1,
+}
+# What any export takes: torch, ONNX Runtime and the tracing. docs/log-of-speed.md, 2026-11-22.
+_BASE_BYTES = 480 * 10**6
+# And beside it, in sizes of the weights at float32. GPTs of 2 to 1,310 million parameters took 2.2 to 2.7 at fp32, and
+# smaller ones 2.8 at int8 and 3.4 at fp16.
+_PEAK = {
+    bundle_pb2.PRECISION_FP32: 2.4,
+    bundle_pb2.PRECISION_FP16: 3.4,
+    bundle_pb2.PRECISION_BF16: 3.4,
+    bundle_pb2.PRECISION_INT8: 2.9,
+}
+# Parity holds the states of four sequences three times.
+_PARITY_SLOTS = 12
+# One fast core needs so long for any export, and for a million parameters more.
+_BASE_SECONDS, _SECONDS_FOR_A_MILLION = 8.0, 0.5
+# What a server takes beside weights and slots.
+_SERVER_BYTES = 150 * 10**6
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Sizes in bytes. The bundle's and a slot's are counted; the others are near what was measured of other models."""
+
+    num_parameters: int
+    bundle_bytes: int
+    slot_bytes: int
+    server_bytes: int
+    peak_bytes: int
+    seconds: float
+
+
+def estimate(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, num_slots: int = 0) -> Estimate:
+    """Estimate a bundle of a checkpoint, and a server with so many slots; its weights may lie on meta."""
+    number = sum(parameter.numel() for parameter in checkpoint.model.parameters())
+    weights = number * _BYTES[FLOAT_TYPE[precision]]
+    if precision == bundle_pb2.PRECISION_INT8:
+        weights -= 3 * _num_rounded(checkpoint.model)
+    files = sum(map(len, checkpoint.files.values())) + sum(table.nbytes for table in checkpoint.model.buffers())
+    slot = _slot_bytes(checkpoint.model, precision)
+    full_slot = _slot_bytes(checkpoint.model, bundle_pb2.PRECISION_FP32)
+    return Estimate(
+        num_parameters=number,
+        bundle_bytes=weights + files,
+        slot_bytes=slot,
+        server_bytes=_SERVER_BYTES + weights + num_slots * slot,
+        peak_bytes=int(_BASE_BYTES + 4 * number * _PEAK[precision] + _PARITY_SLOTS * full_slot),
+        seconds=_BASE_SECONDS + _SECONDS_FOR_A_MILLION * number / 1e6,
+    )
+
+
+def told(made: Estimate) -> str:
+    """Say how long an export takes, and how much memory, as far as that is known before."""
+    return f"{duration(made.seconds)}, {made.peak_bytes / 1e9:.1f} GB of memory"
+
+
+def size(num_bytes: float) -> str:
+    """Return a number of bytes as people write it."""
+    for unit in ("kB", "MB"):
+        num_bytes /= 1000
+        if num_bytes < 1000:
+            return f"{num_bytes:.3g} {unit}"
+    return f"{num_bytes / 1000:.3g} GB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people write it."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _slot_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> int:
+    """How much a sequence's states take. At int8, those of attention are rounded."""
+    rounds = precision == bundle_pb2.PRECISION_INT8 and isinstance(model, Writer) and bool(model.cached_attentions)
+    return sum(
+        math.prod(state.shape) * (1 if rounds else _BYTES[state.data_type]) for state in states_of(model, precision)
+    )
+
+
+def _num_rounded(model: nn.Module) -> int:
+    """How many weights int8 rounds."""
+    rounded = {
+        id(parameter): parameter.numel()
+        for module in model.modules()
+        if isinstance(module, TiedEmbedding) or (isinstance(module, nn.Linear) and module.out_features >= MIN_COLUMNS)
+        for name, parameter in module.named_parameters(recurse=False)
+        if name == "weight"
+    }
+    return sum(rounded.values())

@@ -1,0 +1,95 @@
+"""`weft export --check` and `--graphs-only`: what would be made, and graphs without a bundle."""
+
+import math
+
+import pytest
+from google.protobuf import json_format
+from tiny import INT8, save_tiny
+from typer.testing import CliRunner
+
+from weft_export.__main__ import export_app
+from weft_export.checkpoints.directory import load_checkpoint
+from weft_export.estimate import duration, estimate, size
+from weft_export.graphs.graphs import states_of
+from weft_export.graphs.onnx_graph import read_ports
+from weft_export.rounding.quantising import quantised
+from weft_proto.v1 import bundle_pb2
+
+BYTES = {bundle_pb2.DATA_TYPE_FLOAT32: 4, bundle_pb2.DATA_TYPE_INT8: 1}
+
+
+def run(*arguments):
+    """Run `weft export`; (exit code, stdout, the last line of stderr)."""
+    done = CliRunner().invoke(export_app, [*map(str, arguments), "--quiet"])
+    return done.exit_code, done.stdout, (done.stderr.splitlines() or [""])[-1]
+
+
+@pytest.mark.parametrize("precision", [bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8])
+@pytest.mark.parametrize("name", INT8)
+def test_what_is_said_before_is_what_is_made(name, precision, tmp_path):
+    """Weights and the bytes of a slot are those of what is exported, said of a checkpoint whose weights nobody read."""
+    shell = load_checkpoint(save_tiny(name, tmp_path / "checkpoint"), filled=False)
+    made = estimate(shell, precision, num_slots=8)
+    checkpoint = load_checkpoint(tmp_path / "checkpoint")
+    exported = quantised(checkpoint) if precision == bundle_pb2.PRECISION_INT8 else checkpoint
+
+    assert all(parameter.is_meta for parameter in shell.model.parameters())
+    assert sum(parameter.numel() for parameter in checkpoint.model.parameters()) == made.num_parameters
+    slot = sum(math.prod(state.shape) * BYTES[state.data_type] for state in states_of(exported.model, precision))
+    assert slot == made.slot_bytes
+    assert 8 * slot == made.server_bytes - estimate(shell, precision).server_bytes
+    if exported is checkpoint:
+        tensors = (*checkpoint.model.parameters(), *checkpoint.model.buffers())
+        files = sum(map(len, checkpoint.files.values()))
+        assert sum(tensor.nbytes for tensor in tensors) + files == pytest.approx(made.bundle_bytes, rel=0.01)
+
+
+def test_a_check_makes_nothing(tmp_path):
+    """It says family, parameters, lengths, what is not possible and why, and what is free on the disk."""
+    checkpoint, place = save_tiny("tiny-rnn", tmp_path / "checkpoint"), tmp_path / "models" / "rnn" / "1"
+    code, out, _ = run(checkpoint, place, "--check", "--slots", "8")
+
+    assert 0 == code
+    for part in (
+        "rnn, to translate: ",
+        "tokens of a source and",
+        "server, 8 slots",
+        "bf16       not possible: bf16 is",
+    ):
+        assert part in out
+    assert f"free on the disk of {place}: " in out.splitlines()[-1]
+    assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_check_finds_what_an_export_would(tmp_path):
+    """A broken checkpoint is refused in the same sentence, and without --check a place is needed."""
+    checkpoint = save_tiny("tiny-rnn", tmp_path / "checkpoint")
+
+    assert (1, "weft export: the directory of the new bundle is missing, such as models/en-es/1") == run(checkpoint)[
+        ::2
+    ]
+    (checkpoint / "model.safetensors").unlink()
+    refused = run(checkpoint, "--check")
+    assert (1, refused[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1")[::2]
+
+
+def test_graphs_alone_are_for_who_has_a_runtime(tmp_path):
+    """The .onnx files and their weights, and ports.json with ports and states as in a manifest; nothing else."""
+    checkpoint, folder = save_tiny("tiny-gpt", tmp_path / "checkpoint"), tmp_path / "graphs"
+    code, out, _ = run(checkpoint, folder, "--graphs-only")
+
+    assert (0, True) == (code, "largest difference from torch" in out)
+    ports = json_format.Parse((folder / "ports.json").read_text(), bundle_pb2.BundleManifest())
+    assert [read_ports(folder / graph.path, graph.role) for graph in ports.graphs] == list(ports.graphs)
+    assert len(ports.states) > 0
+    kinds = {path.name.partition(".")[2] for path in folder.iterdir()}
+    assert {"onnx", "onnx.data", "json"} == kinds
+    assert (1, f"weft export: {folder} exists already, and is not an empty directory") == run(
+        checkpoint, folder, "--graphs-only"
+    )[::2]
+
+
+def test_sizes_and_times_are_as_people_write_them():
+    """Three digits and a unit."""
+    assert ["0.512 kB", "1 MB", "524 kB", "2.5 GB"] == list(map(size, (512, 1e6, 524288, 2.5e9)))
+    assert ["8 s", "99 s", "2 min"] == list(map(duration, (8, 99, 110)))
