@@ -73,7 +73,7 @@ class Fields:
         self._config = config
         self._place = place
         self._read: set[str] = set()
-        self._parts: list[Fields] = []
+        self._parts: dict[str, Fields] = {}
 
     def __contains__(self, name: str) -> bool:
         return self._config.get(name) is not None
@@ -139,9 +139,7 @@ class Fields:
         self._read.add(name)
         if value is not None and not isinstance(value, dict):
             raise self.wrong(name, "must be an object")
-        part = Fields(value or {}, f"{self._place}: {name}")
-        self._parts.append(part)
-        return part
+        return self._parts.setdefault(name, Fields(value or {}, f"{self._place}: {name}"))
 
     def only(self, name: str, *allowed: Any) -> None:
         """Refuse any value of a field but these. A field that is absent or null is fine."""
@@ -171,7 +169,7 @@ class Fields:
             raise CheckpointError(
                 f"{self._place} has fields that are not known here, and that may change the arithmetic: {fields}"
             )
-        for part in self._parts:
+        for part in self._parts.values():
             part.check_all_read()
 
     def wrong(self, name: str, complaint: str) -> CheckpointError:

@@ -18,6 +18,7 @@ from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
+from weft_export.families.encoder_only import EncoderOnly, EncoderOnlyConfig, EncoderOnlyTagger
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.resnet import Resnet, ResnetConfig
 from weft_export.families.rnn import Rnn, RnnConfig
@@ -63,5 +64,7 @@ FAMILIES = {
     "decoder_only": Family(DecoderOnly, DecoderOnlyConfig, common_pb2.TASK_GENERATE),
     "gpt": Family(Gpt, GptConfig, common_pb2.TASK_GENERATE),
     "bert": Family(Bert, BertConfig, common_pb2.TASK_CLASSIFY_TEXT),
+    "encoder_only": Family(EncoderOnly, EncoderOnlyConfig, common_pb2.TASK_CLASSIFY_TEXT),
+    "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }

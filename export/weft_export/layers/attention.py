@@ -126,22 +126,35 @@ class SelfAttention(nn.Module):
         return query, *((key, value) if self.rounding is None else self.rounding(key, value))
 
     def encode(
-        self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None, num_read: int | None = None
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        bias: Tensor | None = None,
+        num_read: int | None = None,
+        rotary: KeyValue | None = None,
     ) -> Tensor:
         """Attend both ways over x [batch, seq, d_model], to the first lengths [batch] positions, or to all if None.
 
-        bias [1, h, seq, seq] is added to the scores. With num_read (and no bias) only so many first positions ask and
-        get an answer.
+        bias [1, h or 1, seq, seq] is added to the scores. With num_read only so many first positions ask and get an
+        answer. rotary is as in forward.
         """
         query, key, value = self._projected(x).chunk(3, dim=-1)
+        if rotary is not None:
+            query, key = self._turned(query, rotary), self._turned(key, rotary)
         if num_read is not None:
             query = query[:, :num_read]
+            bias = None if bias is None else bias[:, :, :num_read]
         if torch.onnx.is_in_onnx_export():
             return self._emit_encode(query, key, value, lengths, bias)
         mask = padding_mask(lengths, x.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)
         query, key, value = (split_heads(part, self.num_heads) for part in (query, key, value))
         out: Tensor = self.output(attend(query, key, value, mask, scale=self.scale, bias=bias))
         return out
+
+    def _turned(self, x: Tensor, rotary: KeyValue) -> Tensor:
+        """Rotate x [batch, seq, h * head_dim] before an operator that does not."""
+        cos, sin = (table[: x.shape[1]] for table in rotary)
+        return rotate(split_heads(x, self.num_heads), cos, sin).transpose(1, 2).flatten(2)
 
     def _emit_encode(
         self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None, bias: Tensor | None

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.layers.attention import SelfAttention
+from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.reach import Reach
 from weft_export.layers.relative_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 
@@ -13,27 +15,42 @@ from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 class EncoderLayer(StyledLayer):
     """Self-attention and feed-forward, pre-norm (Xiong et al. 2020, "On Layer Normalization ...") or post-norm."""
 
-    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float,
+        style: Style = DEFAULT_STYLE,
+        *,
+        first_norm: bool = True,
+    ) -> None:
+        """Make a layer; first_norm says whether attention has a norm, which words that are normed need not."""
         super().__init__(style, dropout)
-        self.attention_norm = style.norm(d_model)
+        self.attention_norm = style.norm(d_model) if first_norm else nn.Identity()
         self.attention = SelfAttention(d_model, num_heads, **style.self_attention)
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
     def forward(
-        self, x: Tensor, lengths: Tensor | None, bias: Tensor | None = None, num_read: int | None = None
+        self,
+        x: Tensor,
+        lengths: Tensor | None,
+        bias: Tensor | None = None,
+        num_read: int | None = None,
+        rotary: KeyValue | None = None,
     ) -> Tensor:
         """Map x [batch, seq, d_model] to the same shape, attending to the first lengths [batch] positions or to all.
 
-        bias [1, h, seq, seq] is added to the scores. With num_read, only the first num_read positions are mapped.
+        bias [1, h or 1, seq, seq] is added to the scores. With num_read, only the first num_read positions are mapped.
         """
-        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read)
+        out = self.attention.encode(self.before(self.attention_norm, x), lengths, bias, num_read, rotary)
         x = x if num_read is None else x[:, :num_read]
         return self.fed(self.feed_forward_norm, self.feed_forward, x, self.after(self.attention_norm, x, out))
 
-    def weights(self, x: Tensor, mask: Tensor, bias: Tensor | None = None) -> Tensor:
+    def weights(self, x: Tensor, mask: Tensor, bias: Tensor | None = None, rotary: KeyValue | None = None) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses where mask is True."""
-        return self.attention.weights(self.before(self.attention_norm, x), mask, bias=bias)
+        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary, bias)
 
 
 class Encoder(nn.Module):
@@ -48,11 +65,25 @@ class Encoder(nn.Module):
         dropout: float,
         style: Style = DEFAULT_STYLE,
         relative_bias: RelativeBias | None = None,
+        *,
+        reach: Reach | None = None,
+        one_layer: bool = False,
+        first_norm: bool = True,
     ) -> None:
+        """Make the layers.
+
+        reach: how far each layer looks, and how it turns heads. None: everywhere, and not at all.
+        one_layer: all layers are the same one ("ALBERT", Lan et al. 2020, section 3.1).
+        first_norm: the first layer has a norm before its attention.
+        """
         super().__init__()
-        sizes = (d_model, num_heads, d_ff, dropout)
+        sizes = (d_model, num_heads, d_ff, dropout, style)
+        layers = [EncoderLayer(*sizes, first_norm=first_norm)]
+        for _ in range(1, num_layers):
+            layers.append(layers[0] if one_layer else EncoderLayer(*sizes))
         # Any: torch does not type the items of a ModuleList.
-        self.layers: Any = nn.ModuleList(EncoderLayer(*sizes, style) for _ in range(num_layers))
+        self.layers: Any = nn.ModuleList(layers)
+        self.reach = reach
         self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias
@@ -62,12 +93,11 @@ class Encoder(nn.Module):
 
         Who reads only the first num_read positions of the answer spares the last layer most of its work.
         """
-        bias = self._bias(x)
+        seen = self._seen(x)
         x = self.dropout(x)
-        *layers, last = self.layers
-        for layer in layers:
-            x = layer(x, lengths, bias)
-        x = last(x, lengths, bias, num_read)
+        last = len(self.layers) - 1
+        for index, (layer, (rotary, bias)) in enumerate(zip(self.layers, seen, strict=True)):
+            x = layer(x, lengths, bias, num_read if index == last else None, rotary)
         out: Tensor = self.norm(x)
         return out
 
@@ -75,14 +105,14 @@ class Encoder(nn.Module):
         """Return each layer's self-attention weights [batch, h, seq, seq] over x [batch, seq, d_model], all real."""
         everything = torch.ones(1, 1, 1, 1, dtype=torch.bool)
         weights = []
-        bias = self._bias(x)
-        for layer in self.layers:
-            weights.append(layer.weights(x, everything, bias))
-            x = layer(x, None, bias)
+        for layer, (rotary, bias) in zip(self.layers, self._seen(x), strict=True):
+            weights.append(layer.weights(x, everything, bias, rotary))
+            x = layer(x, None, bias, None, rotary)
         return weights
 
-    def _bias(self, x: Tensor) -> Tensor | None:
-        if self.relative_bias is None:
-            return None
-        bias: Tensor = self.relative_bias(x.shape[1])
-        return bias
+    def _seen(self, x: Tensor) -> list[tuple[KeyValue | None, Tensor | None]]:
+        """Return each layer's rotation and what is added to its scores."""
+        if self.reach is not None:
+            return self.reach.of(x.shape[1])
+        bias = None if self.relative_bias is None else self.relative_bias(x.shape[1])
+        return [(None, bias)] * len(self.layers)

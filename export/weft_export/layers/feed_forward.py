@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -12,6 +13,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # GPT's and T5's form ("Gaussian Error Linear Units", Hendrycks and Gimpel 2016, section 2).
     "gelu_tanh": partial(functional.gelu, approximate="tanh"),
     "silu": functional.silu,
+    "tanh": torch.tanh,
     # CLIP's: x sigmoid(1.702 x).
     "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
 }

@@ -55,12 +55,12 @@ class Style:
     def norm(self, d_model: int) -> nn.Module:
         """Make the norm of a sublayer: two of them for a sandwich."""
         if self.residual == "sandwich":
-            return Sandwich(self._norm(d_model), self._norm(d_model))
-        return self._norm(d_model)
+            return Sandwich(self.plain_norm(d_model), self.plain_norm(d_model))
+        return self.plain_norm(d_model)
 
     def last_norm(self, d_model: int) -> nn.Module:
         """Make the norm after the last layer, which post-norm layers need not."""
-        return nn.Identity() if self.residual == "post" else self._norm(d_model)
+        return nn.Identity() if self.residual == "post" else self.plain_norm(d_model)
 
     def feed_forward(self, d_model: int, d_ff: int) -> nn.Module:
         """Make a position-wise network."""
@@ -83,7 +83,8 @@ class Style:
         norm_eps = self.norm_eps if self.qk_norm else None
         return {**self.attention, "softcap": self.softcap, "qk_norm_eps": norm_eps}
 
-    def _norm(self, d_model: int) -> nn.Module:
+    def plain_norm(self, d_model: int) -> nn.Module:
+        """Make one norm, whatever the residual."""
         if self.rms_norm:
             return RmsNorm(d_model, self.norm_eps)
         return nn.LayerNorm(d_model, self.norm_eps, bias=self.norm_bias)

@@ -15,7 +15,7 @@ class WordStyle:
 
     scale: the tokens' vectors are multiplied by it.
     positions: each place has a vector too, which is added. The table is a weight, be it learned or of sinusoids.
-    norm: a LayerNorm follows, with norm_eps.
+    norm: a LayerNorm follows, with norm_eps; norm_bias says whether it has a bias.
     tied: the output projection is the tokens' table. Otherwise it is a matrix of its own.
     bias: the logits have one. A token with a bias of BANNED is never chosen.
     softcap: logits s become softcap tanh(s / softcap). None: they stay.
@@ -25,6 +25,7 @@ class WordStyle:
     positions: bool = False
     norm: bool = False
     norm_eps: float = 1e-5
+    norm_bias: bool = True
     tied: bool = True
     bias: bool = False
     softcap: float | None = None
@@ -41,7 +42,7 @@ class Words(TokenEmbedding):
         super().__init__(vocab_size, d_model)
         self.style = style
         self.positions = nn.Embedding(max_tokens, d_model) if style.positions else None
-        self.norm = nn.LayerNorm(d_model, style.norm_eps) if style.norm else None
+        self.norm = nn.LayerNorm(d_model, style.norm_eps, bias=style.norm_bias) if style.norm else None
         self.projection = None if style.tied else nn.Linear(d_model, vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if style.bias else None
 

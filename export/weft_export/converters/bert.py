@@ -1,0 +1,44 @@
+"""BERT (Devlin et al. 2019), and RoBERTa and XLM-R, whose positions begin at row 2 (Liu et al. 2019)."""
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.encoders import LABELS, bert_names, no_layer, pair, read_sizes
+from weft_export.converters.sources import both
+from weft_export.families.encoder_only import EncoderOnlyConfig
+
+ROBERTA_FIRST = 2
+_TYPES = "embeddings.token_type_embeddings.weight"
+
+
+def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+    """A classifier reads [CLS] through the pooler, tanh(x W + b). A tagger has one linear layer."""
+    return read_sizes(foreign, **no_layer(tags=tags))
+
+
+def roberta_sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+    """Likewise; what BERT calls its pooler is part of RoBERTa's head."""
+    return read_sizes(foreign, first_row=ROBERTA_FIRST, **no_layer(tags=tags))
+
+
+_BERT_HEADS = ({**both("head.inner", "bert.pooler.dense"), **LABELS}, LABELS)
+_ROBERTA_HEADS = ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS)
+_ROBERTA_BODY = bert_names("roberta.", _TYPES, ROBERTA_FIRST)
+
+BERT = pair(
+    "bert",
+    ("BertForSequenceClassification", "BertForTokenClassification"),
+    sizes,
+    bert_names("bert.", _TYPES),
+    _BERT_HEADS,
+    (r"bert\.pooler\..*", r"cls\..*"),
+)
+ROBERTA, XLM_ROBERTA, CAMEMBERT = (
+    pair(
+        model_type,
+        (f"{stem}ForSequenceClassification", f"{stem}ForTokenClassification"),
+        roberta_sizes,
+        _ROBERTA_BODY,
+        _ROBERTA_HEADS,
+        (r"roberta\.pooler\..*", r"lm_head\..*"),
+    )
+    for model_type, stem in (("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))
+)

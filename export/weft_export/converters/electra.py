@@ -1,0 +1,33 @@
+"""ELECTRA (Clark et al. 2020): BERT with words that may be narrower than the layers, and a GELU in its head."""
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.encoders import LABELS, bert_names, pair, read_sizes
+from weft_export.converters.sources import Names, both
+from weft_export.families.encoder_only import EncoderOnlyConfig
+
+
+def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+    """Words of another width than the layers are widened. The head of a classifier always has the exact GELU."""
+    fields = foreign.fields
+    fields.skip("summary_type", "summary_use_proj", "summary_activation")  # of heads that are not converted
+    width = fields.whole("embedding_size", 128)
+    return read_sizes(
+        foreign,
+        d_embedding=None if width == fields.whole("hidden_size") else width,
+        head_activation=None if tags else "gelu",
+    )
+
+
+def names(config: EncoderOnlyConfig) -> Names:
+    """BERT's names under another prefix, and the widening."""
+    body = bert_names("electra.", "embeddings.token_type_embeddings.weight")
+    return {**body(config), **both("body.widening", "electra.embeddings_project")}
+
+
+ELECTRA = pair(
+    "electra",
+    ("ElectraForSequenceClassification", "ElectraForTokenClassification"),
+    sizes,
+    names,
+    ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS),
+)

@@ -1,0 +1,127 @@
+"""What configs and weights of encoder-only models have in common."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from weft_export.converters.activations import ACTIVATIONS
+from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
+from weft_export.families.encoder_only import EncoderOnlyConfig
+from weft_export.layers.style import Style
+from weft_export.layers.words import WordStyle
+
+DEFAULT_TEXT = 512
+"""The longest text in tokens, unless one is chosen or the model takes less."""
+
+
+def read_sizes(foreign: Foreign, *, first_row: int = 0, **choices: Any) -> EncoderOnlyConfig:
+    """Read the sizes of a model of BERT's kind: normed words with learned positions, and post-norm layers.
+
+    first_row: the row of the first position. choices: further fields of the family's config.
+    """
+    fields = foreign.fields
+    fields.only("problem_type", "single_label_classification")
+    for name in ("is_decoder", "add_cross_attention", "is_encoder_decoder"):
+        fields.only(name, False)
+    fields.only("position_embedding_type", "absolute")
+    fields.skip("type_vocab_size", "tie_word_embeddings")
+    if first_row:
+        fields.only("pad_token_id", first_row - 1)
+    eps = fields.number("layer_norm_eps", 1e-12)
+    longest = fields.whole("max_position_embeddings", 512) - first_row
+    given: dict[str, Any] = {
+        "vocab_size": fields.whole("vocab_size"),
+        "num_labels": fields.num_labels(),
+        "max_tokens": foreign.max_tokens(longest, DEFAULT_TEXT),
+        "d_model": fields.whole("hidden_size"),
+        "num_heads": fields.whole("num_attention_heads"),
+        "d_ff": fields.whole("intermediate_size"),
+        "num_layers": fields.whole("num_hidden_layers"),
+        "style": Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, "gelu")),
+        "words": WordStyle(positions=True, norm=True, norm_eps=eps),
+    }
+    return EncoderOnlyConfig(**given | choices)
+
+
+def bert_names(prefix: str, types: str | None, first_row: int = 0) -> Callable[[EncoderOnlyConfig], Names]:
+    """Return what makes the names of BERT's body under a prefix.
+
+    types: the table of segments, whose first vector is part of every position. None: the model has no segments.
+    """
+
+    def names(config: EncoderOnlyConfig) -> Names:
+        places = f"{prefix}embeddings.position_embeddings.weight"
+        return {
+            "body.words.tokens.weight": f"{prefix}embeddings.word_embeddings.weight",
+            "body.words.positions.weight": from_row(first_row, places, config.max_tokens)
+            if types is None
+            else of_segment(first_row, config.max_tokens, places, prefix + types),
+            **norm("body.words.norm", f"{prefix}embeddings.LayerNorm"),
+            **layer_names(BERT_LAYER, "body.encoder.layers.{}.", f"{prefix}encoder.layer.{{}}."),
+        }
+
+    return names
+
+
+def of_segment(first_row: int, count: int, places: str, types: str) -> Source:
+    """Add the vector of the first segment, which a single text is, to each position."""
+
+    def make(table: Tensor, segments: Tensor) -> Tensor:
+        return table[first_row : first_row + count] + segments[0]
+
+    return computed(make, places, types)
+
+
+def norm(ours: str, theirs: str) -> Names:
+    """Return a LayerNorm's gain and bias. Old files call them gamma and beta."""
+    return {
+        f"{ours}.weight": first_of(f"{theirs}.weight", f"{theirs}.gamma"),
+        f"{ours}.bias": first_of(f"{theirs}.bias", f"{theirs}.beta"),
+    }
+
+
+BERT_LAYER: Names = {
+    **both_rows("attention.qkv", "attention.self.{query,key,value}"),
+    **both("attention.output", "attention.output.dense"),
+    **norm("attention_norm", "attention.output.LayerNorm"),
+    **both("feed_forward.inner", "intermediate.dense"),
+    **both("feed_forward.outer", "output.dense"),
+    **norm("feed_forward_norm", "output.LayerNorm"),
+}
+
+
+def pair(
+    model_type: str,
+    classes: tuple[str, str],
+    sizes: Callable[..., EncoderOnlyConfig],
+    body: Callable[[EncoderOnlyConfig], Names],
+    heads: tuple[Names, Names],
+    ignored: tuple[str, ...] = (),
+) -> tuple[Converter, Converter]:
+    """Return the classifier and the tagger of one kind of body.
+
+    sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads.
+    """
+
+    def made(index: int) -> Converter:
+        return Converter(
+            model_type=model_type,
+            architectures=(classes[index],),
+            family=("encoder_only", "encoder_only_tagger")[index],
+            sizes=lambda foreign: sizes(foreign, tags=index == 1),
+            names=lambda config: {**body(config), **heads[index]},
+            ignored=(r".*\.position_ids", r".*\.token_type_ids", *ignored),
+        )
+
+    return made(0), made(1)
+
+
+def no_layer(*, tags: bool) -> Mapping[str, Any]:
+    """Return the choice of a tagger that has one linear layer as its head; of a classifier, none."""
+    return {"head_activation": None} if tags else {}
+
+
+LABELS = both("head.labels", "classifier")
+"""The one layer of most taggers."""

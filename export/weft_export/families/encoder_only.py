@@ -1,0 +1,175 @@
+"""An encoder-only Transformer, whose every choice is a word of its config: DistilBERT, ALBERT, MPNet, ModernBERT.
+
+`bert` is one of its kind, as its paper has it. This one is what checkpoints of others become: a classifier of texts, or
+a tagger of their tokens.
+"""
+
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from weft_export.families.classifier import Classifier
+from weft_export.families.sizes import require_among, require_divisible, require_each_layer, require_sizes
+from weft_export.layers.attention import padding_mask
+from weft_export.layers.encoder import Encoder
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.feed_forward import ACTIVATIONS
+from weft_export.layers.positions import Rotation
+from weft_export.layers.reach import ALL, Reach
+from weft_export.layers.relative_bias import RelativeBias
+from weft_export.layers.style import Style
+from weft_export.layers.words import Words, WordStyle
+
+FIRST, MEAN = "first", "mean"
+
+
+@dataclass(frozen=True)
+class EncoderOnlyConfig:
+    """Sizes and choices. Lengths are in tokens, with those that a tokenizer adds.
+
+    d_embedding: the width of words, which a matrix then brings to d_model. None: d_model, and no matrix.
+    one_layer: all layers have the same weights.
+    num_buckets, max_distance: of T5's relative bias. No buckets: none.
+    rotations, rotation_of, windows: as in DecoderOnlyConfig, but that a window is what a place sees on either side.
+    first_norm: the first layer has a norm before its attention.
+    pooling: a text is read from its FIRST token, or from the MEAN of all.
+    head_activation: what follows the linear layer before the last one. None: there is no such layer.
+    head_bias, head_norm: that layer has a bias, and a norm behind its activation.
+    """
+
+    vocab_size: int
+    num_labels: int
+    max_tokens: int
+    d_model: int
+    num_heads: int
+    d_ff: int
+    num_layers: int
+    style: Style = field(default_factory=Style)
+    words: WordStyle = field(default_factory=WordStyle)
+    d_embedding: int | None = None
+    one_layer: bool = False
+    num_buckets: int | None = None
+    max_distance: int = 128
+    rotations: tuple[Rotation, ...] = ()
+    rotation_of: tuple[int, ...] = ()
+    windows: tuple[int, ...] = ()
+    first_norm: bool = True
+    pooling: str = FIRST
+    head_activation: str | None = "tanh"
+    head_bias: bool = True
+    head_norm: bool = False
+    dropout: float = 0.0  # in training only
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
+        require_among("pooling", self.pooling, (FIRST, MEAN))
+        require_among("head_activation", self.head_activation or "tanh", tuple(ACTIVATIONS))
+        require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
+        require_each_layer("rotation_of", self.rotation_of, self.num_layers, 0, len(self.rotations) - 1)
+        if bool(self.rotations) != bool(self.rotation_of) or bool(self.windows) != bool(self.rotation_of):
+            raise ValueError("rotations, rotation_of and windows belong together")
+
+
+class Body(nn.Module):
+    """Words, perhaps widened, and an encoder over them."""
+
+    def __init__(self, config: EncoderOnlyConfig) -> None:
+        super().__init__()
+        width = config.d_embedding or config.d_model
+        # A batch is padded to a multiple of 8, which may lie beyond max_tokens.
+        longest = -(-config.max_tokens // 8) * 8
+        self.words = Words(config.vocab_size, config.max_tokens, width, config.words)
+        self.widening = None if config.d_embedding is None else nn.Linear(width, config.d_model)
+        bias = reach = None
+        if config.num_buckets is not None:
+            buckets = (config.num_buckets, config.max_distance)
+            bias = RelativeBias(config.num_heads, longest, *buckets, bidirectional=True)
+        if config.rotations:
+            reach = Reach(longest, config.windows, config.rotations, config.rotation_of)
+        sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout, config.style)
+        self.encoder = Encoder(
+            config.num_layers, *sizes, bias, reach=reach, one_layer=config.one_layer, first_norm=config.first_norm
+        )
+
+    def forward(self, input_ids: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
+        """Encode input_ids int64 [batch, seq], right-padded to lengths [batch] or full: [batch, seq, d_model].
+
+        With num_read, only the first num_read positions.
+        """
+        encoded: Tensor = self.encoder(self.embed(input_ids), lengths, num_read)
+        return encoded
+
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Return what the first layer is given."""
+        embedded: Tensor = self.words(input_ids)
+        return embedded if self.widening is None else self.widening(embedded)
+
+
+class Head(nn.Module):
+    """f(x W + b), normed or not, and one linear layer to the labels."""
+
+    def __init__(self, config: EncoderOnlyConfig) -> None:
+        super().__init__()
+        inner = config.head_activation is not None
+        self.activation = ACTIVATIONS[config.head_activation or "tanh"]
+        self.inner = nn.Linear(config.d_model, config.d_model, bias=config.head_bias) if inner else None
+        self.norm = config.style.plain_norm(config.d_model) if config.head_norm else nn.Identity()
+        self.dropout = nn.Dropout(config.dropout)
+        self.labels = nn.Linear(config.d_model, config.num_labels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., d_model] to logits [..., labels]."""
+        if self.inner is not None:
+            x = self.norm(self.activation(self.inner(x)))
+        logits: Tensor = self.labels(self.dropout(x))
+        return logits
+
+
+class EncoderOnly(Classifier):
+    """Puts a text into one of the labels."""
+
+    def __init__(self, config: EncoderOnlyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = Body(config)
+        self.head = Head(config)
+        self.attention_heads = (config.num_heads,) * config.num_layers
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return logits [batch, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        input_ids, lengths = source
+        if self.config.pooling == FIRST:
+            pooled = self.body(input_ids, lengths, num_read=1)[:, 0]
+        else:
+            encoded = self.body(input_ids, lengths)
+            # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
+            real = padding_mask(lengths, input_ids.shape[1])[:, 0].to(encoded.dtype)
+            pooled = (real / lengths[:, None, None].to(encoded.dtype) @ encoded)[:, 0]
+        logits: Tensor = self.head(pooled)
+        return logits
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return the row that is read, over the tokens of source[0], input_ids [1, seq]."""
+        flow = pick_flow(self.body.encoder.attentions(self.body.embed(source[0])), layer, head)
+        return over_source(flow[:1] if self.config.pooling == FIRST else flow.mean(dim=0, keepdim=True))
+
+
+class EncoderOnlyTagger(Classifier):
+    """Puts each token of a text into one of the labels."""
+
+    def __init__(self, config: EncoderOnlyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = Body(config)
+        self.head = Head(config)
+        self.attention_heads = (config.num_heads,) * config.num_layers
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return logits [batch, seq, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        logits: Tensor = self.head(self.body(*source))
+        return logits
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return a row for each token, over all of input_ids [1, seq]."""
+        return over_source(pick_flow(self.body.encoder.attentions(self.body.embed(source[0])), layer, head))

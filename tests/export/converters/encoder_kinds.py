@@ -1,0 +1,105 @@
+"""The table of kinds that classify texts or tag tokens: two rows for each, which draw configs of odd sizes."""
+
+from foreign import PAD, VOCAB, Kind
+
+LABELS = {0: "no", 1: "yes", 2: "perhaps"}
+
+
+def labelled(rng):
+    """Draw what all of them have."""
+    return {
+        "vocab_size": VOCAB,
+        "id2label": LABELS,
+        "label2id": {label: index for index, label in LABELS.items()},
+        "pad_token_id": PAD,
+        "max_position_embeddings": 48,
+        "num_hidden_layers": rng.choice([1, 2, 3]),
+        "attn_implementation": "eager",
+    }
+
+
+def bert(rng):
+    """Draw a BERT."""
+    heads = rng.choice([2, 3])
+    return labelled(rng) | {
+        "num_attention_heads": heads,
+        "hidden_size": heads * rng.choice([8, 11]),
+        "intermediate_size": rng.choice([40, 65]),
+        "hidden_act": rng.choice(["gelu", "relu", "gelu_new"]),
+        "layer_norm_eps": rng.choice([1e-12, 1e-5]),
+        "type_vocab_size": rng.choice([1, 2]),
+    }
+
+
+def roberta(rng):
+    """Draw a RoBERTa: padding is token 1, and the first position row 2."""
+    return bert(rng) | {"pad_token_id": 1}
+
+
+def mpnet(rng):
+    """Draw an MPNet."""
+    sizes = roberta(rng) | {"relative_attention_num_buckets": rng.choice([8, 32])}
+    del sizes["type_vocab_size"]
+    return sizes
+
+
+def electra(rng):
+    """Draw an ELECTRA with words of any width."""
+    sizes = bert(rng)
+    return sizes | {"embedding_size": rng.choice([sizes["hidden_size"], 13])}
+
+
+def albert(rng):
+    """Draw an ALBERT."""
+    sizes = bert(rng)
+    return sizes | {"embedding_size": rng.choice([sizes["hidden_size"], 13])}
+
+
+def distilbert(rng):
+    """Draw a DistilBERT."""
+    heads = rng.choice([2, 3])
+    sizes = labelled(rng) | {
+        "n_layers": rng.choice([1, 2, 3]),
+        "n_heads": heads,
+        "dim": heads * rng.choice([8, 12]),
+        "hidden_dim": rng.choice([40, 65]),
+        "activation": rng.choice(["gelu", "relu"]),
+    }
+    del sizes["num_hidden_layers"]
+    return sizes
+
+
+def modernbert(rng):
+    """Draw a ModernBERT whose windows are shorter than texts."""
+    heads = rng.choice([2, 3])
+    return labelled(rng) | {
+        "num_hidden_layers": rng.choice([2, 4]),
+        "num_attention_heads": heads,
+        "hidden_size": heads * rng.choice([8, 16]),
+        "intermediate_size": rng.choice([40, 65]),
+        "local_attention": rng.choice([4, 8]),
+        "norm_bias": rng.random() < 0.5,
+        "attention_bias": rng.random() < 0.5,
+        "mlp_bias": rng.random() < 0.5,
+        "classifier_bias": rng.random() < 0.5,
+        "classifier_pooling": rng.choice(["cls", "mean"]),
+        "bos_token_id": 2,
+        "eos_token_id": 3,
+        "cls_token_id": 2,
+        "sep_token_id": 3,
+    }
+
+
+_STEMS = [
+    ("Bert", bert),
+    ("Roberta", roberta),
+    ("XLMRoberta", roberta),
+    ("Camembert", roberta),
+    ("DistilBert", distilbert),
+    ("Electra", electra),
+    ("Albert", albert),
+    ("MPNet", mpnet),
+    ("ModernBert", modernbert),
+]
+CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
+TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
