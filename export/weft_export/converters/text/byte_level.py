@@ -69,7 +69,11 @@ def bos_and_eos(tokenizer: Tokenizer, settings: Settings, names: Names) -> PostP
 
 
 _END = "<|endoftext|>"
-GPT2 = Kind(algorithm="BPE", assemble=_assemble, names={"unk_token": _END, "bos_token": _END, "eos_token": _END})
+GPT2 = Kind(
+    algorithm="BPE",
+    assemble=_assemble,
+    names={"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": None},
+)
 NEOX = Kind(
     algorithm="BPE",
     assemble=_assemble_neox,

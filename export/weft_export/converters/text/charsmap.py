@@ -5,6 +5,7 @@ walks through it out of the array.
 """
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,23 @@ def check_charsmap(path: Path, charsmap: bytes) -> None:
 
 def check_charsmaps(path: Path, normalizer: Any) -> None:
     """Raise CheckpointError unless the rules in a normalizer of a tokenizers JSON can be walked through."""
-    if not isinstance(normalizer, dict):
-        return
-    for each in normalizer.get("normalizers") or []:
-        check_charsmaps(path, each)
-    if normalizer.get("type") == "Precompiled":
-        try:
-            charsmap = base64.b64decode(normalizer.get("precompiled_charsmap") or "", validate=True)
-        except (TypeError, ValueError) as error:
-            raise CheckpointError(f"{path}: the rules of normalisation are not base64: {error}") from error
-        check_charsmap(path, charsmap)
+    steps = [normalizer]
+    while steps:
+        step = steps.pop()
+        if not isinstance(step, dict):
+            continue
+        inside = step.get("normalizers")
+        steps += inside if isinstance(inside, list) else []
+        if step.get("type") == "Precompiled":
+            check_charsmap(path, charsmap_of(path, step))
+
+
+def charsmap_of(path: Path, step: Mapping[str, Any]) -> bytes:
+    """Return the compiled rules of one step of a normalizer. CheckpointError when they are not base64."""
+    try:
+        return base64.b64decode(step.get("precompiled_charsmap") or "", validate=True)
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"{path}: the rules of normalisation are not base64: {error}") from error
 
 
 def _problem(charsmap: bytes) -> str | None:

@@ -58,7 +58,7 @@ def of_kind(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, n
 
 def names_of(kind: Kind, settings: Settings) -> dict[str, Token | None]:
     """Return the special tokens of a tokenizer by their names: the class's own unless the files say otherwise."""
-    names = dict(kind.names) | dict(settings.named)
+    names = dict(settings.padding) | dict(kind.names) | dict(settings.named)
     mask = names.get("mask_token")
     if kind.mask_takes_space and isinstance(mask, str):
         names["mask_token"] = AddedToken(mask, lstrip=True)
@@ -74,6 +74,8 @@ def add_tokens(tokenizer: Tokenizer, settings: Settings, names: Names, extra: tu
             known.add(str(token))
             tokens.append(AddedToken(token, special=True) if isinstance(token, str) else token)
     special = {str(token) for token in names.values() if token is not None}
+    # What tokenizer.json calls special stays so, whatever another file says.
+    special |= {each.content for each in tokenizer.get_added_tokens_decoder().values() if each.special}
     for token in tokens:
         token.special = token.special or str(token) in special
     tokenizer.add_tokens(tokens)

@@ -4,7 +4,7 @@ The order in which one file overrules another is that of transformers 5.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Settings:
         extra: further special tokens; None where the files do not say.
         added: tokens beside the vocabulary, by their ids.
         has_json: whether there is a tokenizer.json.
+        padding: the pad_token that its section on padding names, where nothing else does.
     """
 
     where: Path
@@ -40,6 +41,7 @@ class Settings:
     extra: tuple[Token, ...] | None
     added: Mapping[int, AddedToken]
     has_json: bool
+    padding: Mapping[str, Token] = field(default_factory=dict)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Return an option that is true or false; null means the default. CheckpointError for any other value."""
@@ -88,7 +90,7 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         said |= {name: value for name, value in special.items() if name != "extra_special_tokens"}
         if special.get("extra_special_tokens"):
             more = special["extra_special_tokens"]
-            said["extra_special_tokens"] = more if isinstance(more, dict) else _extra_list(said) + list(more)
+            said["extra_special_tokens"] = _extra_list(said) + more if isinstance(more, list) else more
         added = _loose_tokens(directory, said, tokenizer_json)
     by_text = {str(token): token for token in added.values()}
     named = {name: _token(directory / CONFIG, said[name]) for name in _named(said)}
@@ -107,7 +109,14 @@ def read_settings(directory: Path, tokenizer_json: Mapping[str, Any] | None) -> 
         extra=None if extra is None else tuple(_some_token(directory / CONFIG, token) for token in extra),
         added=dict(sorted(added.items())),
         has_json=tokenizer_json is not None,
+        padding=_padding(tokenizer_json),
     )
+
+
+def _padding(tokenizer_json: Mapping[str, Any] | None) -> dict[str, Token]:
+    section = (tokenizer_json or {}).get("padding")
+    token = section.get("pad_token") if isinstance(section, dict) else None
+    return {"pad_token": token} if isinstance(token, str) else {}
 
 
 def _named(said: Mapping[str, Any]) -> list[str]:
@@ -140,7 +149,8 @@ def _loose_tokens(
         is_special = token in special
         added[id_] = AddedToken(token, normalized=not is_special, special=is_special)
     where = directory / "tokenizer.json"
-    for entry in (tokenizer_json or {}).get("added_tokens") or ():
+    listed = (tokenizer_json or {}).get("added_tokens") or []
+    for entry in listed if isinstance(listed, list) else [listed]:
         fields = dict(entry) if isinstance(entry, dict) else {}
         id_ = fields.pop("id", None)
         check_ids(where, {str(fields.get("content")): id_}, MAX_IDS)
@@ -153,7 +163,9 @@ def _content(token: Any) -> str:
 
 
 def _token(path: Path, value: Any) -> Token | None:
-    return value if value is None or isinstance(value, str) else _added_token(path, value | {"special": True})
+    if value is None or isinstance(value, str):
+        return value
+    return _added_token(path, value | {"special": True} if isinstance(value, dict) else value)
 
 
 def _some_token(path: Path, value: Any) -> Token:

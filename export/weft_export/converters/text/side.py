@@ -21,6 +21,8 @@ from weft_proto.v1 import bundle_pb2
 
 SOURCE_FILE, TARGET_FILE = "source_tokenizer.json", "target_tokenizer.json"
 _WITH_ID = ("bos_token", "eos_token", "pad_token", "unk_token")
+# In such texts two ways to cut a text into words differ.
+_TRIED = ("a b", " a", "a ", "a  b", "a\nb", "Ab", "é", "12 345", "don't", "a▁b", "ﬁ", "漢字", "a!?", "<s>a")
 MAX_LENGTH = 10**9
 """From this model_max_length on, a file says that it does not know. transformers writes 10^30 then."""
 
@@ -81,7 +83,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     if settings.flag("split_special_tokens", default=False):
         raise settings.wrong("split_special_tokens is not supported")
     tokens = _tokens(class_of(config, settings.options, content), settings, content, vocab_size, spare=spare_ids)
-    notes: list[str] = []
+    notes = [tokens.note] if tokens.note else []
     spare = tokens.num_unknown if spare_ids else 0
     if tokens.num_unknown > spare:
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
@@ -90,7 +92,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
     chat = read_chat(settings, tokens.names)
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
-    ids = [_id(settings, tokens, name, vocab_size) for name in _WITH_ID]
+    ids = [_id(tokens, name) for name in _WITH_ID]
     return TextSide(
         files=files,
         source_tokenizer=next(iter(tokens.contents)),
@@ -117,6 +119,7 @@ class _Tokens(NamedTuple):
     names: Names
     languages: Languages
     num_unknown: int = 0
+    note: str | None = None
 
 
 def _tokens(
@@ -138,15 +141,28 @@ def _tokens(
     if name in KINDS:
         names = names_of(KINDS[name], settings)
         tokenizer = of_kind(KINDS[name], settings, content, names)
+        note = None if content is None else _note(name, as_it_is(settings, content), tokenizer)
     elif content is not None:
-        names = settings.named
+        names, note = {**settings.padding, **settings.named}, None
         tokenizer = as_it_is(settings, content)
     else:
         raise CheckpointError(
             f"{settings.where} has no {JSON_FILE}, and no other tokenizer of a kind that can be made into one"
         )
     ids = {token: id_ for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items() if id_ < vocab_size}
-    return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages_of(name, settings, ids))
+    languages = languages_of(name, settings, ids)
+    return _Tokens({JSON_FILE: json.loads(tokenizer.to_str())}, ids, names, languages, note=note)
+
+
+def _note(name: str, given: Tokenizer, made_anew: Tokenizer) -> str | None:
+    """Say whether tokenizer.json reads a text otherwise than the tokenizer that transformers 5 makes of its pieces."""
+    for text in _TRIED:
+        if given.encode(text, add_special_tokens=False).ids != made_anew.encode(text, add_special_tokens=False).ids:
+            return (
+                f"tokenizer.json reads {text!r} otherwise than transformers 5, which makes a {name} of its pieces;"
+                " the bundle reads as transformers does"
+            )
+    return None
 
 
 def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: list[str]) -> bytes:
@@ -178,12 +194,10 @@ def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: 
     return file
 
 
-def _id(settings: Settings, tokens: _Tokens, name: str, vocab_size: int) -> int | None:
+def _id(tokens: _Tokens, name: str) -> int | None:
+    """The id of a special token; None when it has no embedding."""
     token = text_of(tokens.names, name)
-    id_ = None if token is None else tokens.ids.get(token)
-    if token and id_ is None and name == "eos_token":
-        raise CheckpointError(f"{settings.where}: the {name} {token!r:.60} is none of the embedding's {vocab_size}")
-    return id_
+    return None if token is None else tokens.ids.get(token)
 
 
 def _max_length(settings: Settings) -> int | None:

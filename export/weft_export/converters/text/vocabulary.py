@@ -1,6 +1,5 @@
 """The pieces of a tokenizer, out of whichever file of a directory has them."""
 
-import base64
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import PostProcessor
 
 from weft_export.checkpoints.files import read_file
-from weft_export.converters.text.charsmap import check_charsmaps
+from weft_export.converters.text.charsmap import charsmap_of, check_charsmaps
 from weft_export.converters.text.json_file import check_ids, read_ids
 from weft_export.converters.text.settings import MAX_IDS
 from weft_export.converters.text.spm_model import CONTROL, UNIGRAM, USER_DEFINED, SpmModel
@@ -29,7 +28,7 @@ class Vocabulary:
         ids: the id of each piece.
         scores: of a unigram model, all pieces in the order of their ids; else empty.
         merges: of a BPE model, the pairs that become one piece, the first ones first; else empty.
-        unk_id: the piece for what no other piece matches, where the file says it.
+        unk_id: the piece for what no other piece matches, where a SentencePiece model says it.
         charsmap: SentencePiece's compiled rules of normalisation; empty for none.
         symbols: pieces of a SentencePiece model that are never split.
         post_processor: what tokenizer.json puts around a text.
@@ -61,8 +60,7 @@ def of_json(path: Path, content: Mapping[str, Any]) -> Vocabulary:
         ids=_numbered(scores) if scores else check_ids(path, vocab, MAX_IDS),
         scores=scores,
         merges=_merges(path, model.get("merges") or []),
-        unk_id=model.get("unk_id"),
-        charsmap=_charsmap(content.get("normalizer")),
+        charsmap=_charsmap(path, content.get("normalizer")),
         post_processor=_post_processor(path, content.get("post_processor")),
     )
 
@@ -122,19 +120,20 @@ def _numbered(scores: Scores) -> dict[str, int]:
 
 
 def _merges(path: Path, pairs: Any) -> Merges:
-    split = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
+    split = (
+        [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs] if isinstance(pairs, list) else [pairs]
+    )
     if not all(isinstance(pair, list) and len(pair) == 2 for pair in split):
         raise CheckpointError(f"{path}: a merge is not a pair of pieces")
     return [(str(left), str(right)) for left, right in split]
 
 
-def _charsmap(normalizer: Any) -> bytes:
+def _charsmap(path: Path, normalizer: Any) -> bytes:
     """The first compiled rules in a normalizer; check_charsmaps has been through it."""
-    if not isinstance(normalizer, dict):
-        return b""
-    for each in normalizer.get("normalizers") or [normalizer]:
-        if isinstance(each, dict) and each.get("type") == "Precompiled":
-            return base64.b64decode(each.get("precompiled_charsmap") or "")
+    inside = normalizer.get("normalizers") if isinstance(normalizer, dict) else None
+    for step in inside if isinstance(inside, list) else [normalizer]:
+        if isinstance(step, dict) and step.get("type") == "Precompiled":
+            return charsmap_of(path, step)
     return b""
 
 
