@@ -10,7 +10,7 @@ from weft_export.checkpoints.specs import DEMANDS, check_image, check_labels, ch
 from weft_export.checkpoints.template import check_template
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import Classifier
-from weft_export.families.registry import FAMILIES
+from weft_export.families.registry import family_of
 from weft_export.families.writer import Writer
 from weft_proto.bundle_rules import LIMITS, MAX_LAYERS
 from weft_proto.tasks import TASKS
@@ -39,8 +39,7 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         """Raise CheckpointError when the parts contradict each other."""
-        if self.family not in FAMILIES:
-            raise CheckpointError(f"unknown family {self.family!r}; known are {', '.join(sorted(FAMILIES))}")
+        family_of(self.family)
         config: Any = self.model.config
         try:
             check_text(self.task, config, self.text)
@@ -65,7 +64,7 @@ class Checkpoint:
     @property
     def task(self) -> common_pb2.Task.ValueType:
         """What the model does."""
-        return FAMILIES[self.family].task
+        return family_of(self.family).task
 
     @property
     def scored_by(self) -> str:

@@ -27,8 +27,8 @@ from google.protobuf import json_format
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.errors import CheckpointError
-from weft_export.families.registry import FAMILIES
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.families.registry import FAMILIES, family_of
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
 
@@ -123,7 +123,6 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _check_family(directory: Path, config: dict[str, Any]) -> None:
     family = config.get("family")
-    known = ", ".join(sorted(FAMILIES))
     if "family" not in config:
         for key in _FOREIGN_KEYS:
             if key in config:
@@ -131,9 +130,13 @@ def _check_family(directory: Path, config: dict[str, Any]) -> None:
                     f"{directory} is a Hugging Face directory ({key} {config[key]!r:.60}). Weft reads checkpoints of"
                     " its own families so far; docs/bring-your-own.md says how weights become one"
                 )
-        raise CheckpointError(f"{directory / CONFIG_FILE}: 'family' is missing; known are {known}")
-    if not isinstance(family, str) or family not in FAMILIES:
-        raise CheckpointError(f"{directory}: unknown family {family!r:.60}; known are {known}")
+        raise CheckpointError(
+            f"{directory / CONFIG_FILE}: 'family' is missing; known are {', '.join(sorted(FAMILIES))}"
+        )
+    try:
+        family_of(family)
+    except ExportError as error:
+        raise CheckpointError(f"{directory}: {error}") from error
 
 
 def _not_text(value: object, place: str) -> str:

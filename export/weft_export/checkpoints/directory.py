@@ -19,7 +19,7 @@ from weft_export.checkpoints.sharing import without_weights
 from weft_export.checkpoints.specs import named_in
 from weft_export.checkpoints.weights import WEIGHTS_FILE, check_header, read_header, read_weights, write_weights
 from weft_export.errors import CheckpointError
-from weft_export.families.registry import FAMILIES
+from weft_export.families.registry import family_of
 from weft_export.families.sizes import num_layers_of, read_sizes
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.v1 import bundle_pb2
@@ -54,7 +54,7 @@ def load_checkpoint(directory: Path, *, filled: bool = True) -> Checkpoint:
     """
     check_directory(directory)
     config = read_config(directory)
-    family = FAMILIES[config["family"]]
+    family = family_of(config["family"])
     try:
         sizes = read_sizes(config["family"], family.config, config["model"])
         fields = fields_of(config)

@@ -22,7 +22,7 @@ from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.tensors import StoredTensors
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
-from weft_export.families.registry import FAMILIES
+from weft_export.families.registry import family_of
 from weft_export.layers.words import BANNED
 from weft_proto.bundle_rules import CONFIG_FILE
 
@@ -69,7 +69,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     stored = StoredTensors(directory)
     names = frozenset(stored.entries)
     foreign = Foreign(directory, Fields(config), read_generation(directory, config), names, choices)
-    family = FAMILIES[converter.family]
+    family = family_of(converter.family)
     try:
         sizes = converter.sizes(foreign)
         foreign.fields.check_all_read()

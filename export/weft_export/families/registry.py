@@ -1,9 +1,6 @@
 """Family name to model, sizes and task."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
-
+from weft_export.errors import CheckpointError
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bart import Bart, BartConfig
@@ -13,13 +10,14 @@ from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
-from weft_export.families.classifier import Classifier
 from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.encoder_only import EncoderOnly, EncoderOnlyConfig, EncoderOnlyTagger
+from weft_export.families.family import Family
 from weft_export.families.gpt import Gpt, GptConfig
+from weft_export.families.plugged import plugged_family, plugged_names
 from weft_export.families.resnet import Resnet, ResnetConfig
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
@@ -29,18 +27,7 @@ from weft_export.families.swin_v2 import SwinV2
 from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
-from weft_export.families.writer import Writer
 from weft_proto.v1 import common_pb2
-
-
-@dataclass(frozen=True)
-class Family:
-    """One architecture: its module, built from its config, and what it is for."""
-
-    model: Callable[[Any], Writer | Classifier]
-    config: Callable[..., Any]
-    task: common_pb2.Task.ValueType
-
 
 FAMILIES = {
     "rnn": Family(Rnn, RnnConfig, common_pb2.TASK_TRANSLATE),
@@ -68,3 +55,19 @@ FAMILIES = {
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }
+
+
+def family_of(name: object) -> Family:
+    """Return the family of a name: one of ours, or one that another package brings.
+
+    Raises:
+        CheckpointError: there is none.
+        ExportError: another package brings it, and does so wrongly.
+    """
+    if isinstance(name, str):
+        plugged = plugged_family(name, is_ours=name in FAMILIES)
+        family = plugged or FAMILIES.get(name)
+        if family is not None:
+            return family
+    known = ", ".join(sorted(FAMILIES.keys() | plugged_names()))
+    raise CheckpointError(f"unknown family {name!r:.60}; known are {known}")

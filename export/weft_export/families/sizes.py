@@ -139,7 +139,8 @@ def require_sizes(config: Any) -> None:
         elif field.type is float or (field.type == float | None and value is not None):
             _require_number(name, value)
         elif field.type is int or (field.type == int | None and value is not None):
-            _require_whole(name, value, LIMITS[name])
+            # A family of another package may have sizes that none of ours has.
+            _require_whole(name, value, LIMITS.get(name, WIDTH))
 
 
 def require_each_layer(name: str, values: Sequence[int], num_layers: int, least: int, most: int) -> None:
