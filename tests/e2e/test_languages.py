@@ -4,49 +4,20 @@ A tiny random translator, whose answers are held to a plain greedy loop in torch
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import pytest
 import torch
-from tiny import tiny_translate
-from tiny_parts import END, START
+from polyglot import MIN_NEW, given, greedy, polyglot
+from tiny_parts import END
 
 import weft
 from process import ServerProcess
 from weft_export.checkpoints.directory import save_checkpoint
-from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_export.export import export_checkpoint
-from weft_proto.v1 import bundle_pb2
 
 pytestmark = pytest.mark.e2e
 
-# Ids of the vocabularies that stand for languages here.
-LANGUAGES = {
-    "en": {"source_before": [7]},
-    "pt": {"source_before": [9, 10], "source_after": [11], "target_before": [12], "target_prefix": [5]},
-    "zh-Hant": {"target_prefix": [6, 8]},
-}
-PREFIX = [20]
 TEXTS = ["the big dog eats", "a red bird sees the house", "we find the green tree", "cat", "you and they are not here"]
-
-
-def polyglot():
-    """A translator from two languages into two others, with a prefix, a forced end and a least length."""
-    checkpoint = tiny_translate()
-    text = checkpoint.text
-    del text.source_languages[:], text.target_languages[:]
-    text.source_languages.extend(["en", "pt"])
-    text.target_languages.extend(["pt", "zh-Hant"])
-    text.languages.extend(bundle_pb2.Language(tag=tag, **ids) for tag, ids in LANGUAGES.items())
-    text.prefix_ids.extend(PREFIX)
-    text.forced_end_id = END
-    text.max_new_tokens = text.max_total_tokens - 3
-    # Large enough that some answers end by themselves, and others are forced to.
-    checkpoint.model.decoder.embedding.tokens.weight.data[END] *= 4
-    checkpoint.golden.source_language, checkpoint.golden.target_language = "en", "pt"
-    return replace(checkpoint, min_new_tokens=3)
-
-
 CHECKPOINT = polyglot()
 
 
@@ -66,32 +37,6 @@ def client(target):
     """A client of that server."""
     with weft.Client(target, timeout=60) as client:
         yield client
-
-
-def given(text, source, target):
-    """What the model is given for a request: the ids that its encoder reads, and those that its decoder begins with."""
-    ids = read_tokenizer(CHECKPOINT, "source.json").encode(text).ids
-    of_source, of_target = LANGUAGES[source], LANGUAGES[target]
-    before = of_target.get("target_before", []) + of_source.get("source_before", [])
-    return before + ids + of_source.get("source_after", []), [START, *PREFIX, *of_target["target_prefix"]]
-
-
-@torch.inference_mode()
-def greedy(ids, start, max_new, min_new):
-    """The definition: each token is the best of the whole model's logits, no end too early, the last forced.
-
-    Returns the tokens, and the logarithm of each one's probability.
-    """
-    source = (torch.tensor([ids]), torch.tensor([len(ids)], dtype=torch.int32))
-    produced, log_probs = [], []
-    while len(produced) < max_new and END not in produced:
-        logits = CHECKPOINT.model.decode(torch.tensor([start + produced]), *source)[0, -1]
-        allowed = logits.clone()
-        if len(produced) < min_new:
-            allowed[END] = -torch.inf
-        produced.append(END if len(produced) == max_new - 1 else int(allowed.argmax()))
-        log_probs.append(float(logits.log_softmax(0)[produced[-1]]))
-    return produced, log_probs
 
 
 REQUESTS = [
@@ -123,13 +68,12 @@ def test_answers_are_those_of_a_plain_loop(client, crowd):
 
     forced = 0
     for (text, source, into, max_new), answer in zip(REQUESTS, answers, strict=True):
-        ids, start = given(text, source, into)
-        # The model's own least length is 3.
-        tokens, log_probs = greedy(ids, start, max_new, min(3, max_new))
+        ids, start = given(CHECKPOINT, text, source, into)
+        tokens, log_probs = greedy(CHECKPOINT, ids, start, max_new, min(MIN_NEW, max_new))
         assert tokens == list(answer.token_ids)
         assert pytest.approx(log_probs, abs=1e-4) == list(answer.token_log_probs)
         assert (len(ids), len(tokens)) == (answer.usage.input_tokens, answer.usage.output_tokens)
-        assert min(3, max_new) == answer.decoding.min_new_tokens
+        assert min(MIN_NEW, max_new) == answer.decoding.min_new_tokens
         assert "[END]" not in answer.text
         if answer.finish_reason is weft.FinishReason.LENGTH:
             forced += 1
@@ -148,7 +92,7 @@ def test_the_same_bits_alone_and_in_a_batch(client):
 
 def test_a_stream_and_an_alignment_begin_with_the_first_chosen_token(client):
     """A stream's text is the answer's. An alignment has a row for each token of it, and a column for each added id."""
-    ids, start = given("the big dog eats", "pt", "pt")
+    ids, start = given(CHECKPOINT, "the big dog eats", "pt", "pt")
     answer = translate(client, "the big dog eats", "pt", "pt", 6, explain=True)
     with client.stream_translate("the big dog eats", source_language="PT", target_language="Pt") as stream:
         text = "".join(stream)
@@ -165,10 +109,10 @@ def test_a_stream_and_an_alignment_begin_with_the_first_chosen_token(client):
 
 def test_token_ids_are_read_as_they_are(client):
     """Nothing is put around them, and the answer still begins with the target language's prefix."""
-    ids, start = given("the big dog eats", "en", "pt")
+    ids, start = given(CHECKPOINT, "the big dog eats", "en", "pt")
     for source in (ids, ids[2:]):
         answer = translate(client, source, "en", "pt", 8)
-        assert greedy(source, start, 8, 3)[0] == list(answer.token_ids)
+        assert greedy(CHECKPOINT, source, start, 8, MIN_NEW)[0] == list(answer.token_ids)
         assert len(source) == answer.usage.input_tokens
 
 
@@ -198,4 +142,4 @@ def test_a_language_is_named_and_never_guessed(client, asked, refusal):
         client.translate("cat", **asked)
     model = client.get_model("polyglot")
     assert (("en", "pt"), ("pt", "zh-Hant")) == (model.source_languages, model.target_languages)
-    assert 3 == model.decoding.min_new_tokens
+    assert MIN_NEW == model.decoding.min_new_tokens

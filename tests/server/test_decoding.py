@@ -3,8 +3,8 @@
 import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.errors import BundleError
-from weft_server.serving.decoding import verify_default
+from weft_server.errors import BundleError, InvalidRequest
+from weft_server.serving.decoding import resolve_decoding, verify_default
 
 TEXT = bundle_pb2.TextSpec(max_total_tokens=16, max_new_tokens=8)
 
@@ -32,3 +32,21 @@ def test_a_default_that_no_request_may_ask_for_is_refused(sampling, refusal):
     """A request that asks for nothing is never the first to meet it."""
     with pytest.raises(BundleError, match=refusal):
         verify_default(manifest(**sampling))
+
+
+def test_a_least_length_may_be_a_models_default():
+    """An empty request resolves to it. It gives way to what a request says: to a least length, and to fewer tokens."""
+    decoding = common_pb2.Decoding(max_new_tokens=8, min_new_tokens=5)
+    default = bundle_pb2.BundleManifest(text=TEXT, decoding=decoding)
+
+    def resolved(**asked):
+        found = resolve_decoding(common_pb2.Decoding(**asked), default, 0)
+        return found.max_new_tokens, found.min_new_tokens
+
+    verify_default(default)
+    assert (8, 5) == resolved()
+    assert (8, 0) == resolved(min_new_tokens=0)
+    assert (6, 5) == resolved(max_new_tokens=6)
+    assert (3, 3) == resolved(max_new_tokens=3)
+    with pytest.raises(InvalidRequest, match=r"decoding\.min_new_tokens must be at most max_new_tokens, 3, not 4"):
+        resolved(max_new_tokens=3, min_new_tokens=4)

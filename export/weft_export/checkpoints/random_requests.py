@@ -62,8 +62,8 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
 
 
 def _start(text: bundle_pb2.TextSpec | None, index: int) -> list[int]:
-    """Return what the decoder of a request is fed first. The languages that answers can be in take turns."""
+    """Return what the decoder of a request is fed first. The prefixes of languages take turns."""
     if text is None or not text.HasField("start_id"):
         return []
-    languages = text.languages or [bundle_pb2.Language()]
-    return [text.start_id, *text.prefix_ids, *languages[index % len(languages)].target_prefix]
+    prefixes = [language.target_prefix for language in text.languages if language.target_prefix] or [()]
+    return [text.start_id, *text.prefix_ids, *prefixes[index % len(prefixes)]]

@@ -118,10 +118,13 @@ class GoldenRequest:
         text = self.checkpoint.text
         assert text is not None
         produced, close_call = self._chosen(asked, source, prefix, parity_error)
-        if text.HasField("forced_end_id") and (produced or not close_call):
-            chosen = produced[:-1] if produced and produced[-1] in text.end_ids else produced
-            return [*chosen, text.forced_end_id], close_call
-        return produced, close_call
+        if not text.HasField("forced_end_id"):
+            return produced, close_call
+        chosen = produced[:-1] if produced and produced[-1] in text.end_ids else produced
+        if not chosen:
+            # The forced end alone is what any model would answer.
+            return [], close_call or "nothing comes before the end, which is forced"
+        return [*chosen, text.forced_end_id], close_call
 
     def _chosen(
         self, asked: str, source: tuple[Tensor, ...], prefix: tuple[int, ...], parity_error: float
