@@ -179,7 +179,7 @@ MODELS = [
         description="English to Spanish.",
         limits=model.Limits(max_source_tokens=64, max_new_tokens=48),
         source_languages=["en"],
-        target_languages=["es"],
+        target_languages=["es", "pt"],
         decoding=common.Decoding(max_new_tokens=48, min_new_tokens=0, greedy=common.Greedy()),
         vocab_size=1000,
         can_explain=True,

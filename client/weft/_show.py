@@ -198,6 +198,9 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
     if model.prefixes:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
+    for name, tags in (("from", model.source_languages), ("into", model.target_languages)):
+        if len(tags) > 1:  # then a request has to name one
+            yield f"translates {name}: {', '.join(tags)}"
     if model.takes_messages:
         yield "takes messages"
 

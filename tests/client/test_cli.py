@@ -139,6 +139,7 @@ def test_models_are_a_table(weft_command):
         "tokens: source 64, new 48",
         "attention heads by layer: 4, 4; by default layer 1",
         "begins with: 'translate: '",
+        "translates into: es, pt",
         "topics 2",
         "classify_text, failed",
         "digest differs",

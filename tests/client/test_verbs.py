@@ -312,7 +312,7 @@ def test_models_come_out_typed(client):
     assert weft.Task.TRANSLATE == translator.task
     assert weft.ModelState.READY == translator.state
     assert weft.Limits(64, 0, 48, 0, 0, 0) == translator.limits
-    assert (("en",), ("es",)) == (translator.source_languages, translator.target_languages)
+    assert (("en",), ("es", "pt")) == (translator.source_languages, translator.target_languages)
     assert weft.Decoding(max_new_tokens=48, min_new_tokens=0, strategy=weft.Greedy()) == translator.decoding
     assert ("model.onnx: digest differs", weft.ModelState.FAILED) == (classifier.error, classifier.state)
     assert (("a", "b"), None) == (classifier.labels, classifier.decoding)
