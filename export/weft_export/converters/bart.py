@@ -104,8 +104,7 @@ def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Calla
                 optional=("final_logits_bias",),
             ),
             **layer_names(_layer("attention", "self_attn"), "encoder.layers.{}.", "model.encoder.layers.{}."),
-            **layer_names(_layer("self_attention", "self_attn"), "decoder.layers.{}.", "model.decoder.layers.{}."),
-            **layer_names(_CROSS, "decoder.layers.{}.", "model.decoder.layers.{}."),
+            **decoder_names("decoder.layers.{}.", "model.decoder.layers.{}."),
             **both("encoder.norm", "model.encoder.layer_norm"),
             **both("decoder.norm", "model.decoder.layer_norm"),
         }
@@ -118,6 +117,11 @@ def _words(ours: str, side: str, other: str) -> Names:
     own, others = (f"model.{each}.embed_tokens.weight" for each in (side, other))
     tokens = first_of(own, "model.shared.weight", others, "lm_head.weight")
     return {f"{ours}.tokens.weight": tokens, **both(f"{ours}.norm", f"model.{side}.layernorm_embedding")}
+
+
+def decoder_names(ours: str, theirs: str) -> Names:
+    """Return the names of a decoder's layers under two prefixes."""
+    return layer_names({**_layer("self_attention", "self_attn"), **_CROSS}, ours, theirs)
 
 
 def _layer(attention: str, theirs: str) -> Names:

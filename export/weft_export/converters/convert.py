@@ -17,7 +17,7 @@ from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.converter import Choices, Converter, Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
-from weft_export.converters.generation import read_generation
+from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.registry import CONVERTERS
 from weft_export.converters.tensors import StoredTensors
 from weft_export.converters.wording import Wording, wording_of
@@ -68,7 +68,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     converter = converter_of(config)
     stored = StoredTensors(directory)
     names = frozenset(stored.entries)
-    foreign = Foreign(directory, Fields(config), read_generation(directory, config), names, choices)
+    foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
     family = family_of(converter.family)
     try:
         sizes = converter.sizes(foreign)
@@ -126,6 +126,16 @@ def _alike(named: list[str]) -> list[str]:
     """Return the first kind of model that does what a class of this name does."""
     ending = named[0][named[0].find("For") :] if named and "For" in named[0] else None
     return [each.model_type for each in CONVERTERS if ending and each.architectures[0].endswith(ending)]
+
+
+def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -> Generation:
+    nested = config.get(converter.nested)
+    given = {**nested, **config} if isinstance(nested, dict) else config
+    try:
+        fixed = converter.fixed(config)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{directory / CONFIG_FILE} does not say how texts begin and end") from error
+    return read_generation(directory, given, fixed)
 
 
 def _read_config(directory: Path) -> dict[str, Any]:

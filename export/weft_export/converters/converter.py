@@ -1,6 +1,6 @@
 """What one file of this folder says about one kind of checkpoint: its sizes, and where each weight comes from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class Converter:
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
+    nested: the object of config.json that says about writing what the top does not.
+    fixed: what is so about writing, whatever generation_config.json says.
     """
 
     model_type: str
@@ -85,3 +87,5 @@ class Converter:
     computed_names: Callable[[Any, Fields], Names] | None = None
     ignored: tuple[str, ...] = ()
     bias: str = ""
+    nested: str = ""
+    fixed: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}

@@ -49,8 +49,10 @@ class Generation:
     not_carried: tuple[str, ...] = ()
 
 
-def read_generation(directory: Path, config: dict[str, Any]) -> Generation:
+def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, Any]) -> Generation:
     """Read generation_config.json; where there is none, config.json says the same. They are never mixed.
+
+    fixed: what stands above both.
 
     Raises:
         CheckpointError: a field is of another type.
@@ -64,6 +66,7 @@ def read_generation(directory: Path, config: dict[str, Any]) -> Generation:
             raise CheckpointError(f"{path} is not JSON: {error}") from error
         if not isinstance(given, dict):
             raise CheckpointError(f"{path} is not a JSON object")
+    given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
     start = _one(given, "decoder_start_token_id")
     banned = set(_ids(given, "suppress_tokens"))

@@ -33,7 +33,12 @@ def read_picture_spec(foreign: Foreign, channels: int) -> bundle_pb2.ImageSpec:
 
 
 def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
-    """Return labels, channels, and the sides of pictures and patches, by the names of a family's config.
+    """Return labels, channels, and the sides of pictures and patches, as `picture_sides`."""
+    return {**label_sizes(foreign), **picture_sides(foreign, fields, patch_size=patch_size)}
+
+
+def picture_sides(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
+    """Return channels, and the sides of pictures and patches, by the names of a family's config.
 
     fields: where image_size, patch_size and num_channels stand, if not at the top of config.json.
     patch_size: what it is where nothing says it.
@@ -48,8 +53,7 @@ def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size:
     side, across = fields.sides("patch_size", patch_size)
     if side != across:
         raise fields.wrong("patch_size", "must be the same down and across")
-    sizes = {"channels": channels, "image_height": height, "image_width": width, "patch_size": side}
-    return {**label_sizes(foreign), **sizes}
+    return {"channels": channels, "image_height": height, "image_width": width, "patch_size": side}
 
 
 def label_sizes(foreign: Foreign) -> dict[str, int]:

@@ -4,6 +4,7 @@ from weft_export.converters.albert import ALBERT
 from weft_export.converters.bart import BART, M2M_100, MARIAN, MBART, PEGASUS
 from weft_export.converters.beit import BEIT
 from weft_export.converters.bert import BERT, CAMEMBERT, ROBERTA, XLM_ROBERTA
+from weft_export.converters.blip import BLIP
 from weft_export.converters.clip import CLIP
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
@@ -15,6 +16,7 @@ from weft_export.converters.mpnet import MPNET
 from weft_export.converters.resnet import RESNET
 from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
+from weft_export.converters.vision_encoder_decoder import VISION_ENCODER_DECODER
 from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT
 
 CONVERTERS: tuple[Converter, ...] = (
@@ -26,6 +28,8 @@ CONVERTERS: tuple[Converter, ...] = (
     PEGASUS,
     T5,
     MT5,
+    VISION_ENCODER_DECODER,
+    BLIP,
     VIT,
     DEIT,
     DEIT_ALONE,

@@ -51,7 +51,7 @@ class Bart(SequenceToSequence):
         super().__init__()
         self.config = config
         width = config.d_model
-        read = replace(config.words, tied=True, bias=False, softcap=None)
+        read = replace(config.words, transform=None, tied=True, bias=False, softcap=None)
         self.words = Words(config.source_vocab_size, config.max_source_tokens, width, read)
         encoder_sizes = (width, config.num_encoder_heads, config.d_encoder_ff, config.dropout, config.style)
         self.encoder = Encoder(config.num_encoder_layers, *encoder_sizes)

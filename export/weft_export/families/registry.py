@@ -26,6 +26,7 @@ from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.swin_v2 import SwinV2
 from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
+from weft_export.families.vision_encoder_decoder import VisionEncoderDecoder, VisionEncoderDecoderConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import common_pb2
 
@@ -38,6 +39,7 @@ FAMILIES = {
     "bart": Family(Bart, BartConfig, common_pb2.TASK_TRANSLATE),
     "t5": Family(T5, T5Config, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
+    "vision_encoder_decoder": Family(VisionEncoderDecoder, VisionEncoderDecoderConfig, common_pb2.TASK_CAPTION),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "swin": Family(Swin, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),

@@ -45,6 +45,7 @@ LIMITS = {
         (
             "d_model",
             "d_ff",
+            "d_encoder",
             "d_encoder_ff",
             "d_decoder_ff",
             "d_embedding",
@@ -61,6 +62,7 @@ LIMITS = {
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
     "channels": 3,
+    "num_class_tokens": 64,
     **dict.fromkeys(("expansion", "reduction"), 64),
 }
 """The most that a whole number of a config may be, by its field."""

@@ -18,12 +18,20 @@ from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 class DecoderLayer(StyledLayer):
     """Causal self-attention, cross-attention and feed-forward."""
 
-    def __init__(self, d_model: int, num_heads: int, d_ff: int, dropout: float, style: Style = DEFAULT_STYLE) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        num_heads: int,
+        d_ff: int,
+        dropout: float,
+        style: Style = DEFAULT_STYLE,
+        d_memory: int | None = None,
+    ) -> None:
         super().__init__(style, dropout)
         self.self_attention_norm = style.norm(d_model)
         self.self_attention = SelfAttention(d_model, num_heads, **style.self_attention)
         self.cross_attention_norm = style.norm(d_model)
-        self.cross_attention = CrossAttention(d_model, num_heads, **style.attention)
+        self.cross_attention = CrossAttention(d_model, num_heads, **style.attention, d_memory=d_memory)
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
@@ -85,12 +93,14 @@ class Decoder(nn.Module):
         dropout: float,
         style: Style = DEFAULT_STYLE,
         relative_bias: RelativeBias | None = None,
+        d_memory: int | None = None,
     ) -> None:
+        """Make the layers; d_memory is the width of what the encoder gives, d_model unless given."""
         super().__init__()
         sizes = (d_model, num_heads, d_ff, dropout)
         self.embedding = embedding
         # Any: torch does not type the items of a ModuleList.
-        self.layers: Any = nn.ModuleList(DecoderLayer(*sizes, style) for _ in range(num_layers))
+        self.layers: Any = nn.ModuleList(DecoderLayer(*sizes, style, d_memory) for _ in range(num_layers))
         self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias

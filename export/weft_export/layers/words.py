@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from weft_export.layers.cached_attention import capped
 from weft_export.layers.embedding import TokenEmbedding
+from weft_export.layers.feed_forward import ACTIVATIONS
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class WordStyle:
     scale: the tokens' vectors are multiplied by it.
     positions: each place has a vector too, which is added. The table is a weight, be it learned or of sinusoids.
     norm: a LayerNorm follows, with norm_eps; norm_bias says whether it has a bias.
+    transform: before the output projection stands a linear layer with this activation, and a norm. None: neither.
     tied: the output projection is the tokens' table. Otherwise it is a matrix of its own.
     bias: the logits have one. A token with a bias of BANNED is never chosen.
     softcap: logits s become softcap tanh(s / softcap). None: they stay.
@@ -26,6 +28,7 @@ class WordStyle:
     norm: bool = False
     norm_eps: float = 1e-5
     norm_bias: bool = True
+    transform: str | None = None
     tied: bool = True
     bias: bool = False
     softcap: float | None = None
@@ -33,6 +36,21 @@ class WordStyle:
 
 BANNED = -1e4
 """Its exponential beside any other logit is 0, and float16 can hold it."""
+
+
+class Transform(nn.Module):
+    """N(f(x W + b)): what BERT's words pass before they become logits (Devlin et al. 2019, the authors' code)."""
+
+    def __init__(self, d_model: int, activation: str, eps: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = nn.LayerNorm(d_model, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., d_model] to the same shape."""
+        out: Tensor = self.norm(self.activation(self.linear(x)))
+        return out
 
 
 class Words(TokenEmbedding):
@@ -43,6 +61,7 @@ class Words(TokenEmbedding):
         self.style = style
         self.positions = nn.Embedding(max_tokens, d_model) if style.positions else None
         self.norm = nn.LayerNorm(d_model, style.norm_eps, bias=style.norm_bias) if style.norm else None
+        self.transform = None if style.transform is None else Transform(d_model, style.transform, style.norm_eps)
         self.projection = None if style.tied else nn.Linear(d_model, vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if style.bias else None
 
@@ -63,6 +82,8 @@ class Words(TokenEmbedding):
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to logits [..., vocab]."""
+        if self.transform is not None:
+            x = self.transform(x)
         logits = super().logits(x) if self.projection is None else self.projection(x)
         if self.bias is not None:
             logits = logits + self.bias

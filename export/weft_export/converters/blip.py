@@ -1,0 +1,109 @@
+"""BLIP for captions (Li et al. 2022): a ViT, and BERT's layers with a sublayer more that reads the picture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft_export.converters.activations import ACTIVATIONS
+from weft_export.converters.captioners import encoder_sizes, first
+from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.encoders import norm
+from weft_export.converters.pictures import patches
+from weft_export.converters.sources import Names, both, both_rows, computed, first_of, from_row, layer_names
+from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
+from weft_export.layers.style import Style
+from weft_export.layers.words import WordStyle
+
+
+def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
+    """Two objects of config.json describe the two sides."""
+    fields = foreign.fields
+    fields.skip("projection_dim", "logit_scale_init_value", "image_text_hidden_size", "tie_word_embeddings")
+    fields.skip("label_smoothing", "processor_class")
+    text, vision = fields.part("text_config"), fields.part("vision_config")
+    text.skip("projection_dim", "label_smoothing", "encoder_hidden_size", "is_encoder_decoder")
+    eps, activation = text.number("layer_norm_eps", 1e-12), text.among("hidden_act", ACTIVATIONS, "gelu")
+    return VisionEncoderDecoderConfig(
+        **encoder_sizes(foreign, vision, eps=1e-5),
+        target_vocab_size=text.whole("vocab_size", 30524),
+        max_target_tokens=foreign.max_tokens(text.whole("max_position_embeddings", 512), 256),
+        d_model=text.whole("hidden_size", 768),
+        num_decoder_heads=text.whole("num_attention_heads", 8),
+        d_decoder_ff=text.whole("intermediate_size", 3072),
+        num_decoder_layers=text.whole("num_hidden_layers", 12),
+        style=Style(residual="post", norm_eps=eps, activation=activation),
+        words=WordStyle(
+            positions=True,
+            norm=True,
+            norm_eps=eps,
+            transform=activation,
+            tied=text.flag("tie_word_embeddings", default=True),
+            bias=True,
+        ),
+    )
+
+
+def starts_and_ends(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what BLIP's own generate() says: a caption begins with [DEC] and ends with [SEP]."""
+    text = config["text_config"]
+    return {
+        "decoder_start_token_id": text.get("bos_token_id", 30522),
+        "eos_token_id": text.get("sep_token_id", 102),
+        "pad_token_id": text.get("pad_token_id", 0),
+    }
+
+
+def names(config: VisionEncoderDecoderConfig) -> Names:
+    """Queries, keys and values of the picture lie in one matrix already."""
+    text, vision, head = "text_decoder.bert.", "vision_model.", "text_decoder.cls.predictions."
+    return {
+        "class_tokens": computed(first, f"{vision}embeddings.class_embedding"),
+        "positions": computed(first, f"{vision}embeddings.position_embedding"),
+        **patches("patches.projection", f"{vision}embeddings.patch_embedding"),
+        **layer_names(_VISION, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
+        **both("encoder.norm", f"{vision}post_layernorm"),
+        "decoder.embedding.tokens.weight": first_of(
+            f"{text}embeddings.word_embeddings.weight", f"{head}decoder.weight"
+        ),
+        "decoder.embedding.positions.weight": from_row(
+            0, f"{text}embeddings.position_embeddings.weight", config.max_target_tokens
+        ),
+        **norm("decoder.embedding.norm", f"{text}embeddings.LayerNorm"),
+        **both("decoder.embedding.transform.linear", f"{head}transform.dense"),
+        **norm("decoder.embedding.transform.norm", f"{head}transform.LayerNorm"),
+        "decoder.embedding.projection.weight": f"{head}decoder.weight",
+        "decoder.embedding.bias": first_of(f"{head}decoder.bias", f"{head}bias"),
+        **layer_names(_TEXT, "decoder.layers.{}.", f"{text}encoder.layer.{{}}."),
+    }
+
+
+_VISION: Names = {
+    **both("attention_norm", "layer_norm1"),
+    **both("attention.qkv", "self_attn.qkv"),
+    **both("attention.output", "self_attn.projection"),
+    **both("feed_forward_norm", "layer_norm2"),
+    **both("feed_forward.inner", "mlp.fc1"),
+    **both("feed_forward.outer", "mlp.fc2"),
+}
+_TEXT: Names = {
+    **both_rows("self_attention.qkv", "attention.self.{query,key,value}"),
+    **both("self_attention.output", "attention.output.dense"),
+    **norm("self_attention_norm", "attention.output.LayerNorm"),
+    **both("cross_attention.query", "crossattention.self.query"),
+    **both("cross_attention.key", "crossattention.self.key"),
+    **both("cross_attention.value", "crossattention.self.value"),
+    **both("cross_attention.output", "crossattention.output.dense"),
+    **norm("cross_attention_norm", "crossattention.output.LayerNorm"),
+    **both("feed_forward.inner", "intermediate.dense"),
+    **both("feed_forward.outer", "output.dense"),
+    **norm("feed_forward_norm", "output.LayerNorm"),
+}
+BLIP = Converter(
+    model_type="blip",
+    architectures=("BlipForConditionalGeneration",),
+    family="vision_encoder_decoder",
+    sizes=sizes,
+    names=names,
+    ignored=(r".*\.position_ids", r"text_decoder\.cls\.predictions\.(bias|decoder\.(bias|weight))"),
+    bias="decoder.embedding.bias",
+    fixed=starts_and_ends,
+)

@@ -1,0 +1,68 @@
+"""Models of others that read pictures and write texts: our logits and tokens are theirs."""
+
+import json
+
+import pytest
+import torch
+from captioner_kinds import CAPTIONERS
+from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, token_rows
+
+from weft_export.graphs.answering import Row
+
+NUM_PICTURES, NEW_TOKENS = 3, 64
+
+
+def with_processor(directory):
+    """Write how pictures become pixels; return a batch of random ones."""
+    config = json.loads((directory / "config.json").read_text())
+    side = config.get("encoder", config.get("vision_config"))["image_size"]
+    processor = {"image_processor_type": "ViTImageProcessor", "size": {"height": side, "width": side}}
+    statistics = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    (directory / "preprocessor_config.json").write_text(json.dumps(processor | statistics))
+    return torch.randn(NUM_PICTURES, 3, side, side)
+
+
+def their_logits(model, pixels, target):
+    """Return the logits of a target for a batch of pictures."""
+    if hasattr(model, "text_decoder"):
+        seen = model.vision_model(pixel_values=pixels)[0]
+        return model.text_decoder(input_ids=target, encoder_hidden_states=seen).logits
+    return model(pixel_values=pixels, decoder_input_ids=target).logits
+
+
+def their_captions(model, pixels):
+    """Return what generate() writes for each picture, without beams."""
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": NEW_TOKENS}
+    with torch.inference_mode():
+        return [model.generate(pixel_values=each[None], **settings)[0].tolist()[1:] for each in pixels]
+
+
+def check(kind, seed, directory):
+    """Hold one random model to transformers: whole targets, and 64 greedy tokens of a batch."""
+    theirs = made(kind, seed, directory, max_shard_size="20KB" if seed % 2 else "5GB")
+    pixels = with_processor(directory)
+    ours = converted(directory, max_tokens=80)
+
+    (row,) = token_rows(VOCAB, (40,), seed)
+    target = torch.tensor([[ours.text.start_id, *row]]).expand(NUM_PICTURES, -1)
+    with torch.inference_mode():
+        expected = their_logits(theirs, pixels, target)
+        actual = ours.model.decode(target, pixels)
+    assert LOGITS >= furthest(actual, expected)
+
+    asked = [Row(each, [ours.text.start_id]) for each in pixels]
+    assert their_captions(theirs, pixels) == greedy(ours, asked, NEW_TOKENS)
+
+
+@pytest.mark.parametrize("kind", CAPTIONERS, ids=lambda kind: kind.name)
+def test_a_captioner_writes_what_transformers_writes(kind, tmp_path):
+    """Logits within 1e-4 at every place, and the same 64 greedy tokens."""
+    check(kind, 0, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
+@pytest.mark.parametrize("kind", CAPTIONERS, ids=lambda kind: kind.name)
+def test_so_do_random_captioners(kind, seed, tmp_path):
+    """The same law for twenty random configurations."""
+    check(kind, seed, tmp_path)
