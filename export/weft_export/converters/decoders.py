@@ -1,73 +1,202 @@
 """What configs and weights of decoder-only models have in common."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from weft_export.converters.converter import Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.heads import Heads, Split, heads_of
 from weft_export.converters.rotation import read_rotation, turned_numbers
-from weft_export.converters.sources import Names, Source
-from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.converters.sources import Names, Source, computed
+from weft_export.errors import CheckpointError
+from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
 
+ACTIVATIONS = {
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "quick_gelu": "quick_gelu",
+}
+_SIZES = {
+    name: name
+    for name in (
+        "hidden_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "num_hidden_layers",
+        "intermediate_size",
+        "max_position_embeddings",
+        "head_dim",
+    )
+}
 
-def read_sizes(foreign: Foreign, style: Style, words: WordStyle, *, longest: bool = False) -> DecoderOnlyConfig:
+
+def read_sizes(
+    foreign: Foreign,
+    style: Style,
+    words: WordStyle,
+    *,
+    called: Mapping[str, str] | None = None,
+    longest: bool = False,
+    head_dim: int | None = None,
+    turns: bool = True,
+) -> DecoderOnlyConfig:
     """Read the sizes under the names that most configs give them.
 
+    called: other names of this kind of model, by the usual ones.
     longest: no text can be longer than max_position_embeddings, because each place has a weight.
+    head_dim: numbers of a head where the config does not say. None: as many as heads can share the width.
+    turns: a rotation will follow.
     """
-    fields = foreign.fields
-    d_model, num_heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
-    positions = fields.whole("max_position_embeddings", 2048)
-    head_dim = fields.whole("head_dim", d_model // max(num_heads, 1))
+    fields, name = foreign.fields, {**_SIZES, **(called or {})}
+    d_model, num_heads = fields.whole(name["hidden_size"]), fields.whole(name["num_attention_heads"])
+    positions = fields.whole(name["max_position_embeddings"], 2048)
+    head_dim = fields.whole(name["head_dim"], head_dim or d_model // max(num_heads, 1))
+    padding = -head_dim % (16 if turns else 8)
+    if padding and style.qk_norm:
+        raise fields.wrong(name["head_dim"], "must be a multiple of 16 for a model that norms queries and keys")
+    if padding:
+        style = replace(style, scale=style.scale or head_dim**-0.5)
+    if padding or head_dim * num_heads != d_model:
+        style = replace(style, head_dim=head_dim + padding)
     return DecoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
         max_tokens=foreign.max_tokens(positions) if longest else foreign.max_tokens(None, min(2048, positions)),
         d_model=d_model,
         num_heads=num_heads,
-        num_kv_heads=fields.whole("num_key_value_heads", num_heads),
-        d_ff=fields.whole("intermediate_size"),
-        num_layers=fields.whole("num_hidden_layers"),
-        style=style if head_dim * num_heads == d_model else replace(style, head_dim=head_dim),
+        num_kv_heads=fields.whole(name["num_key_value_heads"], num_heads),
+        d_ff=fields.whole(name["intermediate_size"], 4 * d_model),
+        num_layers=fields.whole(name["num_hidden_layers"]),
+        style=style,
         words=words,
+        padding=padding or None,
     )
 
 
 def turned(
-    foreign: Foreign, config: DecoderOnlyConfig, *, theta: float = 10000.0, share: float = 1.0
+    foreign: Foreign, config: DecoderOnlyConfig, *, theta: float = 10000.0, share: float | None = None
 ) -> DecoderOnlyConfig:
-    """Return the sizes with the one rotation that all layers have."""
-    rotation = read_rotation(foreign.fields, config.head_dim, config.max_tokens, theta=theta, share=share)
-    return replace(config, rotations=(rotation,))
+    """Return the sizes with the one rotation that all layers have.
+
+    share: of a head that is turned, where the config says none. None: models of this kind turn whole heads.
+    """
+    stored = config.head_dim - (config.padding or 0)
+    rotation = read_rotation(foreign.fields, stored, config.max_tokens, theta=theta, share=share or 1.0)
+    if share is None and turned_numbers(rotation) != stored:
+        raise foreign.fields.wrong("partial_rotary_factor", "is not supported for this model_type")
+    return replace(config, rotations=(padded(rotation, config),))
 
 
-def head_names(tokens: str, projection: str) -> Names:
+def padded(rotation: Rotation, config: DecoderOnlyConfig) -> Rotation:
+    """Return a rotation of their heads as one of ours: what is padded stays."""
+    still = config.head_dim // 2 - len(rotation.frequencies)
+    return replace(rotation, frequencies=(*rotation.frequencies, *(0.0,) * still))
+
+
+def windowed(
+    foreign: Foreign, config: DecoderOnlyConfig, window: int | None, sliding: Callable[[int], bool]
+) -> DecoderOnlyConfig:
+    """Return the sizes with a window in some layers: those that layer_types names, else those that sliding says.
+
+    Raises:
+        CheckpointError: layer_types is not one of two words for each layer, or asks for a window that is not there.
+    """
+    fields, known = foreign.fields, ["full_attention", "sliding_attention"]
+    types = fields.list("layer_types", [known[sliding(layer)] for layer in range(config.num_layers)])
+    if len(types) != config.num_layers or not all(each in known for each in types):
+        raise fields.wrong("layer_types", f"must have {' or '.join(known)} for each of {config.num_layers} layers")
+    if known[1] not in types:
+        return config
+    if not window:
+        raise fields.wrong("sliding_window", "must be at least 1 for layers with sliding_attention")
+    sizes = {known[0]: ALL, known[1]: min(window, config.max_tokens)}
+    return replace(config, windows=tuple(sizes[each] for each in types))
+
+
+def read_words(foreign: Foreign, *, tied: bool, **choices: float | bool | None) -> WordStyle:
+    """Return how words become vectors and back; tied is what models of this kind do where the config does not say."""
+    banned = bool(foreign.generation.banned)
+    return WordStyle(
+        **{  # type: ignore[arg-type]
+            "tied": foreign.fields.flag("tie_word_embeddings", default=tied),
+            "bias": banned,
+            **choices,
+        }
+    )
+
+
+def read_activation(fields: Fields, name: str = "hidden_act", default: str = "silu") -> str:
+    """Return our word for an activation."""
+    return fields.among(name, ACTIVATIONS, default)
+
+
+def head_names(config: DecoderOnlyConfig, tokens: str, projection: str = "lm_head") -> Names:
     """Return the sources of the words: their table of tokens, and their output projection."""
+    table, head = names = f"{tokens}.weight", f"{projection}.weight"
     return {
-        "words.tokens.weight": f"{tokens}.weight",
-        "words.projection.weight": f"{projection}.weight",
+        "words.tokens.weight": Source(names, _tied, frozenset(names), needs_one=True) if config.words.tied else table,
+        "words.projection.weight": head,
         # No file has it: it holds the tokens that are never written.
-        "words.bias": Source((f"{tokens}.weight",), lambda table: table.new_zeros(len(table))),
+        "words.bias": computed(lambda: torch.zeros(config.vocab_size)),
     }
 
 
-def paired(rotation: Rotation, heads: int, head_dim: int) -> Sequence[int] | None:
-    """Return the rows of queries or keys in our order, for `heads` heads. None: theirs is ours.
+def attention_names(
+    config: DecoderOnlyConfig,
+    qkv: Sequence[str],
+    output: str,
+    split: Callable[[Heads], Split] | None = None,
+    *,
+    transposed: bool = False,
+) -> Names:
+    """Return the sources of all layers' attentions.
 
-    We turn number i with i + head_dim / 2. Who turns only the first r numbers of a head turns i with i + r / 2.
+    qkv: three names, or one of a tensor that split takes apart.
+    transposed: the output projection is stored as [in, out].
     """
-    turns = turned_numbers(rotation)
-    if turns == head_dim:
-        return None
-    half, still = turns // 2, (head_dim - turns) // 2
-    order = [*range(half), *range(turns, turns + still), *range(half, turns), *range(turns + still, head_dim)]
-    return [head * head_dim + number for head in range(heads) for number in order]
+    heads, ours = heads_of(config), "layers.{}.attention"
+    taken = None if split is None else split(heads)
+    return {
+        f"{ours}.qkv.weight": heads.qkv(*(f"{name}.weight" for name in qkv), split=taken),
+        f"{ours}.qkv.bias": heads.qkv(*(f"{name}.bias" for name in qkv), split=taken),
+        f"{ours}.output.weight": heads.output(f"{output}.weight", transposed=transposed),
+        f"{ours}.output.bias": f"{output}.bias",
+    }
 
 
-def in_order(rows: Sequence[int] | None, tensor: Tensor) -> Tensor:
-    """Return the rows of a matrix or the numbers of a bias in an order, as `paired` gives it."""
-    return tensor if rows is None else tensor.index_select(0, torch.tensor(rows, device=tensor.device))
+def qkv_of(attention: str) -> list[str]:
+    """Return the names that most models give to the projections of an attention."""
+    return [f"{attention}.{part}_proj" for part in "qkv"]
+
+
+def norm_names(ours: str, theirs: str) -> Names:
+    """Return the sources of a norm of either kind."""
+    return {f"{ours}.gain": f"{theirs}.weight", f"{ours}.weight": f"{theirs}.weight", f"{ours}.bias": f"{theirs}.bias"}
+
+
+def plus_one(name: str) -> Source:
+    """Return a gain that is stored as what it is above 1, as Gemma's are."""
+    return computed(lambda gain: 1.0 + gain, name)
+
+
+def _tied(table: Tensor | None, head: Tensor | None) -> Tensor:
+    """Return the table of tokens, which a file may also hold as the output projection, or twice."""
+    one, other = (head if table is None else table), (table if head is None else head)
+    assert one is not None
+    assert other is not None
+    if not one.is_meta and not torch.equal(one, other):
+        raise CheckpointError(
+            "config.json: tie_word_embeddings is true, but the files have an output projection that is not the table of"
+            " tokens; set it to false if that is meant"
+        )
+    return one

@@ -14,6 +14,7 @@ _HARMLESS = frozenset(
         "bad_words_ids",
         "begin_suppress_tokens",
         "bos_token_id",
+        "cache_implementation",
         "chunk_size_feed_forward",
         "cls_token_id",
         "cross_attention_hidden_size",
@@ -35,6 +36,7 @@ _HARMLESS = frozenset(
         "initializer_range",
         "is_composition",
         "is_decoder",
+        "is_llama_config",
         "label2id",
         "length_penalty",
         "mask_token_id",
@@ -79,7 +81,7 @@ _HARMLESS = frozenset(
     ]
 )
 # So are these, whatever stands between or before.
-_HARMLESS_PARTS = ("dropout", "drop_rate", "drop_path", "layerdrop", "pdrop", "unsloth")
+_HARMLESS_PARTS = ("dropout", "pdrop", "drop_rate", "drop_path", "layerdrop", "unsloth", "transformers.js")
 
 
 class Fields:
@@ -107,6 +109,14 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
             raise self.wrong(name, "must be a number")
         return float(value)
+
+    def whole_or_null(self, name: str, default: int | None) -> int | None:
+        """Return a whole number, None where the config says null, and the default where it says nothing."""
+        return None if self._is_null(name, default) else self.whole(name, default)
+
+    def number_or_null(self, name: str, default: float | None) -> float | None:
+        """Return a number likewise."""
+        return None if self._is_null(name, default) else self.number(name, default)
 
     def flag(self, name: str, *, default: bool | None = None) -> bool:
         """Return true or false."""
@@ -191,6 +201,10 @@ class Fields:
     def wrong(self, name: str, complaint: str) -> CheckpointError:
         """Make the error of a field."""
         return CheckpointError(f"{self._place}: {name} is {self._config.get(name)!r:.60}: it {complaint}")
+
+    def _is_null(self, name: str, default: float | None) -> bool:
+        self._read.add(name)
+        return self._config.get(name, default) is None
 
     def _value(self, name: str, default: Any) -> Any:
         self._read.add(name)

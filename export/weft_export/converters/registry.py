@@ -5,15 +5,28 @@ from weft_export.converters.bart import BART, M2M_100, MARIAN, MBART, PEGASUS
 from weft_export.converters.beit import BEIT
 from weft_export.converters.bert import BERT, CAMEMBERT, ROBERTA, XLM_ROBERTA
 from weft_export.converters.blip import BLIP
+from weft_export.converters.bloom import BLOOM
 from weft_export.converters.clip import CLIP
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.distilbert import DISTILBERT
 from weft_export.converters.electra import ELECTRA
+from weft_export.converters.falcon import FALCON
+from weft_export.converters.gemma import GEMMA, GEMMA2, GEMMA3
+from weft_export.converters.gpt2 import GPT2
+from weft_export.converters.gpt_neox import GPT_NEOX
 from weft_export.converters.llama import LLAMA
+from weft_export.converters.mistral import MISTRAL
 from weft_export.converters.modernbert import MODERNBERT
 from weft_export.converters.mpnet import MPNET
+from weft_export.converters.olmo import OLMO
+from weft_export.converters.opt import OPT
+from weft_export.converters.phi import PHI, PHI3
+from weft_export.converters.qwen import QWEN2, QWEN3
 from weft_export.converters.resnet import RESNET
+from weft_export.converters.smollm3 import SMOLLM3
+from weft_export.converters.stablelm import STABLELM
+from weft_export.converters.starcoder2 import STARCODER2
 from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
 from weft_export.converters.vision_encoder_decoder import VISION_ENCODER_DECODER
@@ -21,6 +34,23 @@ from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT
 
 CONVERTERS: tuple[Converter, ...] = (
     LLAMA,
+    GPT2,
+    MISTRAL,
+    QWEN2,
+    QWEN3,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    PHI,
+    PHI3,
+    SMOLLM3,
+    STABLELM,
+    GPT_NEOX,
+    OPT,
+    BLOOM,
+    FALCON,
+    STARCODER2,
+    OLMO,
     MARIAN,
     BART,
     MBART,

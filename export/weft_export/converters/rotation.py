@@ -45,7 +45,12 @@ def rotation_of(
     if turned < 2 or turned % 2 or turned > head_dim or theta <= 0:
         raise given.wrong("partial_rotary_factor", f"leaves {turned} of {head_dim} numbers of a head to turn")
     powers = theta ** (torch.arange(0, turned, 2, dtype=torch.int64).float() / turned)
-    frequencies, gain = make(fields, given, powers, theta, max_tokens)
+    try:
+        frequencies, gain = make(fields, given, powers, theta, max_tokens)
+    except (ArithmeticError, ValueError) as error:
+        raise given.wrong("rope_type", f"has parameters of which no rotation can be made: {error}") from error
+    if not (frequencies.isfinite() & (frequencies > 0)).all() or not 1e-6 < gain < 1e6:
+        raise given.wrong("rope_type", "has parameters of which no rotation can be made")
     still = head_dim // 2 - turned // 2
     return Rotation((*frequencies.tolist(), *(0.0,) * still), gain)
 

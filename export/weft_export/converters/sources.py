@@ -25,14 +25,12 @@ class Source:
     make: from their tensors to ours. None: the one tensor as it is.
     optional: those that a file may lack. make then gets None in their place.
     needs_one: of all names a file must have one at least. They are the same weight.
-    unmake: from ours to theirs, in the order of names, for who writes their format.
     """
 
     names: tuple[str, ...]
     make: Callable[..., Tensor] | None = None
     optional: frozenset[str] = frozenset()
     needs_one: bool = False
-    unmake: Callable[..., Sequence[Tensor]] | None = None
 
     def at(self, numbers: Sequence[str]) -> "Source":
         """Return the source with the numbers of layers in its names."""
@@ -65,7 +63,7 @@ def rows(*patterns: str) -> Source:
 
 def transposed(name: str) -> Source:
     """Turn a matrix that is stored as [in, out], as GPT-2 has them."""
-    return Source((name,), lambda matrix: matrix.t().contiguous(), unmake=lambda matrix: [matrix.t().contiguous()])
+    return Source((name,), lambda matrix: matrix.t().contiguous())
 
 
 def reshaped(name: str, *shape: int) -> Source:
@@ -76,6 +74,11 @@ def reshaped(name: str, *shape: int) -> Source:
 def computed(make: Callable[..., Tensor], *names: str, optional: Sequence[str] = ()) -> Source:
     """Make ours of theirs by a function."""
     return Source(names, make, frozenset(optional))
+
+
+def half(index: int, name: str) -> Source:
+    """Take the upper rows of a tensor (index 0), or the lower ones (1)."""
+    return Source((name,), lambda tensor: tensor.chunk(2)[index])
 
 
 def from_row(first: int, name: str, count: int) -> Source:

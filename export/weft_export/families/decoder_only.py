@@ -28,6 +28,9 @@ class DecoderOnlyConfig:
     rotation_of: which of them each layer takes, by its number, NONE for none. Empty: all layers take the first, if any.
     windows: how many positions each layer attends to, its own included, ALL for all before. Empty: all layers ALL.
     alibi: the scores get BLOOM's bias times this number. 0: none.
+    coarse_alibi: that bias is rounded to bfloat16 first, as Falcon's is.
+    padding: so many numbers of each head are 0 in all weights, because a checkpoint's heads are shorter than the
+        attention operator takes. style.scale must be that of its heads then.
     """
 
     vocab_size: int
@@ -43,6 +46,8 @@ class DecoderOnlyConfig:
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     alibi: float = 0.0
+    coarse_alibi: bool = False
+    padding: int | None = None
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -55,6 +60,8 @@ class DecoderOnlyConfig:
         require_divisible("num_heads", self.num_heads, "num_kv_heads", self.num_kv_heads)
         require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, NONE, len(self.rotations) - 1)
+        if self.padding and (self.padding >= self.head_dim or self.style.scale is None):
+            raise ValueError(f"model.padding ({self.padding}) must be below a head's {self.head_dim} and have a scale")
         for rotation in self.rotations:
             if len(rotation.frequencies) != self.head_dim // 2:
                 raise ValueError(
@@ -82,7 +89,7 @@ class DecoderOnly(CausalTransformer):
             max_tokens=config.max_tokens,
             # A window as long as the cache would only cost the operator work.
             windows=[size if ALL < size < config.max_tokens else None for size in config.windows],
-            score_bias=Alibi(config.num_heads, config.max_tokens, config.alibi) if config.alibi else None,
+            score_bias=_alibi(config) if config.alibi else None,
         )
         self.config = config
         self.words = Words(config.vocab_size, config.max_tokens, config.d_model, config.words)
@@ -114,3 +121,7 @@ class DecoderOnly(CausalTransformer):
     def logits(self, x: Tensor) -> Tensor:
         """See CausalTransformer."""
         return self.words.logits(x)
+
+
+def _alibi(config: DecoderOnlyConfig) -> Alibi:
+    return Alibi(config.num_heads, config.max_tokens, config.alibi, coarse=config.coarse_alibi)

@@ -29,7 +29,7 @@ class Rotation:
     """How a head is turned: pair i of a token at place m by the angle m * frequencies[i].
 
     frequencies: half as many as a head has numbers. 0 leaves a pair as it is.
-    gain: queries and keys are multiplied by it ("YaRN", Peng et al. 2023, section 3.4).
+    gain: what is turned is multiplied by it too ("YaRN", Peng et al. 2023, section 3.4).
     """
 
     frequencies: tuple[float, ...]
@@ -44,7 +44,8 @@ def turning_tables(num_positions: int, rotation: Rotation) -> tuple[Tensor, Tens
     """
     frequencies = torch.tensor(rotation.frequencies, dtype=torch.float32)
     angle = torch.arange(num_positions, dtype=torch.float32)[:, None] * frequencies
-    return angle.cos() * rotation.gain, angle.sin() * rotation.gain
+    gain = torch.where(frequencies == 0, 1.0, rotation.gain)
+    return angle.cos() * gain, angle.sin() * gain
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

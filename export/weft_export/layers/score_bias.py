@@ -32,23 +32,25 @@ class Alibi(ScoreBias):
     The paper adds m_h * (key - query). Softmax does not see what is the same for all keys.
     """
 
-    slopes: Tensor
+    line: Tensor
 
-    def __init__(self, num_heads: int, max_tokens: int, scale: float = 1.0) -> None:
-        """Take what the bias is multiplied by: 1 in the paper and in BLOOM, 1 / sqrt(head_dim) in Falcon."""
+    def __init__(self, num_heads: int, max_tokens: int, scale: float = 1.0, *, coarse: bool = False) -> None:
+        """Take what the bias is multiplied by: 1 in the paper and in BLOOM, 1 / sqrt(head_dim) in Falcon.
+
+        coarse: it is rounded to bfloat16 before that. Falcon's code does so at any precision.
+        """
         super().__init__()
-        self.max_tokens = max_tokens
-        self.register_buffer("slopes", alibi_slopes(num_heads) * scale, persistent=False)
+        data_type = torch.bfloat16 if coarse else torch.float32
+        line = alibi_slopes(num_heads).to(data_type)[:, None] * torch.arange(max_tokens)
+        self.register_buffer("line", line.float() * scale, persistent=False)
 
     def rows(self) -> Tensor:
         """See ScoreBias."""
-        line = self.slopes[:, None] * torch.arange(self.max_tokens, dtype=torch.float32)
-        return line.expand(self.max_tokens, -1, -1)
+        return self.line.expand(self.line.shape[1], -1, -1)
 
     def at(self, positions: Tensor) -> Tensor:
         """See ScoreBias. All queries have the same row, so none is looked up."""
-        line = self.slopes[:, None, None] * torch.arange(self.max_tokens, dtype=torch.float32)
-        return line.expand(positions.shape[0], -1, positions.shape[1], -1)
+        return self.line[:, None].expand(positions.shape[0], -1, positions.shape[1], -1)
 
 
 def alibi_slopes(num_heads: int) -> Tensor:

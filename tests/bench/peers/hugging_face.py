@@ -8,7 +8,12 @@ from pathlib import Path
 import safetensors.torch
 import torch
 
+from weft_export.converters.llama import LLAMA
+from weft_export.converters.sources import source_of
+from weft_export.families.decoder_only import DecoderOnlyConfig
+
 QKV = ("query", "key", "value")
+_LLAMA_SIZES = ("vocab_size", "max_tokens", "d_model", "num_heads", "num_kv_heads", "d_ff", "num_layers")
 
 
 def hugging_face(folder):
@@ -40,29 +45,29 @@ def _same(ours, name, theirs):
             yield f"{theirs}.{part}", ours[f"{name}.{part}"]
 
 
-def _qkv(ours, name, theirs, sizes):
-    """Our one projection as theirs: queries, keys and values are its rows, in this order, head by head."""
+def _rows(sizes):
+    """How many rows of our one projection are queries, keys and values."""
     head_dim = sizes["d_model"] // sizes["num_heads"]
     kv_heads = sizes.get("num_kv_heads", sizes["num_heads"])
-    rows = [head_dim * number for number in (sizes["num_heads"], kv_heads, kv_heads)]
+    return [head_dim * number for number in (sizes["num_heads"], kv_heads, kv_heads)]
+
+
+def _qkv(ours, name, theirs, sizes):
+    """Our one projection as theirs: queries, keys and values are its rows, in this order, head by head."""
     for part in ("weight", "bias"):
         if f"{name}.{part}" in ours:
-            split = ours[f"{name}.{part}"].split(rows)
+            split = ours[f"{name}.{part}"].split(_rows(sizes))
             yield from ((f"{their}.{part}", tensor) for their, tensor in zip(theirs, split, strict=True))
 
 
 def _llama(ours, sizes):
-    yield "model.embed_tokens.weight", ours["embedding.weight"]
-    yield "model.norm.weight", ours["norm.gain"]
-    for index in range(sizes["num_layers"]):
-        name, theirs = f"layers.{index}", f"model.layers.{index}"
-        yield f"{theirs}.input_layernorm.weight", ours[f"{name}.attention_norm.gain"]
-        yield f"{theirs}.post_attention_layernorm.weight", ours[f"{name}.feed_forward_norm.gain"]
-        projections = [f"{theirs}.self_attn.{part}_proj" for part in "qkv"]
-        yield from _qkv(ours, f"{name}.attention.qkv", projections, sizes)
-        yield from _same(ours, f"{name}.attention.output", f"{theirs}.self_attn.o_proj")
-        for our, their in (("gate", "gate_proj"), ("inner", "up_proj"), ("outer", "down_proj")):
-            yield from _same(ours, f"{name}.feed_forward.{our}", f"{theirs}.mlp.{their}")
+    """The table of the exporter's converter, read backwards. Its queries, keys and values are three names for one."""
+    table = LLAMA.names(DecoderOnlyConfig(**{name: sizes[name] for name in _LLAMA_SIZES}))
+    for name, tensor in ours.items():
+        source = source_of(table, "words.tokens.weight" if name == "embedding.weight" else name)
+        theirs = source.names[:1] if source.needs_one else source.names
+        parts = tensor.split(_rows(sizes)) if len(theirs) == len(QKV) else [tensor]
+        yield from zip(theirs, parts, strict=True)
 
 
 def _encoder(ours, sizes, name, theirs, names):

@@ -8,15 +8,52 @@ def ids():
     return {"vocab_size": VOCAB, "eos_token_id": END, "pad_token_id": PAD, "bos_token_id": 2}
 
 
-def heads(rng, multiple=16):
-    """Draw heads that share keys and values, and a width that is theirs."""
+def coin(rng):
+    """Draw true or false."""
+    return rng.random() < 0.5
+
+
+def heads(rng):
+    """Draw heads that share keys and values, and a width that is theirs. Some are of 12, 20 or 24 numbers."""
     kv_heads = rng.choice([1, 2, 3])
     num_heads = kv_heads * rng.choice([1, 2, 3])
     return {
         "num_attention_heads": num_heads,
         "num_key_value_heads": kv_heads,
-        "hidden_size": num_heads * multiple * rng.choice([1, 2]),
+        "hidden_size": num_heads * rng.choice([12, 16, 20, 24, 32]),
     }
+
+
+def whole_heads(rng):
+    """Draw heads that share nothing."""
+    num_heads = rng.choice([1, 2, 3, 5])
+    return {"num_attention_heads": num_heads, "hidden_size": num_heads * rng.choice([12, 16, 24, 32])}
+
+
+def common(rng):
+    """Draw what most configs have."""
+    return {
+        **ids(),
+        "intermediate_size": rng.choice([72, 97, 128]),
+        "num_hidden_layers": rng.choice([1, 2, 3]),
+        "max_position_embeddings": 128,
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def rotation(rng):
+    """Draw a rotation of whole heads."""
+    return {"rope_type": "default", "rope_theta": rng.choice([10000.0, 500000.0])}
+
+
+def gated(rng):
+    """Draw what is common to Llama and its kin."""
+    return {**common(rng), "rms_norm_eps": rng.choice([1e-6, 1e-5]), "rope_parameters": rotation(rng)}
+
+
+def window(rng, name="sliding_window"):
+    """Draw a window, or none."""
+    return {name: rng.choice([5, 16, None])}
 
 
 def llama(rng):
@@ -37,17 +74,236 @@ def llama(rng):
         ]
     )
     return {
-        **ids(),
+        **gated(rng),
         **heads(rng),
-        "intermediate_size": rng.choice([72, 97, 128]),
-        "num_hidden_layers": rng.choice([1, 2, 3]),
-        "max_position_embeddings": 128,
-        "tie_word_embeddings": rng.random() < 0.5,
-        "attention_bias": rng.random() < 0.5,
-        "mlp_bias": rng.random() < 0.5,
-        "rms_norm_eps": rng.choice([1e-6, 1e-5]),
-        "rope_parameters": scaling or {"rope_type": "default", "rope_theta": rng.choice([10000.0, 500000.0])},
+        "attention_bias": coin(rng),
+        "mlp_bias": coin(rng),
+        **({"rope_parameters": scaling} if scaling else {}),
     }
 
 
-DECODERS = [Kind("llama", "LlamaForCausalLM", llama)]
+def gpt2(rng):
+    """Draw a GPT-2."""
+    num_heads = rng.choice([1, 2, 3])
+    return {
+        **ids(),
+        "n_embd": num_heads * rng.choice([8, 12, 16, 20]),
+        "n_head": num_heads,
+        "n_layer": rng.choice([1, 2, 3]),
+        "n_inner": rng.choice([None, 50]),
+        "n_positions": 100,
+        "activation_function": rng.choice(["gelu_new", "gelu", "relu", "silu"]),
+        "scale_attn_weights": coin(rng),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def mistral(rng):
+    """Draw a Mistral, with heads of a size of their own."""
+    return {**gated(rng), **heads(rng), **window(rng), "head_dim": rng.choice([16, 20, 48, None])}
+
+
+def qwen2(rng):
+    """Draw a Qwen 2."""
+    first = rng.choice([0, 1, 28])
+    return {
+        **gated(rng),
+        **heads(rng),
+        "use_sliding_window": coin(rng),
+        "sliding_window": 9,
+        "max_window_layers": first,
+    }
+
+
+def qwen3(rng):
+    """Draw a Qwen 3."""
+    return {**qwen2(rng), "head_dim": rng.choice([16, 48]), "attention_bias": coin(rng)}
+
+
+def gemma(rng):
+    """Draw a Gemma 1."""
+    return {
+        **gated(rng),
+        **heads(rng),
+        "head_dim": rng.choice([16, 20, 48]),
+        "hidden_act": rng.choice(["gelu", "gelu_pytorch_tanh"]),
+    }
+
+
+def gemma2(rng):
+    """Draw a Gemma 2, whose caps are low enough to bend."""
+    return {
+        **gated(rng),
+        **heads(rng),
+        "head_dim": rng.choice([16, 20, 48]),
+        "query_pre_attn_scalar": rng.choice([16, 50]),
+        "sliding_window": rng.choice([5, 16]),
+        "attn_logit_softcapping": rng.choice([2.0, None]),
+        "final_logit_softcapping": rng.choice([3.0, None]),
+        "attention_bias": coin(rng),
+    }
+
+
+def gemma3(rng):
+    """Draw a Gemma 3."""
+    linear = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6}
+    drawn = {**gemma2(rng), "head_dim": rng.choice([16, 48]), "attn_logit_softcapping": None}
+    return {
+        **drawn,
+        "num_hidden_layers": rng.choice([2, 3, 7]),
+        "rope_parameters": {
+            "full_attention": rng.choice([linear, {"rope_type": "default", "rope_theta": 1e6}]),
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }
+
+
+def phi(rng):
+    """Draw a Phi 2, with heads half of which are turned."""
+    return {
+        **common(rng),
+        **heads(rng),
+        "rope_parameters": share(rng, rng.choice([0.5, 1.0])),
+        "hidden_act": "gelu_new",
+    }
+
+
+def share(rng, part):
+    """Draw a rotation of a part of each head."""
+    return {**rotation(rng), "partial_rotary_factor": part}
+
+
+def phi3(rng):
+    """Draw a Phi 3, or a Phi 4 mini: its rotation has a factor for each pair."""
+    sizes = heads(rng)
+    part = rng.choice([1.0, 0.5])
+    pairs = int(sizes["hidden_size"] // sizes["num_attention_heads"] * part) // 2
+    longrope = {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0 + 0.1 * pair for pair in range(pairs)],
+        "long_factor": [2.0 + 0.3 * pair for pair in range(pairs)],
+        "partial_rotary_factor": part,
+    }
+    return {
+        **gated(rng),
+        **sizes,
+        **window(rng),
+        "original_max_position_embeddings": 100,
+        "rope_parameters": rng.choice([longrope, share(rng, part)]),
+    }
+
+
+def smollm3(rng):
+    """Draw a SmolLM 3."""
+    return {
+        **llama(rng),
+        "num_hidden_layers": rng.choice([2, 5]),
+        "no_rope_layer_interval": rng.choice([2, 4]),
+        "use_sliding_window": coin(rng),
+        "sliding_window": 9,
+    }
+
+
+def stablelm(rng):
+    """Draw a StableLM."""
+    return {
+        **common(rng),
+        **heads(rng),
+        "rope_parameters": share(rng, rng.choice([0.25, 0.5])),
+        "use_qkv_bias": coin(rng),
+        "use_parallel_residual": coin(rng),
+        "hidden_size": 48 * rng.choice([1, 2]),
+        "num_attention_heads": 2,
+        "num_key_value_heads": rng.choice([1, 2]),
+    }
+
+
+def gpt_neox(rng):
+    """Draw a GPT-NeoX."""
+    return {
+        **common(rng),
+        **whole_heads(rng),
+        "rope_parameters": share(rng, rng.choice([0.5, 1.0])),
+        "hidden_act": rng.choice(["gelu", "gelu_new"]),
+        "use_parallel_residual": coin(rng),
+        "attention_bias": coin(rng),
+    }
+
+
+def opt(rng):
+    """Draw an OPT."""
+    return {
+        **ids(),
+        "num_hidden_layers": rng.choice([1, 2, 3]),
+        "max_position_embeddings": 100,
+        "tie_word_embeddings": coin(rng),
+        **whole_heads(rng),
+        "ffn_dim": rng.choice([72, 97]),
+        "word_embed_proj_dim": None,
+        "activation_function": rng.choice(["relu", "gelu"]),
+        "enable_bias": coin(rng),
+    }
+
+
+def bloom(rng):
+    """Draw a BLOOM, some with heads that are no power of 2."""
+    sizes = whole_heads(rng)
+    return {
+        **ids(),
+        "hidden_size": sizes["hidden_size"],
+        "n_head": sizes["num_attention_heads"],
+        "n_layer": rng.choice([1, 2, 3]),
+        "tie_word_embeddings": coin(rng),
+    }
+
+
+def falcon(rng):
+    """Draw a Falcon: 7B's kind, 40B's with one norm or two, and RefinedWeb's with ALiBi."""
+    kinds = [
+        {"multi_query": True, "parallel_attn": True},
+        {"multi_query": coin(rng), "parallel_attn": coin(rng), "alibi": coin(rng)},
+        {"new_decoder_architecture": True, "num_ln_in_parallel_attn": rng.choice([None, 1, 2])},
+    ]
+    kind, sizes = rng.choice(kinds), heads(rng)
+    if kind.get("alibi"):
+        # Nine slopes are no powers of 2, so it matters that they are rounded.
+        sizes = {**sizes, "num_attention_heads": 9, "hidden_size": 9 * rng.choice([12, 16])}
+    if "new_decoder_architecture" in kind:
+        kind["num_kv_heads"] = sizes["num_key_value_heads"]
+    del sizes["num_key_value_heads"]
+    drawn = {**common(rng), **sizes, **kind, "bias": coin(rng), "ffn_hidden_size": rng.choice([None, 72])}
+    del drawn["intermediate_size"]
+    return {**drawn, "activation": "gelu", "rope_parameters": rotation(rng)}
+
+
+def starcoder2(rng):
+    """Draw a StarCoder 2."""
+    return {**common(rng), **heads(rng), **window(rng), "rope_parameters": rotation(rng), "use_bias": coin(rng)}
+
+
+def olmo(rng):
+    """Draw an OLMo 1."""
+    return {**common(rng), **heads(rng), "rope_parameters": rotation(rng), "attention_bias": coin(rng)}
+
+
+DECODERS = [
+    Kind("llama", "LlamaForCausalLM", llama),
+    Kind("gpt2", "GPT2LMHeadModel", gpt2),
+    Kind("mistral", "MistralForCausalLM", mistral),
+    Kind("qwen2", "Qwen2ForCausalLM", qwen2),
+    Kind("qwen3", "Qwen3ForCausalLM", qwen3),
+    Kind("gemma", "GemmaForCausalLM", gemma),
+    Kind("gemma2", "Gemma2ForCausalLM", gemma2),
+    Kind("gemma3", "Gemma3ForCausalLM", gemma3),
+    Kind("phi", "PhiForCausalLM", phi),
+    Kind("phi3", "Phi3ForCausalLM", phi3),
+    Kind("smollm3", "SmolLM3ForCausalLM", smollm3),
+    Kind("stablelm", "StableLmForCausalLM", stablelm),
+    Kind("gpt_neox", "GPTNeoXForCausalLM", gpt_neox),
+    Kind("opt", "OPTForCausalLM", opt),
+    Kind("bloom", "BloomForCausalLM", bloom),
+    Kind("falcon", "FalconForCausalLM", falcon),
+    Kind("starcoder2", "Starcoder2ForCausalLM", starcoder2),
+    Kind("olmo", "OlmoForCausalLM", olmo),
+]

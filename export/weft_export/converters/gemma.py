@@ -1,0 +1,151 @@
+"""Gemma 1, 2 and 3 (Gemma Team 2024, 2024, 2025): gains stored as what they are above 1, and scaled embeddings."""
+
+import math
+from dataclasses import replace
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.decoders import (
+    attention_names,
+    head_names,
+    padded,
+    plus_one,
+    qkv_of,
+    read_activation,
+    read_sizes,
+    read_words,
+    turned,
+    windowed,
+)
+from weft_export.converters.llama import LLAMA
+from weft_export.converters.rotation import rotation_of
+from weft_export.converters.sources import Names, both
+from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
+from weft_export.layers.style import Style
+from weft_export.layers.words import WordStyle
+
+HEAD_DIM = 256
+
+
+def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Gemma 1: Llama's layers, with a GELU."""
+    fields = foreign.fields
+    fields.only("hidden_activation", "gelu_pytorch_tanh")
+    # The first configs said "gelu" and meant its other form.
+    activation = {"gelu": "gelu_tanh"}.get(fields.word("hidden_act", "gelu"), read_activation(fields, "hidden_act"))
+    config = read_sizes(foreign, replace(_style(foreign), activation=activation), _words(foreign), head_dim=HEAD_DIM)
+    return turned(foreign, config)
+
+
+def capped_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Gemma 2: norms before and after each sublayer, soft caps, and a window in every second layer."""
+    fields = foreign.fields
+    style = replace(_sandwich(foreign), softcap=fields.number_or_null("attn_logit_softcapping", 50.0))
+    words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", 30.0))
+    config = turned(foreign, read_sizes(foreign, style, words, head_dim=HEAD_DIM))
+    return windowed(foreign, config, fields.whole_or_null("sliding_window", 4096), lambda layer: layer % 2 == 0)
+
+
+def normed_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Gemma 3: heads with norms instead of soft caps, and a rotation of its own in the layers with a window."""
+    fields = foreign.fields
+    # transformers reads it and does not apply it.
+    fields.only("attn_logit_softcapping", None)
+    style = replace(_sandwich(foreign), qk_norm=True)
+    words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", None))
+    pattern = max(fields.whole("sliding_window_pattern", 6), 1)
+    config = read_sizes(foreign, style, words, head_dim=HEAD_DIM)
+    window = fields.whole_or_null("sliding_window", 4096)
+    return _turned_twice(foreign, windowed(foreign, config, window, lambda layer: (layer + 1) % pattern != 0))
+
+
+def _turned_twice(foreign: Foreign, config: DecoderOnlyConfig) -> DecoderOnlyConfig:
+    """Return the sizes with the rotation of the layers that see all, and that of the layers with a window."""
+    fields = foreign.fields
+    parameters, scaling = fields.part("rope_parameters"), fields.part("rope_scaling")
+    far, near = parameters.part("full_attention"), parameters.part("sliding_attention")
+    kinds = (
+        (far if "rope_type" in far or "rope_theta" in far else scaling, fields.number("rope_theta", 1e6)),
+        (near, fields.number("rope_local_base_freq", 1e4)),
+    )
+    rotations = [rotation_of(fields, given, config.head_dim, config.max_tokens, theta=theta) for given, theta in kinds]
+    return replace(
+        config,
+        rotations=tuple(padded(rotation, config) for rotation in rotations),
+        rotation_of=tuple(int(window != ALL) for window in config.windows),
+    )
+
+
+def names(config: DecoderOnlyConfig) -> Names:
+    """Gemma 1: Llama's names."""
+    layer, theirs = "layers.{}", "model.layers.{}"
+    return {
+        **_names(config),
+        f"{layer}.attention_norm.gain": plus_one(f"{theirs}.input_layernorm.weight"),
+        f"{layer}.feed_forward_norm.gain": plus_one(f"{theirs}.post_attention_layernorm.weight"),
+    }
+
+
+def sandwich_names(config: DecoderOnlyConfig) -> Names:
+    """Gemma 2 and 3: four norms for each layer, and those of heads, which only Gemma 3 has."""
+    layer, theirs = "layers.{}", "model.layers.{}"
+    return {
+        **_names(config),
+        f"{layer}.attention_norm.before.gain": plus_one(f"{theirs}.input_layernorm.weight"),
+        f"{layer}.attention_norm.after.gain": plus_one(f"{theirs}.post_attention_layernorm.weight"),
+        f"{layer}.feed_forward_norm.before.gain": plus_one(f"{theirs}.pre_feedforward_layernorm.weight"),
+        f"{layer}.feed_forward_norm.after.gain": plus_one(f"{theirs}.post_feedforward_layernorm.weight"),
+        f"{layer}.attention.qk_norm.query.gain": plus_one(f"{theirs}.self_attn.q_norm.weight"),
+        f"{layer}.attention.qk_norm.key.gain": plus_one(f"{theirs}.self_attn.k_norm.weight"),
+    }
+
+
+def _names(config: DecoderOnlyConfig) -> Names:
+    layer, theirs = "layers.{}", "model.layers.{}"
+    return {
+        **head_names(config, "model.embed_tokens"),
+        "norm.gain": plus_one("model.norm.weight"),
+        **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.o_proj"),
+        **both(f"{layer}.feed_forward.gate", f"{theirs}.mlp.gate_proj"),
+        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.up_proj"),
+        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.down_proj"),
+    }
+
+
+def _style(foreign: Foreign) -> Style:
+    fields = foreign.fields
+    fields.only("use_bidirectional_attention", False)
+    return Style(
+        rms_norm=True,
+        norm_eps=fields.number("rms_norm_eps", 1e-6),
+        gated=True,
+        bias=fields.flag("attention_bias", default=False),
+        feed_forward_bias=False,
+    )
+
+
+def _sandwich(foreign: Foreign) -> Style:
+    fields = foreign.fields
+    fields.only("hidden_act", "gelu_pytorch_tanh")
+    divisor = fields.number("query_pre_attn_scalar", 256)
+    if divisor <= 0:
+        raise fields.wrong("query_pre_attn_scalar", "must be above 0")
+    return replace(
+        _style(foreign),
+        residual="sandwich",
+        activation=read_activation(fields, "hidden_activation", "gelu_pytorch_tanh"),
+        scale=divisor**-0.5,
+    )
+
+
+def _words(foreign: Foreign, *, softcap: float | None = None) -> WordStyle:
+    scale = math.sqrt(foreign.fields.whole("hidden_size"))
+    return read_words(foreign, tied=True, scale=scale, softcap=softcap)
+
+
+GEMMA = replace(LLAMA, model_type="gemma", architectures=("GemmaForCausalLM",), sizes=sizes, names=names)
+GEMMA2 = replace(
+    GEMMA, model_type="gemma2", architectures=("Gemma2ForCausalLM",), sizes=capped_sizes, names=sandwich_names
+)
+GEMMA3 = replace(
+    GEMMA, model_type="gemma3_text", architectures=("Gemma3ForCausalLM",), sizes=normed_sizes, names=sandwich_names
+)

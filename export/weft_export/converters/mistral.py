@@ -1,0 +1,28 @@
+"""Mistral (Jiang et al. 2023): Llama with a window in all layers, or in none."""
+
+from dataclasses import replace
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.decoders import read_activation, read_sizes, read_words, turned, windowed
+from weft_export.converters.llama import LLAMA
+from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.layers.style import Style
+
+
+def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Llama's style, without biases."""
+    fields = foreign.fields
+    style = Style(
+        rms_norm=True,
+        norm_eps=fields.number("rms_norm_eps", 1e-6),
+        activation=read_activation(fields),
+        gated=True,
+        bias=False,
+    )
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)))
+    # null is no window, and nothing at all is the first model's.
+    window = fields.whole_or_null("sliding_window", 4096)
+    return windowed(foreign, config, window, lambda _: window is not None)
+
+
+MISTRAL = replace(LLAMA, model_type="mistral", architectures=("MistralForCausalLM",), sizes=sizes)

@@ -1,0 +1,88 @@
+"""Phi 1, 1.5 and 2 (Gunasekar et al. 2023), Phi 3 and 4 (Abdin et al. 2024)."""
+
+from dataclasses import replace
+
+from weft_export.converters.converter import Foreign
+from weft_export.converters.decoders import (
+    attention_names,
+    head_names,
+    norm_names,
+    qkv_of,
+    read_activation,
+    read_sizes,
+    read_words,
+    turned,
+    windowed,
+)
+from weft_export.converters.llama import LLAMA
+from weft_export.converters.sources import Names, both, half
+from weft_export.families.decoder_only import DecoderOnlyConfig
+from weft_export.layers.style import Style
+
+
+def sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Phi: attention and feed-forward beside each other after one norm, half of each head turned, biases everywhere."""
+    fields = foreign.fields
+    fields.only("qk_layernorm", False)
+    style = Style(
+        residual="parallel",
+        norm_eps=fields.number("layer_norm_eps", 1e-5),
+        activation=read_activation(fields, default="gelu_new"),
+    )
+    words = replace(read_words(foreign, tied=False), bias=True)
+    return turned(foreign, read_sizes(foreign, style, words), share=0.5)
+
+
+def names(config: DecoderOnlyConfig) -> Names:
+    """Phi's names. Both our norms are their one."""
+    layer, theirs = "layers.{}", "model.layers.{}"
+    return {
+        **head_names(config, "model.embed_tokens"),
+        "words.bias": "lm_head.bias",
+        **norm_names("norm", "model.final_layernorm"),
+        **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
+        **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.input_layernorm"),
+        **attention_names(config, qkv_of(f"{theirs}.self_attn"), f"{theirs}.self_attn.dense"),
+        **both(f"{layer}.feed_forward.inner", f"{theirs}.mlp.fc1"),
+        **both(f"{layer}.feed_forward.outer", f"{theirs}.mlp.fc2"),
+    }
+
+
+def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
+    """Phi 3: Llama's layers. Phi 4 mini turns three quarters of each head."""
+    fields = foreign.fields
+    for name in ("attention_bias", "mlp_bias", "lm_head_bias"):
+        fields.only(name, False)
+    for name in ("full_attn_mod", "interpolate_factor"):
+        fields.only(name, 1)
+    # A rotation that is stretched reads it. Another does not need it.
+    fields.skip("original_max_position_embeddings")
+    style = Style(
+        rms_norm=True,
+        norm_eps=fields.number("rms_norm_eps", 1e-5),
+        activation=read_activation(fields),
+        gated=True,
+        bias=False,
+    )
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)), share=1.0)
+    window = fields.whole_or_null("sliding_window", None)
+    return windowed(foreign, config, window, lambda _: window is not None)
+
+
+def llama_names(config: DecoderOnlyConfig) -> Names:
+    """Phi 3's names: queries, keys and values in one matrix, as ours, and the two inner ones of SwiGLU in another."""
+    layer, theirs = "layers.{}", "model.layers.{}"
+    return {
+        **head_names(config, "model.embed_tokens"),
+        **norm_names("norm", "model.norm"),
+        **norm_names(f"{layer}.attention_norm", f"{theirs}.input_layernorm"),
+        **norm_names(f"{layer}.feed_forward_norm", f"{theirs}.post_attention_layernorm"),
+        **attention_names(config, [f"{theirs}.self_attn.qkv_proj"], f"{theirs}.self_attn.o_proj"),
+        f"{layer}.feed_forward.gate.weight": half(0, f"{theirs}.mlp.gate_up_proj.weight"),
+        f"{layer}.feed_forward.inner.weight": half(1, f"{theirs}.mlp.gate_up_proj.weight"),
+        f"{layer}.feed_forward.outer.weight": f"{theirs}.mlp.down_proj.weight",
+    }
+
+
+PHI = replace(LLAMA, model_type="phi", architectures=("PhiForCausalLM",), sizes=sizes, names=names)
+PHI3 = replace(LLAMA, model_type="phi3", architectures=("Phi3ForCausalLM",), sizes=llama_sizes, names=llama_names)
