@@ -54,6 +54,14 @@ def export(
             "long prompts. The server holds the decoder's weights twice.",
         ),
     ] = False,
+    no_explain: Annotated[
+        bool,
+        typer.Option(
+            "--no-explain",
+            help="Leave out the graph that says what an answer attended to. The export is quicker, and no request can "
+            "ask to explain.",
+        ),
+    ] = False,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -127,6 +135,7 @@ def export(
             precision,
             held_out=held_out,
             mixed_runs=mixed_runs,
+            explains=not no_explain,
             force=force,
             choices=choices,
             on_stage=on_stage,

@@ -51,8 +51,8 @@ def manifest_of(
         labels=checkpoint.labels,
         golden=golden,
     )
-    if checkpoint.model.attention_heads:
-        manifest.attention.heads.extend(checkpoint.model.attention_heads)
+    if checkpoint.explained_heads:
+        manifest.attention.heads.extend(checkpoint.explained_heads)
         if checkpoint.attention_layer is not None:
             manifest.attention.default_layer = checkpoint.attention_layer
     if checkpoint.max_new_tokens is not None:

@@ -3,7 +3,7 @@
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
@@ -63,6 +63,7 @@ def export_checkpoint(
     *,
     held_out: Path | None = None,
     mixed_runs: bool = False,
+    explains: bool = True,
     force: bool = False,
     choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
@@ -70,6 +71,7 @@ def export_checkpoint(
     """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
+    Without explains, no graph says what an answer attended to.
     held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
     choices are for a Hugging Face directory, which does not say them.
 
@@ -90,7 +92,15 @@ def export_checkpoint(
             work.mkdir()
             on_stage("loading the checkpoint", 0, 1)
             loaded = load(checkpoint_dir, choices)
-            manifest = _build(loaded, work, PRECISIONS[precision], held_out, on_stage, mixed_runs=mixed_runs)
+            manifest = _build(
+                loaded,
+                work,
+                PRECISIONS[precision],
+                held_out,
+                on_stage,
+                mixed_runs=mixed_runs,
+                explains=explains,
+            )
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
@@ -117,8 +127,9 @@ def _build(
     on_stage: OnStage,
     *,
     mixed_runs: bool,
+    explains: bool,
 ) -> bundle_pb2.BundleManifest:
-    original = loaded.checkpoint
+    original = replace(loaded.checkpoint, explains=explains)
     check_tokenizers(original)
     check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)

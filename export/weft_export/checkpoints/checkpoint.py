@@ -36,6 +36,8 @@ class Checkpoint:
     attention_layer: int | None = None
     metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    explains: bool = True
+    """Whether its bundle gets an EXPLAIN graph, if the model attends."""
 
     def __post_init__(self) -> None:
         """Raise CheckpointError when the parts contradict each other."""
@@ -65,6 +67,11 @@ class Checkpoint:
     def task(self) -> common_pb2.Task.ValueType:
         """What the model does."""
         return family_of(self.family).task
+
+    @property
+    def explained_heads(self) -> tuple[int, ...]:
+        """How many heads each layer has that its bundle can explain."""
+        return self.model.attention_heads if self.explains else ()
 
     @property
     def scored_by(self) -> str:

@@ -9,6 +9,10 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_proto.v1 import bundle_pb2
 
 NUM_REQUESTS = 4
+MAX_PROMPT = 96
+"""Of a prompt, and of most sources. What costs more with each token does not follow the length of the context."""
+MAX_SOURCE = 512
+"""Of the longest source."""
 
 
 @dataclass
@@ -34,7 +38,10 @@ class RandomRequest:
 
 
 def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) -> list[RandomRequest]:
-    """Return requests of different lengths, the longest and the shortest possible among them."""
+    """Return requests of different lengths: a long one, the shortest possible, and others between.
+
+    A prompt takes at most half of the context, because an answer follows.
+    """
     generator = torch.Generator().manual_seed(0)
     text, image = checkpoint.text, checkpoint.image
 
@@ -50,8 +57,9 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
             for index, values in enumerate(pixels)
         ]
     assert text is not None
-    longest = text.max_source_tokens or max(1, text.max_total_tokens // 2)
-    lengths = [longest, 1, *torch.randint(1, longest + 1, (num_requests - 2,), generator=generator).tolist()]
+    longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
+    usual = min(longest, MAX_PROMPT)
+    lengths = [longest, 1, *torch.randint(1, usual + 1, (num_requests - 2,), generator=generator).tolist()]
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
         return [RandomRequest((), source[0].tolist()) for source in sources]

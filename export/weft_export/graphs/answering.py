@@ -93,7 +93,8 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
     text = checkpoint.text
     assert text is not None
     states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32)
-    values, memory_lengths = _admit(run, states, rows)
+    longest = min(max((len(row.tokens) for row in rows), default=0) + max_new_tokens, text.max_total_tokens)
+    values, memory_lengths = _admit(run, states, rows, longest)
     given = [len(row.tokens) for row in rows]
     ones = torch.ones(len(rows), dtype=torch.int32)
     for position in range(text.max_total_tokens):
@@ -122,10 +123,13 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
 
 
 def _admit(
-    run: Run, states: Sequence[bundle_pb2.StateTensor], rows: Sequence[Row]
+    run: Run, states: Sequence[bundle_pb2.StateTensor], rows: Sequence[Row], longest: int
 ) -> tuple[dict[str, Tensor], Tensor | None]:
-    """Return the states' first values, slot-major, and how long each row's memory is, if there is one."""
-    values = {state.past: zeros_of(state, len(rows)) for state in states}
+    """Return the states' first values, slot-major, and how long each row's memory is, if there is one.
+
+    A cache is as long as the longest row will be. Whoever runs a graph that wants all of its context makes it longer.
+    """
+    values = {state.past: zeros_of(_cut(state, longest), len(rows)) for state in states}
     sources = [row.source for row in rows if row.source is not None]
     if not sources:
         return values, None
@@ -142,6 +146,16 @@ def _admit(
         elif state.encoder_output:
             values[state.past] = out[state.encoder_output]
     return values, lengths
+
+
+def _cut(state: bundle_pb2.StateTensor, length: int) -> bundle_pb2.StateTensor:
+    """Return a cache of fewer places, and any other state as it is."""
+    if state.kind != bundle_pb2.STATE_KIND_KV_CACHE:
+        return state
+    shorter = bundle_pb2.StateTensor()
+    shorter.CopyFrom(state)
+    shorter.shape[state.length_axis] = length
+    return shorter
 
 
 def _stacked(sources: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -45,7 +46,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Graph:
-    """A module to trace and its ports. Of the outputs, those `deferred` are computed in runs that ask for them."""
+    """A module to trace and its ports. Of the outputs, those `deferred` are computed in runs that ask for them.
+
+    states are those of a decoder, whose past and present are ports.
+    """
 
     role: bundle_pb2.GraphRole.ValueType
     file_name: str
@@ -53,6 +57,7 @@ class Graph:
     inputs: tuple[Input, ...]
     outputs: tuple[str, ...]
     deferred: tuple[str, ...] = ()
+    states: tuple[bundle_pb2.StateTensor, ...] = ()
 
 
 def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
@@ -61,8 +66,11 @@ def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> li
 
 
 def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
-    """Return an empty state, [batch, *shape]."""
-    return torch.zeros(batch, *state.shape, dtype=_TORCH_TYPES[state.data_type])
+    """Return an empty state, [batch, *shape]. It takes no memory before something is written into it."""
+    dtype = _TORCH_TYPES[state.data_type]
+    # The system gives numpy zeros without touching them. torch writes them.
+    numbers = np.zeros((batch, *state.shape), f"i{dtype.itemsize}")
+    return torch.from_numpy(numbers).view(dtype)
 
 
 def graphs_of(
@@ -94,7 +102,7 @@ def graphs_of(
         if runs_on_cpu and attends:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
-    if model.attention_heads:
+    if checkpoint.explained_heads:
         graphs.append(_explain(checkpoint, model))
     return graphs
 
@@ -140,7 +148,7 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
         inputs.append(Input("memory_lengths", torch.ones(_BATCH, dtype=torch.int32), _ROWS))
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
-    return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs)
+    return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
 
 
 def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:

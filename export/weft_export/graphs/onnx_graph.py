@@ -16,6 +16,8 @@ from weft_proto.bundle_rules import ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
 OPSET = 21
+INNER = "attention."
+"""What the names of a graph's inner values begin with that its module returns behind its outputs."""
 
 _DATA_TYPES = {onnx.TensorProto.DataType.Value(name): data_type for data_type, name in ONNX_NAME.items()}
 
@@ -35,12 +37,21 @@ def write_graph(graph: Graph, directory: Path) -> None:
         )
     assert program is not None
     forget_origin(program.model)
+    _take_in(program.model, len(graph.outputs))
     path = directory / graph.file_name
     program.save(path, external_data=True)
     if graph.deferred:
         model = onnx.load(path, load_external_data=False)
         defer(model.graph, graph.deferred)
         onnx.save(model, path)
+
+
+def _take_in(model: onnx_ir.Model, num_outputs: int) -> None:
+    """Make inner values of the outputs behind the first num_outputs. Their names begin with INNER."""
+    outputs = model.graph.outputs
+    while len(outputs) > num_outputs:
+        value = outputs.pop()
+        value.name = f"{INNER}{len(outputs) - num_outputs}"
 
 
 def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph:

@@ -1,6 +1,7 @@
 """The graphs of a bundle as modules: one for each GraphRole of bundle.proto, all over the same weights."""
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,7 @@ from torch.nn import functional
 from weft_export.families.classifier import Classifier
 from weft_export.families.state import MEMORY
 from weft_export.families.writer import Writer
-from weft_export.layers.explaining import Explanation
+from weft_export.layers.explaining import Explanation, watching
 from weft_export.layers.run import Run
 
 # With more candidates, or fewer tokens, TopK over everything is as fast.
@@ -82,15 +83,23 @@ class ClassifierView(nn.Module):
 
 
 class ExplainView(nn.Module):
-    """A source, a finished answer if it is text, a layer and a head to what was attended to."""
+    """A source, a finished answer if it is text, a layer and a head to what was attended to.
+
+    Behind that come all layers' attentions, which that was picked from. The graph has them inside, for who proves it.
+    """
 
     def __init__(self, model: Writer | Classifier) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, *inputs: Tensor) -> Explanation:
-        """Return weights float32 [rows, source] and source_mass [rows] for a batch of one."""
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return weights float32 [rows, source] and source_mass [rows] for a batch of one, then the attentions."""
         *given, layer, head = inputs
+        with watching() as attentions:
+            explanation = self._explain(layer, head, given)
+        return (*explanation, *attentions)
+
+    def _explain(self, layer: Tensor, head: Tensor, given: Sequence[Tensor]) -> Explanation:
         if isinstance(self.model, Classifier):
             return self.model.explain(layer, head, *given)
         *source, target_ids = given

@@ -15,6 +15,7 @@ from weft_export.layers.cached_attention import (
     split_heads,
     split_qkv,
 )
+from weft_export.layers.explaining import noted
 from weft_export.layers.norms import RmsNorm
 from weft_export.layers.positions import rotate
 from weft_export.layers.run import Run
@@ -54,7 +55,7 @@ def attention_weights(
         scores = capped(scores, softcap)
     if bias is not None:
         scores = scores + bias.float()
-    return scores.masked_fill(~mask, -math.inf).softmax(dim=-1)
+    return noted(scores.masked_fill(~mask, -math.inf).softmax(dim=-1))
 
 
 class SelfAttention(nn.Module):

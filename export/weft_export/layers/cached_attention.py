@@ -95,7 +95,7 @@ def append_and_attend(
     rotary: the tables cos and sin, [capacity, head_dim / 2] each.
     window: how many of the last positions a token attends to, its own included. None: all.
     scale, softcap: as in attend.
-    bias: [batch, heads, seq, capacity], of each token towards every place of the cache.
+    bias: [batch, heads, seq, at least capacity], of each token towards every place of the cache.
     rounding: past and present then hold its levels, int8.
 
     Returns [batch, seq, heads * head_dim] and the present cache.
@@ -130,6 +130,9 @@ def append_and_attend(
         mask = mask & (index > positions[:, None, :, None] - window)
     present = (present_keys, present_values)
     keys, values = present if rounding is None else rounding.widened(*present)
+    if bias is not None:
+        # A cache that is held only as far as it is used has fewer places.
+        bias = bias[..., : keys.shape[2]]
     return attend(query, keys, values, mask, scale=scale, bias=bias, softcap=softcap), present
 
 

@@ -1,12 +1,34 @@
 """What EXPLAIN graphs are made of: one layer and head out of many, attention rollout, and rows that sum to 1."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 Explanation = tuple[Tensor, Tensor]
 """weights float32 [rows, source], each row summing to 1, and source_mass float32 [rows]."""
+
+
+_watching: list[list[Tensor]] = []
+
+
+@contextmanager
+def watching() -> Iterator[list[Tensor]]:
+    """Collect what is noted inside, in its order: each layer's attention, of all heads."""
+    seen: list[Tensor] = []
+    _watching.append(seen)
+    try:
+        yield seen
+    finally:
+        _watching.pop()
+
+
+def noted(weights: Tensor) -> Tensor:
+    """Return one layer's attention weights [batch, ..., rows, columns], and let who is watching have them."""
+    for seen in _watching:
+        seen.append(weights)
+    return weights
 
 
 def pick_head(weights: Tensor, head: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from weft_export.layers.cached_attention import split_qkv
 from weft_export.layers.convolution import ConvolutionBlock
+from weft_export.layers.explaining import noted
 from weft_export.layers.grid_positions import GridKeys
 
 
@@ -82,7 +83,7 @@ class GridAttention(nn.Module):
     def weights(self, x: Tensor) -> Tensor:
         """Return the attention weights [batch, h, positions, positions] in float32 that forward uses."""
         query, key, _ = split_qkv(self.qkv(x), self.num_heads, self.num_heads)
-        return self._weights(query, key)
+        return noted(self._weights(query, key))
 
     def _weights(self, query: Tensor, key: Tensor) -> Tensor:
         # Scaled first and in float32: in half precision the products of large queries would overflow.

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.layers.explaining import pick_head
+from weft_export.layers.explaining import noted, pick_head
 from weft_export.layers.grid_positions import GridBias
 from weft_export.layers.windows import Grid, flow_through, pick_windows, place_of, window_mask, window_positions
 
@@ -50,7 +50,7 @@ class WindowAttention(nn.Module):
     def weights(self, x: Tensor) -> Tensor:
         """Return the attention weights [batch, windows, h, w, w] in float32 that forward uses."""
         query, key, _ = self._project(x)
-        return self._weights(query, key)
+        return noted(self._weights(query, key))
 
     def flow(self, row: Tensor, weights: Tensor) -> Tensor:
         """Return row A, the step of attention rollout, for a row [1, positions] and weights [windows, h, w, w]."""

@@ -13,7 +13,7 @@ from weft_export.errors import ParityError
 from weft_export.graphs.graphs import Graph, zeros_of
 from weft_export.proofs.gauge import Gauge, SpreadGauge
 from weft_export.proofs.golden import next_logits
-from weft_export.proofs.runtime import value_of
+from weft_export.proofs.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_proto.v1 import bundle_pb2
 
@@ -51,11 +51,26 @@ class DecodeParity:
         self.requests = requests
         example = next(port.example for port in graph.inputs if port.name == "total_length")
         self.capacity = int(example[0])
-        # A slot may hold what its last sequence left. Torch computes in float32 whatever the states are in.
-        self.arrays = [zeros_of(state, len(requests)).numpy() + 1 for state in states]
-        self.tensors = [torch.ones(len(requests), *state.shape) for state in states]
+        # A slot may hold what its last sequence left. Torch computes in float32 whatever the states are in. It keeps as
+        # much of a cache or a memory as these requests use.
+        self.arrays = [zeros_of(state, len(requests)).numpy() for state in states]
+        self.tensors = [torch.ones(len(requests), *self._used(state)) for state in states]
+        for array, tensor in zip(self.arrays, self.tensors, strict=True):
+            array[tuple(map(slice, tensor.shape))] = 1
         self.logits: list[list[Array]] = [[] for _ in requests]
-        self.defers = READS_ALL in {port.name for port in session.get_inputs()}
+        defers = READS_ALL in {port.name for port in session.get_inputs()}
+        # What a run is given besides that asks for all outputs.
+        self.asking = {READS_ALL: np.ones(1, np.int32)} if defers else {}
+
+    def _used(self, state: bundle_pb2.StateTensor) -> list[int]:
+        """Return the shape of what the requests use of a slot of a state."""
+        shape = list(state.shape)
+        if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
+            longest = max(request.num_given for request in self.requests)
+            shape[state.length_axis] = min(shape[state.length_axis], longest + MAX_STEPS + PREFILL_SEQ)
+        elif state.kind == bundle_pb2.STATE_KIND_MEMORY:
+            shape[state.length_axis] = max(request.memory_length for request in self.requests)
+        return shape
 
     def check(self, encoded: Encoded) -> int:
         """Admit one more request before each step, decode all that are admitted, and return the number of steps.
@@ -93,6 +108,24 @@ class DecodeParity:
             if bool((shortfall > self.gauge.near_tie(expected)).any()):
                 raise ParityError("decoder.onnx produces other greedy tokens than a full recomputation in torch")
 
+    def compare_candidates(self, expected: dict[str, Tensor], actual: dict[str, Array]) -> None:
+        """Compare what the next token is chosen from."""
+        logits = torch.from_numpy(actual["logits"])
+        if isinstance(self.gauge, SpreadGauge):
+            # That rounding changed the best few is no error. They must be the best few of the graph's own logits.
+            best = logits.topk(actual["topk_logits"].shape[1], dim=-1).values
+            self.own.compare("decoder.onnx output topk_logits", best, actual["topk_logits"])
+            self.own.compare("decoder.onnx output logsumexp", logits.logsumexp(dim=-1), actual["logsumexp"])
+        else:
+            for name in ("topk_logits", "logsumexp"):
+                for row, array, all_logits in zip(expected[name], actual[name], expected["logits"], strict=True):
+                    self.gauge.compare(f"decoder.onnx output {name}", row, array, all_logits)
+        for row, array in zip(expected["logits"], actual["logits"], strict=True):
+            self.gauge.compare("decoder.onnx output logits", row, array)
+        # Equal logits may swap their ids. But each id must name its logit.
+        if not np.array_equal(np.take_along_axis(actual["logits"], actual["topk_ids"], axis=1), actual["topk_logits"]):
+            raise ParityError("decoder.onnx output topk_ids does not name the tokens of topk_logits")
+
     def _admit(self, slot: int, encoded: Encoded) -> None:
         request = self.requests[slot]
         written = 0
@@ -124,7 +157,12 @@ class DecodeParity:
         if "memory_lengths" in self.inputs:
             inputs["memory_lengths"] = torch.tensor([request.memory_length for request in requests], dtype=torch.int32)
         expected = self.reference(*inputs.values(), *(tensor[first:stop] for tensor in self.tensors))
-        actual = self._run_bound(inputs, first, stop)
+        feeds = {name: tensor.numpy() for name, tensor in inputs.items()} | self.asking
+        feeds |= {state.past: array[first:stop] for state, array in zip(self.states, self.arrays, strict=True)}
+        actual = run_in_place(self.session, feeds, self.states)
+        for state, array in zip(self.states, self.arrays, strict=True):
+            if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+                array[first:stop] = actual[state.present]
         for request, tokens in zip(requests, fed, strict=True):
             request.past += len(tokens)
         self._compare(expected, actual, first, stop)
@@ -133,27 +171,8 @@ class DecodeParity:
                 request.tokens.append(int(actual["topk_ids"][row, 0]))
                 self.logits[first + row].append(actual["logits"][row])
 
-    def _run_bound(self, inputs: dict[str, Tensor], first: int, stop: int) -> dict[str, Array]:
-        binding = self.session.io_binding()
-        for name, tensor in inputs.items():
-            binding.bind_ortvalue_input(name, value_of(tensor.numpy()))
-        if self.defers:
-            binding.bind_ortvalue_input(READS_ALL, value_of(np.ones(1, np.int32)))
-        for name in CANDIDATE_PORTS:
-            binding.bind_output(name)
-        for state, array in zip(self.states, self.arrays, strict=True):
-            past = present = value_of(array[first:stop])
-            if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
-                past = value_of(array[first:stop].copy())
-            binding.bind_ortvalue_input(state.past, past)
-            if state.present:
-                binding.bind_ortvalue_output(state.present, present)
-        self.session.run_with_iobinding(binding)
-        outputs = binding.get_outputs()[: len(CANDIDATE_PORTS)]
-        return {name: value.numpy() for name, value in zip(CANDIDATE_PORTS, outputs, strict=True)}
-
     def _compare(self, expected: Sequence[Tensor], actual: dict[str, Array], first: int, stop: int) -> None:
-        self._compare_candidates(dict(zip(CANDIDATE_PORTS, expected, strict=False)), actual)
+        self.compare_candidates(dict(zip(CANDIDATE_PORTS, expected, strict=False)), actual)
         presents = iter(expected[len(CANDIDATE_PORTS) :])
         for state, store, array in zip(self.states, self.tensors, self.arrays, strict=True):
             if not state.present:
@@ -164,23 +183,6 @@ class DecodeParity:
                 valid = request.past if state.kind == bundle_pb2.STATE_KIND_KV_CACHE else request.memory_length
                 tensor, values = head(store[slot], state, valid), head(array[slot], state, valid)
                 self.gauge.compare(f"state {state.present}", tensor, values)
-
-    def _compare_candidates(self, expected: dict[str, Tensor], actual: dict[str, Array]) -> None:
-        logits = torch.from_numpy(actual["logits"])
-        if isinstance(self.gauge, SpreadGauge):
-            # That rounding changed the best few is no error. They must be the best few of the graph's own logits.
-            best = logits.topk(actual["topk_logits"].shape[1], dim=-1).values
-            self.own.compare("decoder.onnx output topk_logits", best, actual["topk_logits"])
-            self.own.compare("decoder.onnx output logsumexp", logits.logsumexp(dim=-1), actual["logsumexp"])
-        else:
-            for name in ("topk_logits", "logsumexp"):
-                for row, array, all_logits in zip(expected[name], actual[name], expected["logits"], strict=True):
-                    self.gauge.compare(f"decoder.onnx output {name}", row, array, all_logits)
-        for row, array in zip(expected["logits"], actual["logits"], strict=True):
-            self.gauge.compare("decoder.onnx output logits", row, array)
-        # Equal logits may swap their ids. But each id must name its logit.
-        if not np.array_equal(np.take_along_axis(actual["logits"], actual["topk_ids"], axis=1), actual["topk_logits"]):
-            raise ParityError("decoder.onnx output topk_ids does not name the tokens of topk_logits")
 
 
 def head(values: Values, state: bundle_pb2.StateTensor, length: int) -> Values:

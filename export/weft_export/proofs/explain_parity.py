@@ -1,14 +1,23 @@
-"""The EXPLAIN graph in torch beside the same in ONNX Runtime: its default, the average over heads, and single heads."""
+"""The EXPLAIN graph in torch beside the same in ONNX Runtime: all layers' attentions, and what is picked from them.
 
+Each request takes one pass in torch and one in ONNX Runtime, however many layers there are.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
-from weft_export.graphs.graphs import Graph
+from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
+from weft_export.proofs.explain_parts import explain_parts
 from weft_export.proofs.gauge import AttentionGauge, Gauge
+from weft_export.proofs.runtime import open_session
 from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
 from weft_proto.tasks import TASKS
 
@@ -16,35 +25,87 @@ from weft_proto.tasks import TASKS
 # twelve layers it was 0.13 and 0.19. Uniform rows would have 1.
 ATTENTION_TOLERANCE = 0.5
 
+Feeds = dict[str, NDArray[Any]]
+Reading = tuple[int, int]
+"""A layer and a head, or -1 for the summary of all layers and for the average over heads."""
 
-def check_explain(
-    gauge: Gauge, graph: Graph, session: Any, checkpoint: Checkpoint, requests: list[RandomRequest]
-) -> None:
-    """Compare weights and source_mass of each request, whose tokens hold a finished answer.
 
-    Raises:
-        ParityError: There are three cases:
-            1. A value differs by more than the gauge allows.
-            2. A row differs by more than ATTENTION_TOLERANCE.
-            3. A row does not sum to 1 within EXPLAIN_SUM_TOLERANCE.
-    """
-    heads = checkpoint.model.attention_heads
-    default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
-    sums = Gauge(EXPLAIN_SUM_TOLERANCE)
-    shapes = AttentionGauge(ATTENTION_TOLERANCE)
-    for index, request in enumerate(requests):
-        given = _inputs(checkpoint, request, shortest=index == 0)
-        averages = [(default, -1), *((layer, -1) for layer in range(len(heads)))]
+class ExplainParity:
+    """Compares weights and source_mass of requests, whose tokens hold a finished answer."""
+
+    def __init__(self, gauge: Gauge, graph: Graph, checkpoint: Checkpoint, requests: list[RandomRequest]) -> None:
+        self.gauge, self.graph, self.checkpoint, self.requests = gauge, graph, checkpoint, requests
+        self.sums = Gauge(EXPLAIN_SUM_TOLERANCE)
+        self.shapes = AttentionGauge(ATTENTION_TOLERANCE)
+
+    def check(self, path: Path) -> None:
+        """Compare the graph in a file with its module.
+
+        Raises:
+            ParityError: There are three cases:
+                1. A value differs by more than the gauge allows. The attentions of all heads of all layers are values.
+                2. A row differs by more than ATTENTION_TOLERANCE.
+                3. A row does not sum to 1 within EXPLAIN_SUM_TOLERANCE.
+        """
+        with explain_parts(path) as parts:
+            given = [self._feeds(index) for index in range(len(self.requests))]
+            session = open_session(parts.whole)
+            attentions = [self._check_whole(session, feeds, parts.attentions) for feeds in given]
+            del session
+            session = open_session(parts.picking)
+            for index, (feeds, seen) in enumerate(zip(given, attentions, strict=True)):
+                self._check_picking(session, feeds | seen, self._readings(index))
+
+    def _feeds(self, index: int) -> Feeds:
+        """Return a request's inputs, and its default reading."""
+        inputs = (*_inputs(self.checkpoint, self.requests[index], shortest=index == 0), *_tensors([self._default()]))
+        return {port.name: value.numpy() for port, value in zip(self.graph.inputs, inputs, strict=True)}
+
+    def _default(self) -> Reading:
+        layer = self.checkpoint.attention_layer
+        return (-1 if layer is None else layer), -1
+
+    def _readings(self, index: int) -> list[Reading]:
+        heads = self.checkpoint.explained_heads
+        averages = [(layer, -1) for layer in range(len(heads))]
         # Each request reads another head of each layer.
-        single = [(layer, index % num_heads) for layer, num_heads in enumerate(heads)]
-        for layer, head in (*averages, *single):
-            inputs = (*given, torch.tensor([layer]), torch.tensor([head]))
-            feeds = {port.name: value.numpy() for port, value in zip(graph.inputs, inputs, strict=True)}
-            expected, actual = graph.module(*inputs), session.run(None, feeds)
-            for name, tensor, array in zip(graph.outputs, expected, actual, strict=True):
-                gauge.compare(f"{graph.file_name} output {name} of layer {layer}", tensor, array)
-            shapes.compare(f"{graph.file_name} output weights of layer {layer}", expected[0], actual[0])
-            sums.compare(f"{graph.file_name} sum of weights", torch.ones(len(actual[0])), actual[0].sum(axis=1))
+        return [self._default(), *averages, *((layer, index % num_heads) for layer, num_heads in enumerate(heads))]
+
+    def _check_whole(self, session: Any, feeds: Feeds, attentions: Sequence[str]) -> Feeds:
+        """Compare the default reading and all attentions, and return those of ONNX Runtime."""
+        names = (*EXPLAIN_PORTS, *attentions)
+        outputs = session.run(names, feeds)
+        expected = self.graph.module(*map(torch.from_numpy, feeds.values()))
+        compared = list(zip(names, expected, outputs, strict=True))
+        # What was picked comes last: an attention says better what is wrong.
+        for name, tensor, array in compared[len(EXPLAIN_PORTS) :] + compared[: len(EXPLAIN_PORTS)]:
+            self.gauge.compare(f"{self.graph.file_name} output {name}", tensor, array)
+        self._check_rows(self._default(), expected[0], outputs[0])
+        return dict(zip(attentions, outputs[len(EXPLAIN_PORTS) :], strict=True))
+
+    def _check_picking(self, session: Any, feeds: Feeds, readings: Sequence[Reading]) -> None:
+        """Compare what each reading picks. Torch picks all of them out of one pass."""
+        taken = {port.name for port in session.get_inputs()}
+        given = [torch.from_numpy(feeds[port.name]) for port in self.graph.inputs[:-2]]
+        explain = torch.vmap(lambda layer, head: self.graph.module(*given, layer, head)[: len(EXPLAIN_PORTS)])
+        expected = zip(*explain(*_tensors(readings, each=1)), strict=True)
+        for reading, tensors in zip(readings, expected, strict=True):
+            layer, head = (np.array([index]) for index in reading)
+            inputs = {name: array for name, array in {**feeds, "layer": layer, "head": head}.items() if name in taken}
+            outputs = session.run(EXPLAIN_PORTS, inputs)
+            for name, tensor, array in zip(EXPLAIN_PORTS, tensors, outputs, strict=True):
+                self.gauge.compare(f"{self.graph.file_name} output {name} of layer {reading[0]}", tensor, array)
+            self._check_rows(reading, tensors[0], outputs[0])
+
+    def _check_rows(self, reading: Reading, expected: Tensor, actual: NDArray[Any]) -> None:
+        self.shapes.compare(f"{self.graph.file_name} output weights of layer {reading[0]}", expected, actual)
+        self.sums.compare(f"{self.graph.file_name} sum of weights", torch.ones(len(actual)), actual.sum(axis=1))
+
+
+def _tensors(readings: Sequence[Reading], *, each: int | None = None) -> tuple[Tensor, Tensor]:
+    """Return the layers and the heads of readings, int64 [readings], or [readings, each]."""
+    layers, heads = torch.tensor(readings).unbind(dim=1)
+    return (layers, heads) if each is None else (layers[:, None], heads[:, None])
 
 
 def _inputs(checkpoint: Checkpoint, request: RandomRequest, *, shortest: bool) -> tuple[Tensor, ...]:

@@ -15,7 +15,8 @@ from weft_export.checkpoints.random_requests import RandomRequest, random_reques
 from weft_export.graphs.graphs import Graph, graphs_of, states_of
 from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_of
 from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
-from weft_export.proofs.explain_parity import check_explain
+from weft_export.proofs.end_parity import check_end
+from weft_export.proofs.explain_parity import ExplainParity
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
 from weft_export.proofs.runtime import open_session
@@ -63,6 +64,8 @@ def check_parity(
             role = bundle_pb2.GRAPH_ROLE_DECODER
             run = DecodeParity(gauge, graphs[role], opened(role), states, requests)
             num_steps = run.check(encoded)
+            assert checkpoint.text is not None
+            check_end(run, encoded, checkpoint.text.target_vocab_size)
             run.close()
             run.check_greedy(checkpoint.model)
             if mixed_runs:
@@ -70,7 +73,7 @@ def check_parity(
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
             explained = attention_gauge_of(precision, checkpoint.model)
-            check_explain(explained, graphs[role], opened(role), checkpoint, requests)
+            ExplainParity(explained, graphs[role], checkpoint, requests).check(directory / graphs[role].file_name)
     # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers
     # are made of: logits and states for a writer, and else probabilities.
     reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares

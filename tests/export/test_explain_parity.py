@@ -1,0 +1,119 @@
+"""Parity of EXPLAIN graphs: a wrong layer or head is found, in as many passes as there are requests."""
+
+import shutil
+
+import pytest
+import torch
+from tiny import CHECKPOINTS
+
+from weft_export.checkpoints.random_requests import random_requests
+from weft_export.errors import ParityError
+from weft_export.families import causal
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.layers import explaining
+from weft_export.proofs import explain_parity
+from weft_export.proofs.bounds import attention_gauge_of
+from weft_export.proofs.explain_parity import ExplainParity
+from weft_proto.v1 import bundle_pb2
+
+FP32 = bundle_pb2.PRECISION_FP32
+PICK_HEAD, PICK_LAYER = explaining.pick_head, explaining.pick_layer
+
+
+def other_layer(layers, layer, summary=None):
+    """Layer 0 where the last one was asked for."""
+    return PICK_LAYER([*layers[:-1], layers[0]], layer, summary)
+
+
+def no_summary(layers, layer, summary=None):
+    """Layer 0 where a summary was asked for."""
+    return PICK_LAYER(layers, layer, layers[0] if summary is not None else None)
+
+
+def other_head(weights, head):
+    """The next head where one was asked for; the average is right."""
+    return PICK_HEAD(weights.roll(1, 0), head)
+
+
+def first_heads(weights, head):
+    """The first head in the place of the average."""
+    return PICK_HEAD(weights, head.clamp(min=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "function", "wrong"),
+    [
+        ("tiny-generate", causal, "pick_layer", other_layer),
+        ("tiny-generate", causal, "pick_head", other_head),
+        ("tiny-generate", causal, "pick_head", first_heads),
+        ("tiny-tags", explaining, "pick_layer", no_summary),
+    ],
+)
+def test_a_wrong_pick_is_found(name, place, function, wrong, tmp_path, monkeypatch):
+    """A graph that shows another layer, head or summary than it was asked for fails; its attentions are right."""
+    checkpoint = CHECKPOINTS[name]()
+    graph = graphs_of(checkpoint, FP32)[-1]
+    with monkeypatch.context() as patched:
+        patched.setattr(place, function, wrong)
+        write_graph(graph, tmp_path)
+
+    with pytest.raises(ParityError, match=r"explain\.onnx output weights"):
+        check(checkpoint, graph, tmp_path, answered(checkpoint))
+
+
+def test_one_head_of_one_layer_is_found(tmp_path):
+    """A graph of which one head's scale is 1 % off fails, and says in which layer."""
+    checkpoint, stranger = CHECKPOINTS["tiny-generate"](), CHECKPOINTS["tiny-generate"]()
+    qkv = stranger.model.layers[1].attention.qkv.weight
+    with torch.no_grad():
+        qkv[3 * 16 : 4 * 16] *= 1.01
+    write_graph(graphs_of(stranger, FP32)[-1], tmp_path)
+
+    with pytest.raises(ParityError, match=r"explain\.onnx output attention\.1 differs"):
+        check(checkpoint, graphs_of(checkpoint, FP32)[-1], tmp_path, answered(checkpoint))
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-tags", "tiny-swin", "tiny-resnet"])
+def test_passes_are_counted_by_requests(name, tiny_repository, tmp_path, monkeypatch):
+    """The whole graph runs once for each request; the rest runs without the model. Nothing is left behind."""
+    checkpoint = CHECKPOINTS[name]()
+    bundle = shutil.copytree(tiny_repository / name / "1", tmp_path / "1")
+    before = sorted(bundle.iterdir())
+    runs = {}
+
+    class Counting:
+        def __init__(self, path):
+            self.session, self.path = REAL(path), path
+            self.get_inputs = self.session.get_inputs
+
+        def run(self, names, feeds):
+            runs[self.path.name] = runs.get(self.path.name, 0) + 1
+            return self.session.run(names, feeds)
+
+    monkeypatch.setattr(explain_parity, "open_session", Counting)
+    requests = answered(checkpoint)
+    check(checkpoint, graphs_of(checkpoint, FP32)[-1], bundle, requests)
+
+    num_layers = len(checkpoint.explained_heads)
+    assert {"explain.whole.onnx": 4, "explain.picking.onnx": 4 * (2 * num_layers + 1)} == runs
+    assert before == sorted(bundle.iterdir())
+
+
+REAL = explain_parity.open_session
+
+
+def answered(checkpoint):
+    """Random requests, each with an answer of some tokens."""
+    requests = random_requests(checkpoint)
+    for request in requests:
+        if checkpoint.text is not None and checkpoint.text.target_vocab_size:
+            request.tokens += torch.randint(checkpoint.text.target_vocab_size, (5,)).tolist()
+    return requests
+
+
+def check(checkpoint, graph, directory, requests):
+    """Compare the EXPLAIN graph in a directory with a checkpoint's."""
+    with torch.inference_mode():
+        gauge = attention_gauge_of(FP32, checkpoint.model)
+        ExplainParity(gauge, graph, checkpoint, requests).check(directory / "explain.onnx")
