@@ -103,6 +103,18 @@ class Fields:
             raise self.wrong(name, "must be a whole number that is not negative")
         return value
 
+    def integer(self, name: str, default: int | None = None) -> int:
+        """Return a whole number of either sign. -1 often stands for what is not set."""
+        value = self._value(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or not -(2**40) < value < 2**40:
+            raise self.wrong(name, "must be a whole number")
+        return value
+
+    def raw(self, name: str) -> Any:
+        """Return a field as it stands, of any type; None where there is none."""
+        self._read.add(name)
+        return self._config.get(name)
+
     def number(self, name: str, default: float | None = None) -> float:
         """Return a finite number."""
         value = self._value(name, default)

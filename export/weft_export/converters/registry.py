@@ -9,6 +9,7 @@ from weft_export.converters.bloom import BLOOM
 from weft_export.converters.clip import CLIP
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
+from weft_export.converters.deberta import DEBERTA
 from weft_export.converters.distilbert import DISTILBERT
 from weft_export.converters.electra import ELECTRA
 from weft_export.converters.falcon import FALCON
@@ -78,4 +79,5 @@ CONVERTERS: tuple[Converter, ...] = (
     *ALBERT,
     *MPNET,
     *MODERNBERT,
+    *DEBERTA,
 )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_each_layer, require_sizes
 from weft_export.layers.attention import padding_mask
+from weft_export.layers.disentangled import Disentangled, DisentangledAttention
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
@@ -30,6 +31,7 @@ class EncoderOnlyConfig:
     d_embedding: the width of words, which a matrix then brings to d_model. None: d_model, and no matrix.
     one_layer: all layers have the same weights.
     num_buckets, max_distance: of T5's relative bias. No buckets: none.
+    disentangled: DeBERTa's attention. None: the usual one.
     rotations, rotation_of, windows: as in DecoderOnlyConfig, but that a window is what a place sees on either side.
     first_norm: the first layer has a norm before its attention.
     pooling: a text is read from its FIRST token, or from the MEAN of all.
@@ -50,6 +52,7 @@ class EncoderOnlyConfig:
     one_layer: bool = False
     num_buckets: int | None = None
     max_distance: int = 128
+    disentangled: Disentangled | None = None
     rotations: tuple[Rotation, ...] = ()
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
@@ -91,6 +94,9 @@ class Body(nn.Module):
         self.encoder = Encoder(
             config.num_layers, *sizes, bias, reach=reach, one_layer=config.one_layer, first_norm=config.first_norm
         )
+        if config.disentangled is not None:
+            for layer in self.encoder.layers:
+                layer.attention = DisentangledAttention(config.d_model, config.num_heads, longest, config.disentangled)
 
     def forward(self, input_ids: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
         """Encode input_ids int64 [batch, seq], right-padded to lengths [batch] or full: [batch, seq, d_model].

@@ -114,6 +114,8 @@ def _part(family: str, kind: Any, value: object, place: str) -> object:
     if is_dataclass(kind):
         return _read(family, kind, value, place)  # type: ignore[arg-type]
     (item, *_) = get_args(kind) or (None,)
+    if is_dataclass(item) and isinstance(value, dict):
+        return _read(family, item, value, place)  # type: ignore[arg-type]
     if is_dataclass(item) and isinstance(value, list):
         parts = enumerate(value[:MAX_LAYERS])
         return tuple(_read(family, item, each, f"{place}[{index}]") for index, each in parts)  # type: ignore[arg-type]

@@ -110,6 +110,7 @@ class SelfAttention(nn.Module):
     def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
         """Return the attention weights, float32 [batch, h, seq, seq], that forward uses."""
         query, key, _ = self._project(x, rotary)
+        bias = self.bias_of(query, key, bias)
         key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         return attention_weights(query, key, mask, scale=self.scale, bias=bias, softcap=self.softcap)
 
@@ -142,6 +143,7 @@ class SelfAttention(nn.Module):
         query, key, value = self._projected(x).chunk(3, dim=-1)
         if rotary is not None:
             query, key = self._turned(query, rotary), self._turned(key, rotary)
+        bias = self.bias_of(split_heads(query, self.num_heads), split_heads(key, self.num_heads), bias)
         if num_read is not None:
             query = query[:, :num_read]
             bias = None if bias is None else bias[:, :, :num_read]
@@ -151,6 +153,13 @@ class SelfAttention(nn.Module):
         query, key, value = (split_heads(part, self.num_heads) for part in (query, key, value))
         out: Tensor = self.output(attend(query, key, value, mask, scale=self.scale, bias=bias))
         return out
+
+    def bias_of(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:  # noqa: ARG002 - for others
+        """Return what is added to the scores of query and key [batch, h, seq, head_dim]: here what is given.
+
+        Only encode and weights ask.
+        """
+        return bias
 
     def _turned(self, x: Tensor, rotary: KeyValue) -> Tensor:
         """Rotate x [batch, seq, h * head_dim] before an operator that does not."""

@@ -90,6 +90,23 @@ def modernbert(rng):
     }
 
 
+def deberta(rng):
+    """Draw a DeBERTa of version 2 or 3, with longer texts than offsets that have a vector."""
+    sizes = bert(rng)
+    return sizes | {
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+        "relative_attention": True,
+        "pos_att_type": rng.choice(["c2p|p2c", ["p2c", "c2p"], ["c2p"], "p2c"]),
+        "position_buckets": rng.choice([8, 16, -1]),
+        "max_relative_positions": rng.choice([-1, 24, 40]),
+        "position_biased_input": rng.random() < 0.5,
+        "share_att_key": rng.random() < 0.5,
+        "norm_rel_ebd": rng.choice(["layer_norm", "none"]),
+        "pooler_hidden_size": sizes["hidden_size"],
+    }
+
+
 _STEMS = [
     ("Bert", bert),
     ("Roberta", roberta),
@@ -100,6 +117,7 @@ _STEMS = [
     ("Albert", albert),
     ("MPNet", mpnet),
     ("ModernBert", modernbert),
+    ("DebertaV2", deberta),
 ]
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
