@@ -86,6 +86,20 @@ def export(
     description: Annotated[
         str | None, typer.Option(help="Of a Hugging Face directory: one sentence for people.")
     ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of a whole CLIP model: file of the labels, with a line each. Each one's text is encoded now, and "
+            "pictures are put to the nearest."
+        ),
+    ] = None,
+    label_text: Annotated[
+        str | None,
+        typer.Option(
+            help="With --labels: the text of a label, which takes the place of {}.",
+            show_default="This is a photo of {}.",
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would be done, and what it would take. Make nothing.")
     ] = False,
@@ -110,8 +124,10 @@ def export(
         say(0, 0, "loading torch")
         from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.wrapping.labels import read_labels  # noqa: PLC0415 - same
 
-        choices = Choices(max_tokens, max_source_tokens, golden, description)
+        named = () if labels is None else read_labels(labels)
+        choices = Choices(max_tokens, max_source_tokens, golden, description, named, label_text)
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)

@@ -113,7 +113,8 @@ def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Co
     if is_foreign(directory):
         return convert(directory, choices or Choices(), filled=filled)
     if choices is not None and choices != Choices():
-        raise ExportError("lengths, a golden text and a description stand in config.json of a checkpoint of this kind")
+        stated = "lengths, a golden text, a description and labels"
+        raise ExportError(f"{stated} stand in config.json of a checkpoint of this kind")
     return Converted(
         load_checkpoint(directory, filled=filled), (directory / WEIGHTS_FILE,), directory / HELD_OUT_FILE, ()
     )

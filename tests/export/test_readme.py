@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from weft_export.converters.registry import CONVERTERS
 from weft_export.families.registry import FAMILIES
 from weft_recipes.catalogue import RECIPES
 
 EXPORT = Path(__file__).parents[2] / "export"
 # Folders with a file for each architecture, kind of checkpoint or recipe, which the tables leave out.
-ARCHITECTURES = {
-    made.__module__.rpartition(".")[2]
-    for made in (*(family.model for family in FAMILIES.values()), *(each.names for each in CONVERTERS))
-}
-UNNAMED = {"__init__", *ARCHITECTURES, *(name.replace("-", "_") for name in RECIPES)}
+ARCHITECTURES = {family.model.__module__.rpartition(".")[2] for family in FAMILIES.values()}
+REGISTRY = (EXPORT / "weft_export" / "converters" / "registry.py").read_text()
+KINDS = set(re.findall(r"^from weft_export\.converters\.(\w+) import", REGISTRY, re.MULTILINE)) - {"converter"}
+UNNAMED = {"__init__", *ARCHITECTURES, *KINDS, *(name.replace("-", "_") for name in RECIPES)}
 
 
 @pytest.mark.parametrize(("package", "heading"), [("weft_export", "Modules"), ("weft_recipes", "Recipes")])

@@ -44,7 +44,7 @@ def tiny_resnet() -> Checkpoint:
 def tiny_swin_v2() -> Checkpoint:
     """Return a Swin Transformer V2 for 8 x 16 grey pictures: 4 x 8, then 2 x 4 positions, in windows of 2 x 2."""
     sizes = {"channels": 1, "image_height": 8, "image_width": 16, "patch_size": 2}
-    config = SwinConfig(num_labels=10, **sizes, d_model=16, depths=(2, 1), num_heads=(2, 4), window_size=2)
+    config = SwinConfig(num_labels=10, **sizes, d_model=16, depths=(1, 1), num_heads=(2, 4), window_size=2)
     return _classifier("swin_v2", randomised(SwinV2(config)), patch_size=2)
 
 

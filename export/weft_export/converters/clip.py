@@ -1,11 +1,11 @@
-"""CLIP's image encoder (Radford et al. 2021)."""
+"""CLIP's image encoder (Radford et al. 2021), with a head that was trained, or with texts for labels."""
 
 from typing import Any
 
 from weft_export.converters.activations import ACTIVATIONS
+from weft_export.converters.clip_texts import read_text_sizes, text_head
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.fields import Fields
-from weft_export.converters.pictures import patches, picture_sizes
+from weft_export.converters.pictures import label_sizes, patches, picture_sides
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.families.clip_vision import ClipVisionConfig
 
@@ -14,14 +14,24 @@ def sizes(foreign: Foreign) -> ClipVisionConfig:
     """A norm before the layers, and a head that was trained for its labels."""
     # The text encoder is not in the file. The other two are of what joins both.
     foreign.fields.skip("text_config", "projection_dim", "logit_scale_init_value")
-    return ClipVisionConfig(**encoder_sizes(foreign, foreign.fields.part("vision_config")))
+    labels: dict[str, Any] = label_sizes(foreign)
+    return ClipVisionConfig(**labels, **encoder_sizes(foreign))
 
 
-def encoder_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+def whole_sizes(foreign: Foreign) -> ClipVisionConfig:
+    """The vectors of pictures are compared with those of the labels' texts."""
+    foreign.fields.skip("logit_scale_init_value")
+    read_text_sizes(foreign)
+    width = foreign.fields.whole("projection_dim", 512)
+    return ClipVisionConfig(num_labels=len(foreign.choices.labels), **encoder_sizes(foreign), d_embedding=width)
+
+
+def encoder_sizes(foreign: Foreign) -> dict[str, Any]:
     """Return the sizes that stand in vision_config."""
-    fields.skip("projection_dim")
+    fields = foreign.fields.part("vision_config")
+    fields.skip("projection_dim", "model_type")
     return {
-        **picture_sizes(foreign, fields, patch_size=32),
+        **picture_sides(foreign, fields, patch_size=32),
         "d_model": fields.whole("hidden_size", 768),
         "num_heads": fields.whole("num_attention_heads", 12),
         "d_ff": fields.whole("intermediate_size", 3072),
@@ -56,6 +66,20 @@ def names(_: ClipVisionConfig) -> Names:
     return {**encoder_names(), **both("head", "classifier")}
 
 
+def whole_names(_: ClipVisionConfig) -> Names:
+    """The same for the whole model."""
+    return {
+        **encoder_names(),
+        **both("norm", "vision_model.post_layernorm"),
+        "projection.weight": "visual_projection.weight",
+    }
+
+
+def text_names(_: ClipVisionConfig, foreign: Foreign) -> Names:
+    """Compute the head of the labels' texts."""
+    return {"head.weight": text_head(foreign, read_text_sizes(foreign))}
+
+
 CLIP = Converter(
     model_type="clip",
     architectures=("CLIPForImageClassification",),
@@ -64,4 +88,14 @@ CLIP = Converter(
     names=names,
     # It norms the class token, which this head does not read.
     ignored=(r"vision_model\.post_layernorm\..*", r".*\.position_ids"),
+)
+CLIP_WHOLE = Converter(
+    model_type="clip",
+    architectures=("CLIPModel",),
+    family="clip_vision",
+    sizes=whole_sizes,
+    names=whole_names,
+    computed_names=text_names,
+    takes_labels=True,
+    ignored=(r".*\.position_ids",),
 )

@@ -70,6 +70,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     names = frozenset(stored.entries)
     foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
     family = family_of(converter.family)
+    _check_labels(converter, choices)
     try:
         sizes = converter.sizes(foreign)
         foreign.fields.check_all_read()
@@ -79,7 +80,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
         check_tables(directory, shell)
     except ValueError as error:
         raise CheckpointError(f"{directory / CONFIG_FILE}: {error}") from error
-    sources = plan(converter, sizes, foreign.fields, shell, stored)
+    sources = plan(converter, sizes, foreign, shell, stored)
     wording = wording_of(foreign, config, sizes, family.task)
     checkpoint = _checkpoint(converter, shell, wording, foreign)
     notes = [*wording.notes, *_notes(foreign, converter, stored)]
@@ -147,6 +148,15 @@ def _read_config(directory: Path) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise CheckpointError(f"{path} is not a JSON object")
     return config
+
+
+def _check_labels(converter: Converter, choices: Choices) -> None:
+    if converter.takes_labels and not choices.labels:
+        raise CheckpointError(f"{converter.architectures[0]} has no labels of its own; name them with --labels")
+    if choices.labels and not converter.takes_labels:
+        raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
+    if choices.label_text is not None and "{}" not in choices.label_text:
+        raise CheckpointError("the text of a label has no {} where the label stands")
 
 
 def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: Foreign) -> Checkpoint:

@@ -12,6 +12,8 @@ from weft_export.converters.sources import Names
 # A cache takes memory for each of its tokens, so the context of a bundle is chosen. These are taken unless one is.
 DEFAULT_TOKENS = 2048
 DEFAULT_SOURCE_TOKENS = 512
+# As in transformers' pipeline.
+DEFAULT_LABEL_TEXT = "This is a photo of {}."
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Choices:
     max_tokens: the context: prompt and answer of a generator, the answer of a model with a source, else the text.
     max_source_tokens: of a source that is translated.
     golden: the text that a server tries before it is ready.
+    labels: of a model that compares pictures with texts.
+    label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
     description: one sentence for people.
     """
 
@@ -28,6 +32,8 @@ class Choices:
     max_source_tokens: int | None = None
     golden: str | None = None
     description: str | None = None
+    labels: tuple[str, ...] = ()
+    label_text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,8 @@ class Converter:
     family: the key of ours in weft_export.families.registry.FAMILIES.
     sizes: makes the family's config.
     names: makes the table of names, from the family's config.
-    computed_names: more of them, which follow from more of config.json than the family's config has.
+    computed_names: more of them, which follow from more than the family's config.
+    takes_labels: the checkpoint has no labels, so they are chosen.
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
@@ -84,7 +91,8 @@ class Converter:
     sizes: Callable[[Foreign], Any]
     names: Callable[[Any], Names]
     prefix: str = ""
-    computed_names: Callable[[Any, Fields], Names] | None = None
+    computed_names: Callable[[Any, Foreign], Names] | None = None
+    takes_labels: bool = False
     ignored: tuple[str, ...] = ()
     bias: str = ""
     nested: str = ""

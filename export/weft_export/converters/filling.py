@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.converters.converter import Converter
-from weft_export.converters.fields import Fields
+from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.sources import Source, source_of
 from weft_export.converters.tensors import StoredTensors, check_type
 from weft_export.errors import CheckpointError
@@ -19,7 +18,7 @@ _SHOWN = 8
 
 
 def plan(
-    converter: Converter, config: Any, fields: Fields, shell: nn.Module, stored: StoredTensors
+    converter: Converter, config: Any, foreign: Foreign, shell: nn.Module, stored: StoredTensors
 ) -> dict[str, Source]:
     """Return where each weight of ours comes from. shell is our model on meta: nothing is read.
 
@@ -31,7 +30,7 @@ def plan(
     """
     table = {**converter.names(config)}
     if converter.computed_names is not None:
-        table |= converter.computed_names(config, fields)
+        table |= converter.computed_names(config, foreign)
     known = set(stored.entries)
     prefixed = not converter.prefix or any(name.startswith(converter.prefix) for name in known)
     sources, missing = {}, []

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.fields import Fields
 from weft_export.converters.pictures import patches, picture_sizes, skip_backbone, with_zero_keys
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows
 from weft_export.families.swin import SwinConfig
@@ -82,9 +81,9 @@ def second_names(config: SwinConfig) -> Names:
     return names
 
 
-def second_biases(config: SwinConfig, fields: Fields) -> Names:
+def second_biases(config: SwinConfig, foreign: Foreign) -> Names:
     """Compute the table of each block's biases, as the paper's network does (section 3.3)."""
-    trained = fields.list("pretrained_window_sizes", [0])
+    trained = foreign.fields.list("pretrained_window_sizes", [0])
     names: dict[str, Source | str] = {}
     for stage, _, ours, theirs in _blocks("swinv2", config):
         network = f"{theirs}.attention.self.continuous_position_bias_mlp"

@@ -1,6 +1,6 @@
 """The table of classifiers of pictures: a row for each, which draws configs of odd sizes."""
 
-from foreign import Kind
+from foreign import END, VOCAB, Kind
 
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "quick_gelu"]
 
@@ -117,6 +117,26 @@ def clip(rng):
     return {"id2label": vision.pop("id2label"), "vision_config": vision}
 
 
+def whole_clip(rng):
+    """Draw a CLIP of a picture's encoder and a text's."""
+    vision, heads = patched(rng, square=True), rng.choice([1, 2, 3])
+    text = {
+        "vocab_size": VOCAB,
+        "max_position_embeddings": 100,
+        "hidden_size": heads * rng.choice([5, 8]),
+        "num_attention_heads": heads,
+        "intermediate_size": rng.choice([17, 40]),
+        "num_hidden_layers": rng.choice([1, 2]),
+        "hidden_act": rng.choice(ACTIVATIONS),
+        # 2 is what old configs say; it then is the highest id.
+        "eos_token_id": rng.choice([END, END, 2]),
+        "bos_token_id": END,
+    }
+    del vision["id2label"]
+    return {"text_config": text, "vision_config": vision, "projection_dim": rng.choice([7, 24])}
+
+
+WHOLE_CLIP = Kind("whole clip", "CLIPModel", whole_clip)
 PICTURES = [
     Kind("vit", "ViTForImageClassification", vit),
     Kind("deit", "DeiTForImageClassificationWithTeacher", vit),

@@ -103,7 +103,7 @@ REFUSED = [
     ("resnet", {"hidden_act": "gelu"}, "hidden_act is 'gelu': it is not supported; only 'relu' is"),
     ("resnet", {"layer_type": "wide"}, "layer_type is 'wide': it is not supported"),
     ("clip", {"vision_config": {"image_size": 1000, "rope_theta": 5}}, "image_size is 1000 x 1000"),
-    ("clip", {"architectures": ["CLIPModel"]}, "CLIPModel is not supported; of clip, CLIPForImageClassification"),
+    ("clip", {"architectures": ["CLIPTextModel"]}, "CLIPTextModel is not supported; of clip, CLIPForImageClassif"),
 ]
 
 
