@@ -184,6 +184,7 @@ OLDER = {
         {"spiece.model": spm(byte_fallback=True, **T5_IDS)},
     ),
     "xlm-roberta": lambda: ("xlm-roberta", None, {"sentencepiece.bpe.model": spm()}),
+    "camembert": lambda: ("camembert", None, {"sentencepiece.bpe.model": spm()}),
     "mbart": lambda: ("mbart", {"src_lang": "en_XX"}, {"sentencepiece.bpe.model": spm()}),
     "mbart50": lambda: (
         "mbart",

@@ -61,7 +61,7 @@ def names_of(kind: Kind, settings: Settings) -> dict[str, Token | None]:
     names = dict(settings.padding) | dict(kind.names) | dict(settings.named)
     mask = names.get("mask_token")
     if kind.mask_takes_space and isinstance(mask, str):
-        names["mask_token"] = AddedToken(mask, lstrip=True)
+        names["mask_token"] = AddedToken(mask, lstrip=True, special=True, normalized=kind.mask_is_normalised)
     return names
 
 

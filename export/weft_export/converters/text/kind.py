@@ -25,6 +25,7 @@ class Kind:
         reorder: gives the pieces of that model the ids that this class gives them.
         further: more special tokens, where no file says them.
         mask_takes_space: whether the mask token takes the space before it.
+        mask_is_normalised: whether it is looked for in the normalised text.
     """
 
     algorithm: str
@@ -35,6 +36,7 @@ class Kind:
     reorder: Callable[[Scores, Settings, Names], Scores] = lambda scores, _settings, _names: scores
     further: Callable[[Vocabulary, Settings], tuple[Token, ...]] = lambda vocabulary, _: vocabulary.symbols
     mask_takes_space: bool = False
+    mask_is_normalised: bool = False
 
 
 def template(tokenizer: Tokenizer, names: Names, before: tuple[str, ...], after: tuple[str, ...]) -> PostProcessor:

@@ -7,7 +7,7 @@ from typing import Any
 from weft_export.converters.text.byte_level import GPT2, NEOX, QWEN2, ROBERTA
 from weft_export.converters.text.kind import Kind
 from weft_export.converters.text.pieces import GEMMA, LLAMA, NLLB
-from weft_export.converters.text.unigram import ALBERT, DEBERTA, MBART50_KIND, MBART_KIND, PEGASUS, T5, XLMR
+from weft_export.converters.text.unigram import ALBERT, CAMEMBERT, DEBERTA, MBART50_KIND, MBART_KIND, PEGASUS, T5, XLMR
 from weft_export.converters.text.words import BERT, MPNET
 
 AS_IT_IS = "TokenizersBackend"
@@ -19,6 +19,7 @@ KINDS: Mapping[str, Kind] = {
     "AlbertTokenizer": ALBERT,
     "BartTokenizer": ROBERTA,
     "BertTokenizer": BERT,
+    "CamembertTokenizer": CAMEMBERT,
     "DebertaV2Tokenizer": DEBERTA,
     "DistilBertTokenizer": BERT,
     "ElectraTokenizer": BERT,
@@ -45,6 +46,7 @@ _USUAL = {
     "bart": "RobertaTokenizer",
     "bert": "BertTokenizer",
     "blip": "BertTokenizer",
+    "camembert": "CamembertTokenizer",
     "deberta-v2": "DebertaV2Tokenizer",
     "distilbert": "BertTokenizer",
     "electra": "BertTokenizer",

@@ -84,4 +84,5 @@ NLLB = Kind(
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_nllb,
     mask_takes_space=True,
+    mask_is_normalised=True,
 )

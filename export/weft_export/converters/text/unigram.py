@@ -57,6 +57,13 @@ def _assemble_xlmr(vocabulary: Vocabulary, settings: Settings, _names: Names) ->
     return _split_at_spaces(tokenizer, _scheme(settings))
 
 
+def _assemble_camembert(vocabulary: Vocabulary, settings: Settings, names: Names) -> Tokenizer:
+    tokenizer = _tokenizer(vocabulary, vocabulary.ids.get(text_of(names, "unk_token") or "", 0))
+    for rules in _precompiled(vocabulary):
+        tokenizer.normalizer = rules
+    return _split_at_spaces(tokenizer, _scheme(settings))
+
+
 def _assemble_mbart(vocabulary: Vocabulary, _settings: Settings, _names: Names) -> Tokenizer:
     return _split_at_spaces(_tokenizer(vocabulary, unk_id=3))
 
@@ -133,6 +140,13 @@ def _reorder_fairseq(codes: tuple[str, ...], begin: str = "bos_token") -> Callab
     return reorder
 
 
+def _reorder_camembert(scores: Scores, _settings: Settings, names: Names) -> Scores:
+    """Fairseq's own pieces first, of which two stand for nothing, and SentencePiece's behind them."""
+    first = [_UNUSED[0], str(names["pad_token"]), _UNUSED[1], str(names["unk_token"])]
+    mask = (str(names["mask_token"]), 0.0)
+    return [*((token, 0.0) for token in first), (_UNUSED[2], -100.0), *scores[1:], mask]
+
+
 def _reorder_pegasus(scores: Scores, settings: Settings, names: Names) -> Scores:
     mask, sentence = str(settings.named.get("mask_token") or "<mask_1>"), settings.text("mask_token_sent") or "<mask_2>"
     masks = [mask] if sentence == mask else [mask, sentence]
@@ -152,6 +166,7 @@ def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, _: Settings, nam
     return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",))
 
 
+_UNUSED = ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
 _CLS_NAMES: Names = {
     "bos_token": "[CLS]",
     "eos_token": "[SEP]",
@@ -175,6 +190,16 @@ XLMR = Kind(
     frame=framed(("bos_token",), ("eos_token",)),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_fairseq(()),
+)
+CAMEMBERT = Kind(
+    algorithm="Unigram",
+    assemble=_assemble_camembert,
+    names=FAIRSEQ_NAMES,
+    frame=framed(("bos_token",), ("eos_token",)),
+    model_file="sentencepiece.bpe.model",
+    reorder=_reorder_camembert,
+    further=lambda vocabulary, settings: _UNUSED if settings.has_json else vocabulary.symbols,
+    mask_takes_space=True,
 )
 MBART_KIND = Kind(
     algorithm="Unigram",
