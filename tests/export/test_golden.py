@@ -12,6 +12,7 @@ from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import golden as golden_module
 from weft_export.proofs.golden import GoldenRequest, check_golden, clear_margin, next_logits
+from weft_export.proofs.golden_texts import made_for, parts_of
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE
 from weft_proto.v1 import bundle_pb2
 
@@ -49,7 +50,8 @@ def test_golden_answer_is_cut_before_a_close_call():
 def test_golden_margin_grows_with_the_parity_error():
     """An error of five times the spread, which no first token wins by, leaves no clear one."""
     complaint = (
-        r"no clear first token \(nor have 8 parts of it\): token \d+ \(.+\) and token \d+ \(.+\) are .+ apart in"
+        r"no clear first token \(nor have 8 parts of it, nor 32 texts of random tokens\): "
+        r"token \d+ \(.+\) and token \d+ \(.+\) are .+ apart in"
         r" their logits, more than \d+ is needed.*give another text as golden in config\.json"
     )
     with pytest.raises(ExportError, match=complaint):
@@ -96,13 +98,48 @@ def test_a_part_of_the_golden_text_stands_in_for_it(monkeypatch):
     check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
 
 
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-t5"])
+def test_random_tokens_stand_in_for_a_text_without_a_clear_part(name, monkeypatch):
+    """Where no part has a clear answer either, a text of random tokens does it: another model would be noticed."""
+    checkpoint = CHECKPOINTS[name]()
+    made = [golden.text for golden in made_for(checkpoint)]
+    real = GoldenRequest._greedy
+
+    def greedy(request, asked, *given):
+        return real(request, asked, *given) if asked in made else ([], "two are close")
+
+    monkeypatch.setattr(GoldenRequest, "_greedy", greedy)
+    found = GoldenRequest(checkpoint, FP32).answer()
+    assert found.text in made
+    assert made == [golden.text for golden in made_for(checkpoint)]
+    assert found.text.startswith(tuple(checkpoint.text.prefixes) or "")
+    check_golden(checkpoint, found, torch_run(graphs_of(checkpoint, FP32)), FP32)
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-translate", "tiny-caption", "tiny-rnn", "tiny-t5"])
+def test_a_golden_answer_takes_two_passes(name, monkeypatch):
+    """Behind its first token, an answer is drafted over caches and computed once: not once for each token."""
+    checkpoint = CHECKPOINTS[name]()
+    one_by_one = GoldenRequest(checkpoint, FP32)
+    monkeypatch.setattr(
+        one_by_one, "_ahead", lambda source, tokens, _: GoldenRequest._ahead(one_by_one, source, tokens, 1)
+    )
+    expected = one_by_one.answer()
+    passes = []
+    real = golden_module.next_logits
+    monkeypatch.setattr(golden_module, "next_logits", lambda *given: passes.append(given) or real(*given))
+
+    assert expected == GoldenRequest(checkpoint, FP32).answer()
+    assert len(expected.token_ids) > 2 >= len(passes)
+
+
 def test_parts_of_a_golden_text_keep_its_prefix():
     """A text that begins with a prefix of the model does so in all its parts; a single word is cut into letters."""
     checkpoint = CHECKPOINTS["tiny-t5"]()
     prefix = checkpoint.text.prefixes[0]
     for text, expected in (("a b c", {"a b", "a", "b c", "c"}), ("abc", {"ab", "a", "bc", "c"}), ("a", set())):
         checkpoint.golden.text = prefix + text
-        assert {prefix + part for part in expected} == {part.text for part in golden_module._parts(checkpoint)}
+        assert {prefix + part for part in expected} == {part.text for part in parts_of(checkpoint)}
 
 
 @pytest.mark.parametrize("name", ["tiny-generate", "tiny-image"])

@@ -11,9 +11,11 @@ from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.writer import Writer
-from weft_export.graphs.answering import Row, Run, probabilities, write
+from weft_export.graphs.answering import Row, Run, probabilities, torch_run, write
+from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
+from weft_export.proofs.golden_texts import made_for, parts_of
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
@@ -29,8 +31,6 @@ MARGIN = {
 }
 # A server compares the answer whole, and whoever makes one computes each token from scratch.
 _MAX_TOKENS = 256
-# How many parts of a golden text are asked when the whole of it has no clear answer.
-_MAX_PARTS = 32
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class GoldenRequest:
         A call is close if the two best logits are within MARGIN, or within twice parity_error, which is an error of
         gauge_of the precision.
 
-        If the first token of a golden text is a close call, parts of the text are asked instead. The first part with a
-        clear first token is taken.
+        If the first token of a golden text is a close call, parts of the text are asked instead, and then texts of
+        random tokens. The first one with a clear first token is taken.
 
         Raises:
             CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
@@ -75,8 +75,8 @@ class GoldenRequest:
             golden.probabilities.extend(self._probabilities or self._classify(golden))
             return golden
         complaint = ""
-        parts = _parts(self.checkpoint)
-        for golden in (_copy(self.checkpoint.golden), *parts):
+        parts, others = parts_of(self.checkpoint), made_for(self.checkpoint)
+        for golden in (self.checkpoint.golden, *parts, *others):
             try:
                 source = _source(self.checkpoint, golden)
                 prefix = _frame(self.checkpoint, golden).prefix
@@ -86,10 +86,11 @@ class GoldenRequest:
                 continue
             tokens, close_call = self._greedy(golden.text, source, prefix, parity_error)
             if tokens:
-                golden.token_ids.extend(tokens)
-                return golden
+                answered = _copy(golden)
+                answered.token_ids.extend(tokens)
+                return answered
             complaint = complaint or close_call
-        tried = f" (nor have {len(parts)} parts of it)" if parts else ""
+        tried = f" (nor have {len(parts)} parts of it, nor {len(others)} texts of random tokens)" if others else ""
         other = "text" if self.checkpoint.image is None else "picture"
         raise ExportError(
             f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle"
@@ -145,7 +146,9 @@ class GoldenRequest:
         # one.
         while len(produced) < most and not (produced and produced[-1] in text.end_ids):
             if len(produced) == len(steps):
-                steps.append(_step(self.checkpoint.model, source_in, given + produced, self._gauge))
+                # Many texts are asked for their first token alone.
+                count = 1 if not produced else most - len(produced)
+                steps += self._ahead(source_in, given + produced, count)
             step = steps[len(produced)]
             margin = clear_margin(step.spread, self.precision, parity_error * step.scale)
             if not step.distance > margin:
@@ -155,6 +158,26 @@ class GoldenRequest:
                 )
             produced.append(step.best[0])
         return produced, ""
+
+    @torch.inference_mode()
+    def _ahead(self, source: tuple[Tensor, ...], tokens: list[int], count: int) -> list[_Step]:
+        """Return the next steps, at most count: drafted over caches, and computed from scratch in one pass.
+
+        A step is right after the tokens of the steps before it. So the last is the first that the draft took otherwise.
+        """
+        row = Row(source[0][0] if source else None, list(tokens))
+        if count > 1:
+            graphs = graphs_of(self.checkpoint, bundle_pb2.PRECISION_FP32)
+            write(torch_run(graphs), self.checkpoint, [row], count)
+        else:
+            row.tokens.append(-1)  # of one step, nothing is drafted
+        steps: list[_Step] = []
+        logits = next_logits(self.checkpoint.model, source, row.tokens[:-1])[len(tokens) - 1 :]
+        for drafted, step_logits in zip(row.tokens[len(tokens) :], logits, strict=True):
+            steps.append(_step(step_logits, self._gauge))
+            if steps[-1].best[0] != drafted:
+                break
+        return steps
 
 
 def check_golden(
@@ -193,9 +216,7 @@ def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int])
     return model.decode(torch.tensor([tokens]), *source)[0]
 
 
-@torch.inference_mode()
-def _step(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int], gauge: Gauge) -> _Step:
-    logits = next_logits(model, source, tokens)[-1]
+def _step(logits: Tensor, gauge: Gauge) -> _Step:
     _check_finite(logits)
     best = logits.topk(min(2, len(logits)))
     distance = float(best.values[0] - best.values[-1])
@@ -206,24 +227,6 @@ def clear_margin(spread: float, precision: bundle_pb2.Precision.ValueType, diffe
     """Return by how much the best logit must win; spread is of all, and a logit was off by difference at most."""
     number, share = MARGIN[precision]
     return max(min(number, share * spread), 2 * difference)
-
-
-def _parts(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
-    """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
-    if checkpoint.image is not None:
-        return []
-    assert checkpoint.text is not None
-    given = checkpoint.golden.text
-    prefix = max((each for each in checkpoint.text.prefixes if given.startswith(each)), key=len, default="")
-    rest = given.removeprefix(prefix)
-    words = rest.split(" ") if len(rest.split()) > 1 else list(rest)
-    joint = " " if len(rest.split()) > 1 else ""
-    pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
-    texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
-    asked = [_copy(checkpoint.golden) for _ in range(min(_MAX_PARTS, len(texts)))]
-    for golden, text in zip(asked, texts, strict=False):
-        golden.text = text
-    return asked
 
 
 def _shown(checkpoint: Checkpoint, token: int) -> str:

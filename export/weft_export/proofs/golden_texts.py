@@ -1,0 +1,58 @@
+"""What is asked when a golden text has no clear answer: parts of it, then texts of random tokens."""
+
+import torch
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.tokenizer import read_tokenizer
+from weft_proto.v1 import bundle_pb2
+
+MAX_PARTS = 32
+NUM_MADE = 32
+MAX_MADE_TOKENS = 8
+
+
+def parts_of(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
+    """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
+    if checkpoint.image is not None:
+        return []
+    prefix = _prefix(checkpoint)
+    rest = checkpoint.golden.text.removeprefix(prefix)
+    words = rest.split(" ") if len(rest.split()) > 1 else list(rest)
+    joint = " " if len(rest.split()) > 1 else ""
+    pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
+    texts = dict.fromkeys(prefix + joint.join(piece) for piece in pieces)
+    return [_asking(checkpoint, text) for text in list(texts)[:MAX_PARTS]]
+
+
+def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
+    """Return requests whose texts are random tokens of the tokenizer, the same ones in every export.
+
+    They are none that people would send. But an answer that is clear proves the same of the graphs.
+    """
+    if checkpoint.image is not None:
+        return []
+    assert checkpoint.text is not None
+    tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
+    ids = sorted(token for token in tokenizer.get_vocab().values() if token < checkpoint.text.source_vocab_size)
+    generator = torch.Generator().manual_seed(0)
+    prefix = _prefix(checkpoint)
+    made = []
+    for _ in range(NUM_MADE):
+        length = int(torch.randint(1, MAX_MADE_TOKENS + 1, (1,), generator=generator))
+        places = torch.randint(len(ids), (length,), generator=generator).tolist()
+        made.append(_asking(checkpoint, prefix + tokenizer.decode([ids[place] for place in places])))
+    return made
+
+
+def _prefix(checkpoint: Checkpoint) -> str:
+    """Return the prefix of the model, if it has any, that the golden text begins with."""
+    assert checkpoint.text is not None
+    given = checkpoint.golden.text
+    return max((each for each in checkpoint.text.prefixes if given.startswith(each)), key=len, default="")
+
+
+def _asking(checkpoint: Checkpoint, text: str) -> bundle_pb2.Golden:
+    golden = bundle_pb2.Golden()
+    golden.CopyFrom(checkpoint.golden)
+    golden.text = text
+    return golden
