@@ -1,10 +1,11 @@
-"""docs/bring-your-own.md, done as it is written: a ViT of ours, somebody's own GPT, and their answers."""
+"""docs/bring-your-own.md, done as it is written: five models of somebody's own, and their answers."""
 
 import os
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tiny_parts import byte_tokenizer
 from tokenizers import Tokenizer
 from torch import nn
 from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from process import ServerProcess
 
@@ -20,9 +22,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/bring-your-own.md").read_text()
-TRAIN, RENAME, NAMES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+TRAIN, BAG, TRAIN_BAG, PETS, RENAME, NAMES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+(PROJECT,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
 # Each command, without its comment, and the line that the page shows under it.
-COMMANDS = re.findall(r"^\$ (.*?)(?: +#.*)?\n((?!\$|```).*\n)?", PAGE, re.MULTILINE)
+COMMANDS = re.findall(r"^\$ (.*?)(?: +#.*)?\n((?!\$|```).*\n)?", PAGE.replace(" \\\n    ", " "), re.MULTILINE)
 VOCAB, LONGEST, WIDTH, HEADS = 300, 64, 32, 4
 
 
@@ -103,10 +106,37 @@ def random_gpt():
     return model
 
 
+def random_llama(directory):
+    """A Hugging Face directory of transformers' own making, and the model."""
+    torch.manual_seed(4)
+    sizes = {"hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = LlamaConfig(vocab_size=VOCAB, num_key_value_heads=1, eos_token_id=1, max_position_embeddings=128, **sizes)
+    model = LlamaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.4)
+    model.save_pretrained(directory)
+    (directory / "tokenizer.json").write_bytes(byte_tokenizer())
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return model
+
+
+def install(directory):
+    """What pip leaves of the page's package: the module, and a dist-info with its entry point."""
+    home = directory / "bag-of-words"
+    info = home / "bag_of_words-0.1.dist-info"
+    info.mkdir(parents=True)
+    (home / "bag_of_words.py").write_text(BAG)
+    project = tomllib.loads(PROJECT)["project"]
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [f"{name} = {value}" for name, value in project["entry-points"]["weft.families"].items()]
+    (info / "entry_points.txt").write_text("\n".join(["[weft.families]", *lines]))
+
+
 def run(directory, command, target=""):
     """Run a command as a reader of the page does; return what it prints."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "WEFT_TARGET": target}
+    environment = {**os.environ, "PATH": path, "WEFT_TARGET": target, "PYTHONPATH": str(directory / "bag-of-words")}
     done = subprocess.run(
         shlex.split(command), cwd=directory, env=environment, capture_output=True, text=True, check=False
     )
@@ -115,29 +145,41 @@ def run(directory, command, target=""):
 
 
 def test_models_of_ones_own_are_served(tmp_path):
-    """The page's scripts and commands, as they stand there: the ViT reads the digit, the GPT writes as its own loop."""
+    """The page's scripts and commands, as they stand there. Each model answers as it did where it comes from.
+
+    One command is not run: pip would fetch the build backend. What it would leave is put there instead.
+    """
     (tmp_path / "export").symlink_to(ROOT / "export")
-    (tmp_path / "train.py").write_text(TRAIN)
-    (tmp_path / "rename.py").write_text(RENAME)
-    model = random_gpt()
+    scripts = {"train.py": TRAIN, "train_bag.py": TRAIN_BAG, "pets.py": PETS, "rename.py": RENAME}
+    for name, script in scripts.items():
+        (tmp_path / name).write_text(script)
+    llama, model = random_llama(tmp_path / "my-llama"), random_gpt()
     torch.save(model.state_dict(), tmp_path / "mine.pt")
     (tmp_path / "tokenizer.json").write_bytes(byte_tokenizer())
-    *makes, (serve, _), (classify, digit), (generate, _) = COMMANDS
+    install(tmp_path)
+    places = [place for place, (command, _) in enumerate(COMMANDS) if command == "weft serve models"]
+    makes, asks = COMMANDS[: places[0]], COMMANDS[places[0] + 1 :]
 
-    assert ["python", "python", "weft", "weft"] == [command.split()[0] for command, _ in makes]
     for command, _ in makes:
-        run(tmp_path, command)
-    assert "weft serve models" == serve
+        if not command.startswith("pip "):
+            run(tmp_path, command)
     with ServerProcess(tmp_path / "models") as server:
         server.wait_for("ready", timeout=120)
-        read = run(tmp_path, classify, server.target)
-        written = run(tmp_path, generate, server.target)
+        answers = [run(tmp_path, command, server.target) for command, _ in asks]
 
-    assert "7\n" == digit == read
+    written, digit, topic, pet, own = answers
+    assert ["7\n", "networks\n"] == [shown for _, shown in asks if shown]
+    assert ("7\n", "networks\n") == (digit, topic)
+    assert pet in {"cat\n", "dog\n"}
     tokenizer = Tokenizer.from_buffer(byte_tokenizer())
-    expected = continued(model, tokenizer, shlex.split(generate)[-1], 20)
+    prompt = tokenizer.encode(shlex.split(asks[0][0])[-1]).ids
+    theirs = llama.generate(torch.tensor([prompt]), max_new_tokens=64 - len(prompt), do_sample=False, pad_token_id=0)
+    expected = [token for token in theirs[0, len(prompt) :].tolist() if token != 1]
     assert len(expected) > 0
-    assert f"{tokenizer.decode(expected)}\n" == written
+    assert tokenizer.decode(expected).startswith(written.rstrip("\n"))
+    expected = continued(model, tokenizer, shlex.split(asks[-1][0])[-1], 20)
+    assert len(expected) > 0
+    assert f"{tokenizer.decode(expected)}\n" == own
 
 
 def test_the_page_prints_a_family_s_tensors(tmp_path):

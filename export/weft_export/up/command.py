@@ -25,6 +25,8 @@ def up(
     ctx: typer.Context,
     checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
     precision: Annotated[Precision, typer.Option(help="As of weft export.")] = Precision.FP32,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
+    max_source_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
     keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
     *,
     mixed_runs: Annotated[bool, typer.Option("--mixed-runs", help="As of weft export.")] = False,
@@ -35,13 +37,14 @@ def up(
     Other flags are those of weft serve. They follow the checkpoint. For example: weft up my-gpt --port 8000
     """
     with plain_errors("up", extra="export"):
-        options = {"precision": precision.value, "mixed_runs": mixed_runs}
+        lengths = (max_tokens, max_source_tokens)
+        options = {"precision": precision.value, "mixed_runs": mixed_runs, "lengths": lengths}
         path, name = _found(checkpoint)
         repository = (keep or default_home()) / key_of(path, options)
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():
-                _export(path, bundle, precision, mixed_runs=mixed_runs, quiet=quiet)
+                _export(path, bundle, precision, lengths, mixed_runs=mixed_runs, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
     # In place of this process: signals are the server's own, and nothing of torch stays in memory.
     os.execv(sys.executable, [sys.executable, "-m", "weft.cli", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
@@ -58,14 +61,30 @@ def _found(checkpoint: str) -> tuple[Path, str]:
     return path, model_name(path.absolute().name)
 
 
-def _export(path: Path, bundle: Path, precision: Precision, *, mixed_runs: bool, quiet: bool) -> None:
+def _export(
+    path: Path,
+    bundle: Path,
+    precision: Precision,
+    lengths: tuple[int | None, int | None],
+    *,
+    mixed_runs: bool,
+    quiet: bool,
+) -> None:
     with shown("up", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
-        from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.export import export_checkpoint  # noqa: PLC0415 - same
 
-        export_checkpoint(
-            path, bundle, precision, mixed_runs=mixed_runs, on_stage=lambda name, done, total: say(done, total, name)
+        report = export_checkpoint(
+            path,
+            bundle,
+            precision,
+            mixed_runs=mixed_runs,
+            choices=Choices(*lengths),
+            on_stage=lambda name, done, total: say(done, total, name),
         )
+    for note in report.notes:
+        typer.echo(f"note: {note}", err=True)
 
 
 if __name__ == "__main__":
