@@ -25,6 +25,7 @@ from weft_export.errors import CheckpointError
 from weft_export.families.registry import family_of
 from weft_export.layers.words import BANNED
 from weft_proto.bundle_rules import CONFIG_FILE
+from weft_proto.tasks import TASKS
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,7 @@ def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: For
             image=wording.image,
             labels=wording.labels,
             max_new_tokens=wording.max_new_tokens,
+            min_new_tokens=wording.min_new_tokens,
             # Of several layers the last is nearest to what is written.
             attention_layer=len(shell.attention_heads) - 1 if attends else None,
             metric=wording.metric,
@@ -193,8 +195,12 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
     if foreign.generation.banned and not converter.bias:
         notes.append("tokens that the checkpoint says never to write can be written")
-    if foreign.generation.not_carried:
-        settings = ", ".join(foreign.generation.not_carried)
+    not_carried = [*foreign.generation.not_carried]
+    if TASKS[family_of(converter.family).task].takes_prompt and foreign.generation.min_length:
+        # It counts the prompt, whose length nobody knows before.
+        not_carried.append(f"min_length is {foreign.generation.min_length}")
+    if not_carried:
+        settings = ", ".join(not_carried)
         notes.append(
             f"answers are greedy unless a request says otherwise; the checkpoint's own settings are: {settings}"
         )

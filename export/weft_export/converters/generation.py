@@ -15,8 +15,6 @@ _NOT_CARRIED: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (1.0, 1),
     "no_repeat_ngram_size": (0,),
     "encoder_no_repeat_ngram_size": (0,),
-    "min_length": (0,),
-    "min_new_tokens": (0,),
     "length_penalty": (1.0, 1),
     "do_sample": (False,),
     "begin_suppress_tokens": ([],),
@@ -36,6 +34,8 @@ class Generation:
     forced_id: the first token after the start, whatever the logits say.
     forced_end_id: the last one where an answer becomes as long as it may.
     banned: tokens that are never written.
+    max_new_tokens, min_new_tokens: how long an answer may be, and how long it is at least.
+    max_length, min_length: the same, with what generate() begins with.
     not_carried: "num_beams is 4", ...: settings of generate() that our answers do not follow.
     """
 
@@ -46,6 +46,9 @@ class Generation:
     forced_end_id: int | None = None
     banned: tuple[int, ...] = ()
     max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    max_length: int | None = None
+    min_length: int | None = None
     not_carried: tuple[str, ...] = ()
 
 
@@ -84,6 +87,9 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
         forced_end_id=_one(given, "forced_eos_token_id"),
         banned=tuple(sorted(banned)),
         max_new_tokens=_one(given, "max_new_tokens"),
+        min_new_tokens=_one(given, "min_new_tokens"),
+        max_length=_one(given, "max_length"),
+        min_length=_one(given, "min_length"),
         not_carried=tuple(not_carried),
     )
 

@@ -13,6 +13,7 @@ from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
+from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -30,6 +31,7 @@ class Wording:
     image: bundle_pb2.ImageSpec | None = None
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
+    min_new_tokens: int = 0
     metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -50,18 +52,20 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         files.update(side.files)
         text = _text_of(foreign, sizes, task, side)
         notes = side.notes
-    golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT)
+    golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT, **_languages_to_try(text))
     if row.takes_image:
         image = _image_of(foreign, sizes)
         golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE)
         files[GOLDEN_PICTURE] = golden_picture(image)
     labels = () if row.writes_text else foreign.choices.labels or _labels_of(config, sizes.num_labels)
+    most, least = _new_tokens(foreign, text) if row.writes_text else (None, 0)
     return Wording(
         golden=golden,
         text=text,
         image=image,
         labels=labels,
-        max_new_tokens=_new_tokens(foreign, text) if row.writes_text else None,
+        max_new_tokens=most,
+        min_new_tokens=least,
         files=files,
         notes=notes,
     )
@@ -105,7 +109,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
     # A model of several languages is told the one to write by this token, so each of them has its own.
     if generation.forced_id is not None and not side.languages:
         text.prefix_ids.append(generation.forced_id)
-        text.max_new_tokens -= 1
+    text.max_new_tokens -= Languages(text).longest_prefix
     if generation.forced_end_id is not None:
         text.forced_end_id = generation.forced_end_id
     return text
@@ -125,9 +129,34 @@ def _ends_of(foreign: Foreign, vocab_size: int) -> list[int]:
     return ends
 
 
-def _new_tokens(foreign: Foreign, text: bundle_pb2.TextSpec | None) -> int:
+def _languages_to_try(text: bundle_pb2.TextSpec | None) -> dict[str, Any]:
+    """Return the languages of the golden request, where it has to name them: from English, if the model knows it."""
+    if text is None:
+        return {}
+    sources, targets = list(text.source_languages), list(text.target_languages)
+    named: dict[str, Any] = {}
+    if len(sources) > 1:
+        named["source_language"] = "en" if "en" in sources else sources[0]
+    if len(targets) > 1:
+        named["target_language"] = next(tag for tag in targets if tag != named.get("source_language", "en"))
+    return named
+
+
+def _new_tokens(foreign: Foreign, text: bundle_pb2.TextSpec | None) -> tuple[int, int]:
+    """Return how many tokens an answer has at most and at least, unless a request says otherwise.
+
+    generate() counts a prefix as part of an answer. Its max_length and min_length count the start token too. Those of
+    a generator count the prompt, so they are left out.
+    """
     assert text is not None
-    return min(text.max_new_tokens, foreign.generation.max_new_tokens or DEFAULT_NEW_TOKENS)
+    generation = foreign.generation
+    most, least = generation.max_new_tokens, generation.min_new_tokens
+    if text.HasField("start_id"):
+        most = generation.max_length - 1 if most is None and generation.max_length else most
+        least = generation.min_length - 1 if least is None and generation.min_length else least
+    prefix = Languages(text).longest_prefix
+    most = max(1, min(text.max_new_tokens, (most or DEFAULT_NEW_TOKENS) - prefix))
+    return most, min(most, max(0, (least or 0) - prefix))
 
 
 def _labels_of(config: dict[str, Any], num_labels: int) -> tuple[str, ...]:

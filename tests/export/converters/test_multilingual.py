@@ -1,0 +1,90 @@
+"""Translators of many languages: a directory with its tokenizer becomes a checkpoint that translates as theirs does."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from foreign import converted, greedy, their_greedy
+from tokenizer_directories import OLDER, reference, write
+
+from weft_export.checkpoints.framing import frame_of
+from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.graphs.answering import Row
+from weft_export.proofs.golden import GoldenRequest
+from weft_proto.v1 import bundle_pb2
+
+TEXTS = ["The house is small.", "a", "Is there a garden behind it? Yes, there is."]
+NEW_TOKENS = 24
+
+
+def translator(directory, **generation):
+    """Write a random NLLB with a tokenizer of its own, and return it with that tokenizer."""
+    model_type, tokenizer_config, files = OLDER["nllb"]()
+    write(directory, model_type, tokenizer_config, files)
+    tokenizer = reference(directory)
+    sizes = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
+    config = transformers.M2M100Config(vocab_size=len(tokenizer), scale_embedding=True, **sizes, **heads, **ids)
+    torch.manual_seed(3)
+    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.5) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.generation_config.update(**generation)
+    model.save_pretrained(directory)
+    return model, tokenizer
+
+
+@pytest.mark.parametrize(("source", "code"), [("en", "eng_Latn"), ("zh-Hant", "zho_Hant")])
+@pytest.mark.parametrize(("target", "forced"), [("fr", "fra_Latn"), ("ace-Arab", "ace_Arab")])
+def test_each_language_is_told_as_transformers_tells_it(tmp_path, source, code, target, forced):
+    """The same ids for a text, and the same greedy tokens behind the language's own, to the end that is forced."""
+    theirs, tokenizer = translator(tmp_path, forced_eos_token_id=2)
+    ours = converted(tmp_path)
+    tokenizer.src_lang = code
+    frame = frame_of(ours, source, target)
+    asked, expected = [], []
+    for text in TEXTS:
+        ids = encode_source(ours, read_tokenizer(ours, ours.text.source_tokenizer), text, frame)
+        assert tokenizer(text).input_ids == ids
+        inputs = {"input_ids": torch.tensor([ids])}
+        # generate() counts the language as a new token.
+        whole = their_greedy(
+            theirs, inputs, NEW_TOKENS + 1, forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced)
+        )
+        assert list(frame.prefix) == whole[:1]
+        expected.append(whole[1:])
+        asked.append(Row(torch.tensor(ids), [ours.text.start_id, *frame.prefix]))
+
+    assert expected == greedy(ours, asked, NEW_TOKENS)
+    assert {2} == {tokens[-1] for tokens in expected}
+
+
+def test_a_golden_request_names_languages(tmp_path):
+    """Several are listed, so one of each is named: from English, in which the golden text is."""
+    translator(tmp_path)
+    ours = converted(tmp_path)
+
+    assert ("en", "ace-Arab") == (ours.golden.source_language, ours.golden.target_language)
+    assert ours.text.max_total_tokens - 1 == ours.text.max_new_tokens
+    assert GoldenRequest(ours, bundle_pb2.PRECISION_FP32).answer().token_ids
+
+
+@pytest.mark.parametrize(
+    ("generation", "expected"),
+    [
+        ({"max_new_tokens": 20, "min_new_tokens": 5}, (19, 4)),
+        ({"max_length": 30, "min_length": 10}, (28, 8)),
+        ({"min_length": 1}, (63, 0)),
+    ],
+)
+def test_lengths_of_a_checkpoint_are_a_requests_default(tmp_path, generation, expected):
+    """generate() counts the language as a new token, and in a length the start token too; here neither is produced."""
+    translator(tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | generation))
+    ours = converted(tmp_path)
+
+    assert expected == (ours.max_new_tokens, ours.min_new_tokens)
