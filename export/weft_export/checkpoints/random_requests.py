@@ -73,5 +73,5 @@ def _start(text: bundle_pb2.TextSpec | None, index: int) -> list[int]:
     """Return what the decoder of a request is fed first. The prefixes of languages take turns."""
     if text is None or not text.HasField("start_id"):
         return []
-    prefixes = [language.target_prefix for language in text.languages if language.target_prefix] or [()]
+    prefixes = [list(language.target_prefix) for language in text.languages if language.target_prefix] or [[]]
     return [text.start_id, *text.prefix_ids, *prefixes[index % len(prefixes)]]
