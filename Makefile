@@ -90,7 +90,7 @@ test: lint models families ## everything that CI runs
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
 
-test-converters: $(READY) ## twenty random models of each kind of checkpoint, against transformers
+test-converters: $(READY) ## random models of every kind, against transformers
 	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
 
 check: lint ## lint, types, import walls and the rules of the house

@@ -122,5 +122,5 @@ def test_every_command_loads():
     commands = entry_points(group="weft.commands")
 
     assert ["weft"] == [script.name for script in scripts]
-    assert {"serve", "export", "train"} == {command.name for command in commands}
+    assert {"serve", "export", "train", "up", "wrap"} == {command.name for command in commands}
     assert all(callable(entry.load()) for entry in [*scripts, *commands])
