@@ -166,12 +166,15 @@ def export(
         typer.echo(f"note: {note}")
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))
+        if report.manifest.rounding.products:
+            typer.echo(_rounding_line(report.manifest.rounding))
 
 
 def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
     if not manifest.HasField("quality"):
         rounded = any(state.data_type == bundle_pb2.DATA_TYPE_INT8 for state in manifest.states)
-        scales = "; keys and values are scaled by random requests alone" if rounded else ""
+        source = "random requests" if manifest.HasField("image") else "texts of the exporter's own"
+        scales = f"; keys and values are scaled by {source}" if rounded else ""
         return f"quality not measured: the checkpoint has no held_out.jsonl, and there was no --held-out FILE{scales}"
     from weft_export.proofs.quality import MIN_EXAMPLES  # noqa: PLC0415 - late: torch takes seconds to import
 
@@ -182,6 +185,15 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
     return (
         f"{quality.metric} {quality.score:.4f} on {quality.num_examples} held-out examples,"
         f" {quality.fp32_score:.4f} at fp32 (allowed {quality.min_share:.0%} of it){few}"
+    )
+
+
+def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
+    num_floats = sum(product.is_float for product in rounding.products)
+    num_smoothed = sum(product.strength > 0 for product in rounding.products)
+    return (
+        f"of {rounding.num_products} products {num_smoothed} were smoothed, and {num_floats} stay float32: rounding"
+        f" moves an answer by {rounding.effect:.4f} nats instead of {rounding.plain_effect:.4f} (estimated)"
     )
 
 

@@ -50,6 +50,7 @@ def manifest_of(
         image=checkpoint.image,
         labels=checkpoint.labels,
         golden=golden,
+        rounding=checkpoint.rounding,
     )
     if checkpoint.explained_heads:
         manifest.attention.heads.extend(checkpoint.explained_heads)

@@ -135,7 +135,10 @@ def _build(
     check_bf16(original, precision)
     _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, loaded.held_out)
-    checkpoint = quantised(original, examples) if precision == bundle_pb2.PRECISION_INT8 else original
+    checkpoint = original
+    if precision == bundle_pb2.PRECISION_INT8:
+        on_stage("measuring what rounding does", 0, 1)
+        checkpoint = quantised(original, examples)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.

@@ -191,6 +191,18 @@ LIMITS = {
         "num_examples": Limit(1_000_000_000),
         "min_share": Limit(1),
     },
+    "Rounding": {
+        "num_products": Limit(1_048_576),
+        "effect": Limit(1_000_000),
+        "plain_effect": Limit(1_000_000),
+        "products": Limit(entries=65_536),
+    },
+    "RoundedProduct": {
+        "name": Limit(_NAME),
+        "strength": Limit(1),
+        "effect": Limit(1_000_000),
+        "plain_effect": Limit(1_000_000),
+    },
     "Provenance": {
         "weft_version": Limit(128),
         "torch_version": Limit(128),

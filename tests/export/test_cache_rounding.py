@@ -10,7 +10,7 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.errors import CheckpointError
 from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.run import Run
-from weft_export.rounding import calibration
+from weft_export.rounding import calibration, requests
 from weft_export.rounding.calibration import MARGIN, cache_ranges
 from weft_export.rounding.quantising import quantised
 
@@ -64,7 +64,7 @@ def test_ranges_hold_what_was_seen(name):
     checkpoint = CHECKPOINTS[name]()
     ranges = [largest / MARGIN for largest in cache_ranges(checkpoint, ())]
     with torch.inference_mode():
-        for source, tokens in calibration._random(checkpoint):
+        for source, tokens in requests.random_targets(checkpoint):
             states = calibration._states_after(checkpoint.model, source, tokens)
             for largest, values in zip(ranges, states, strict=True):
                 assert bool((values[0].abs().amax(dim=1) <= largest * (1 + 1e-6)).all())
@@ -73,9 +73,10 @@ def test_ranges_hold_what_was_seen(name):
 
 def test_held_out_examples_widen_the_ranges(monkeypatch):
     """A held-out example with a token that no random request had, and that goes further, is taken into account."""
-    monkeypatch.setattr(calibration, "NUM_REQUESTS", 2)
+    monkeypatch.setattr(requests, "NUM_RANDOM", 2)
+    monkeypatch.setattr(requests, "OWN_TEXTS", ())
     checkpoint = CHECKPOINTS["tiny-generate"]()
-    seen = {token for _, tokens in calibration._random(checkpoint) for token in tokens}
+    seen = {token for _, tokens in requests.random_targets(checkpoint) for token in tokens}
     rare = next(token for token in range(checkpoint.text.source_vocab_size) if token not in seen)
     with torch.no_grad():
         checkpoint.model.embedding.weight[rare] = 0.0

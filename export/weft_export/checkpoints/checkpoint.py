@@ -22,6 +22,7 @@ class Checkpoint:
     """A trained model and everything that a bundle says about it.
 
     files holds the tokenizers, a chat's template and the golden image, by the names that text and golden give them.
+    rounding says what was rounded, and how, in a checkpoint in 8-bit integers.
     """
 
     family: str
@@ -38,6 +39,7 @@ class Checkpoint:
     files: Mapping[str, bytes] = field(default_factory=dict)
     explains: bool = True
     """Whether its bundle gets an EXPLAIN graph, if the model attends."""
+    rounding: bundle_pb2.Rounding | None = None
 
     def __post_init__(self) -> None:
         """Raise CheckpointError when the parts contradict each other."""

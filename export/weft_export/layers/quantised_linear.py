@@ -63,22 +63,29 @@ class QuantisedLinear(nn.Module):
 
 
 class QuantisedEmbedding(nn.Module):
-    """Stands for a TiedEmbedding: each token's vector has a scale, and that is its column's in the projection too."""
+    """Stands for a TiedEmbedding: each token's vector has a scale, and that is its column's in the projection too.
+
+    factors [d_model] multiply the table. What is projected comes divided by them, and what is looked up leaves so.
+    """
 
     rows: Tensor
     wide: Tensor
     scale: Tensor
+    inverse: Tensor | None
 
-    def __init__(self, embedding: nn.Embedding) -> None:
+    def __init__(self, embedding: nn.Embedding, factors: Tensor | None = None) -> None:
         super().__init__()
-        rows, scale = quantise(embedding.weight.detach().float())
+        weight = embedding.weight.detach().float()
+        rows, scale = quantise(weight if factors is None else weight * factors)
         self.register_buffer("rows", rows)
         self.register_buffer("wide", rows.t().float())
         self.register_buffer("scale", scale)
+        self.register_buffer("inverse", None if factors is None else factors.reciprocal())
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return E[token] for ids [...]: [..., d_model]."""
-        return nn.functional.embedding(ids, self.rows).float() * nn.functional.embedding(ids, self.scale)
+        vectors = nn.functional.embedding(ids, self.rows).float() * nn.functional.embedding(ids, self.scale)
+        return vectors if self.inverse is None else vectors * self.inverse
 
     def logits(self, x: Tensor) -> Tensor:
         """Project x [..., d_model] to [..., vocab] with the embedding itself."""

@@ -1,4 +1,7 @@
-"""What of a model is in 8-bit integers: products of many columns, output projections included, and keys and values."""
+"""What of a model is in 8-bit integers: products of many columns, output projections included, and keys and values.
+
+What is hard to round is smoothed before, and products that stay hard stay float32: see `effects.py` and `choice.py`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,18 +16,23 @@ from weft_export.families.state import pairs
 from weft_export.families.writer import Writer
 from weft_export.layers.cache_rounding import CacheRounding
 from weft_export.layers.embedding import TiedEmbedding
-from weft_export.layers.patches import PatchEmbedding
+from weft_export.layers.norms import RmsNorm
 from weft_export.layers.quantised_linear import QuantisedEmbedding, QuantisedLinear
 from weft_export.rounding.calibration import cache_ranges
+from weft_export.rounding.choice import Choice, choose
+from weft_export.rounding.effects import effects_of
+from weft_export.rounding.requests import sensible_requests
+from weft_export.rounding.sites import sites_of
+from weft_export.rounding.watching import descends, is_product
 
-MIN_COLUMNS = 16
-"""A product with fewer columns costs less than rounding its rows. For example, a head of few labels has few."""
+NUM_REQUESTS = 8
+"""How many requests the effects of rounding are measured on."""
 
 
 def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Checkpoint:
     """Return a checkpoint whose products, keys and values are 8-bit integers. It shares the rest, in float32.
 
-    examples are held-out ones, which fix the scales of keys and values together with random requests.
+    examples are held-out ones. Without any, texts of our own or random requests stand for them.
 
     Raises:
         CheckpointError: a weight is NaN or infinite, which would be rounded to some number.
@@ -32,11 +40,25 @@ def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Check
     for name, weight in checkpoint.model.named_parameters():
         if not bool(weight.isfinite().all()):
             raise CheckpointError(f"{name} has a weight that is not finite")
+    ranges = None
+    if isinstance(checkpoint.model, Writer) and checkpoint.model.cached_attentions:
+        ranges = cache_ranges(checkpoint, examples)
+    choice = choice_of(checkpoint, examples)
     model = sharing(checkpoint.model)
-    _replace_in(model)
-    if isinstance(model, Writer) and model.cached_attentions:
-        _round_caches(model, cache_ranges(checkpoint, examples))
-    return replace(checkpoint, model=model)
+    smooth(model, choice)
+    _round_in(model, "", choice)
+    if ranges is not None:
+        assert isinstance(model, Writer)
+        _round_caches(model, ranges)
+    return replace(checkpoint, model=model, rounding=choice.report())
+
+
+def choice_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Choice:
+    """Measure what rounding would do to the answers, and choose what is smoothed and what stays float32."""
+    sites = sites_of(checkpoint.model)
+    effects = effects_of(checkpoint, sensible_requests(checkpoint, examples, NUM_REQUESTS), sites)
+    sizes = {path: checkpoint.model.get_parameter(f"{path}.weight").numel() for path in effects.plain}
+    return choose(effects, sites, sizes)
 
 
 def _round_caches(model: Writer, ranges: Sequence[Tensor]) -> None:
@@ -45,13 +67,43 @@ def _round_caches(model: Writer, ranges: Sequence[Tensor]) -> None:
     model.states = tuple(replace(state, rounded=True) for state in model.states)
 
 
-def _replace_in(module: nn.Module) -> None:
+def smooth(model: nn.Module, choice: Choice) -> None:
+    """Put norms and products with the chosen factors into a model.
+
+    Its parameters are shared, so new ones take their place. A tied embedding is left to its rounding.
+    """
+    for path, factors in choice.divided.items():
+        maker = model.get_submodule(path)
+        if isinstance(maker, RmsNorm):
+            maker.gain = _fixed(maker.gain / factors)
+        elif isinstance(maker, nn.LayerNorm):
+            maker.weight = _fixed(maker.weight / factors)
+            if maker.bias is not None:
+                maker.bias = _fixed(maker.bias / factors)
+        elif isinstance(maker, nn.Linear):
+            maker.weight = _fixed(maker.weight / factors[:, None])
+            if maker.bias is not None:
+                maker.bias = _fixed(maker.bias / factors)
+    for path, factors in choice.multiplied.items():
+        reader = model.get_submodule(path)
+        if isinstance(reader, nn.Linear):
+            reader.weight = _fixed(reader.weight * factors)
+
+
+def _fixed(tensor: Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+def _round_in(module: nn.Module, prefix: str, choice: Choice) -> None:
     for name, child in module.named_children():
-        if isinstance(child, nn.Linear):
-            if child.out_features >= MIN_COLUMNS:
-                setattr(module, name, QuantisedLinear(child))
-        elif isinstance(child, TiedEmbedding):
-            setattr(module, name, QuantisedEmbedding(child))
-        # Patches are projected once in a request, and pixels keep their precision.
-        elif not isinstance(child, PatchEmbedding):
-            _replace_in(child)
+        path = prefix + name
+        if not is_product(child):
+            if descends(child):
+                _round_in(child, f"{path}.", choice)
+        elif path not in choice.floats:
+            setattr(module, name, _rounded(child, choice.multiplied.get(path)))
+
+
+def _rounded(product: nn.Linear | TiedEmbedding, factors: Tensor | None) -> nn.Module:
+    """Round a product. A linear one has its factors already."""
+    return QuantisedLinear(product) if isinstance(product, nn.Linear) else QuantisedEmbedding(product, factors)

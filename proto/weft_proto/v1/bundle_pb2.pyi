@@ -287,6 +287,7 @@ class BundleManifest(_message.Message):
     PROVENANCE_FIELD_NUMBER: _builtins.int
     ATTENTION_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
+    ROUNDING_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -355,6 +356,10 @@ class BundleManifest(_message.Message):
     def quality(self) -> Global___Quality:
         """quality is what rounding cost on held-out examples; set when it was measured."""
 
+    @_builtins.property
+    def rounding(self) -> Global___Rounding:
+        """rounding says what was rounded to 8-bit integers, and how; set for PRECISION_INT8."""
+
     def __init__(
         self,
         *,
@@ -375,10 +380,11 @@ class BundleManifest(_message.Message):
         provenance: Global___Provenance | None = ...,
         attention: Global___Attention | None = ...,
         quality: Global___Quality | None = ...,
+        rounding: Global___Rounding | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -996,6 +1002,85 @@ class Quality(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Quality: _TypeAlias = Quality  # noqa: Y015
+
+@_typing.final
+class Rounding(_message.Message):
+    """Rounding says which products a bundle computes in 8-bit integers, and how far that moves the answers.
+    Effects are nats by which an answer, or a token of it, moves (a Kullback-Leibler divergence), as the exporter estimates
+    them: from 0 to 1,000,000.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_PRODUCTS_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
+    PRODUCTS_FIELD_NUMBER: _builtins.int
+    num_products: _builtins.int
+    """num_products is how many products could be rounded, at most 1,048,576."""
+    effect: _builtins.float
+    """effect is that of all that were rounded."""
+    plain_effect: _builtins.float
+    """plain_effect is what it would have been had all been rounded as they are."""
+    @_builtins.property
+    def products(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundedProduct]:
+        """products are those that were smoothed, and those that stay float32, in the model's order; at most 65,536."""
+
+    def __init__(
+        self,
+        *,
+        num_products: _builtins.int = ...,
+        effect: _builtins.float = ...,
+        plain_effect: _builtins.float = ...,
+        products: _abc.Iterable[Global___RoundedProduct] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "num_products", b"num_products", "plain_effect", b"plain_effect", "products", b"products"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rounding: _TypeAlias = Rounding  # noqa: Y015
+
+@_typing.final
+class RoundedProduct(_message.Message):
+    """RoundedProduct is a product that was not rounded as it is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    IS_FLOAT_FIELD_NUMBER: _builtins.int
+    STRENGTH_FIELD_NUMBER: _builtins.int
+    EFFECT_FIELD_NUMBER: _builtins.int
+    PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is the module's path in the checkpoint, such as `layers.11.feed_forward.outer`, of at most 256 characters."""
+    is_float: _builtins.bool
+    """is_float is true when it stays float32."""
+    strength: _builtins.float
+    """strength is how much of what is hard to round was moved from its inputs to its weights, in [0, 1]; 0 when it was not
+    smoothed.
+    """
+    effect: _builtins.float
+    """effect is its part of Rounding.effect."""
+    plain_effect: _builtins.float
+    """plain_effect is its part of Rounding.plain_effect."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        is_float: _builtins.bool = ...,
+        strength: _builtins.float = ...,
+        effect: _builtins.float = ...,
+        plain_effect: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "is_float", b"is_float", "name", b"name", "plain_effect", b"plain_effect", "strength", b"strength"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoundedProduct: _TypeAlias = RoundedProduct  # noqa: Y015
 
 @_typing.final
 class Provenance(_message.Message):
