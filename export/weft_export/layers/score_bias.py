@@ -60,5 +60,5 @@ def alibi_slopes(num_heads: int) -> Tensor:
     """
     power = 1 << (num_heads.bit_length() - 1)
     slopes = 2.0 ** (-8 / power * torch.arange(1, power + 1, dtype=torch.float64))
-    between = 2.0 ** (-4 / power * torch.arange(1, 2 * (num_heads - power), 2, dtype=torch.float64))
+    between = 2.0 ** (-4 / power * (1 + 2 * torch.arange(num_heads - power, dtype=torch.float64)))
     return torch.cat((slopes, between)).float()
