@@ -42,6 +42,8 @@ HOSTILE = {
     "half a surrogate": ("falcon", None, {"tokenizer.json": '{"a": "\\ud800"}'}, "surrogate"),
     "nothing in it": ("falcon", None, {"tokenizer.json": {}}, "tokenizer.json"),
     "an unknown part": ("falcon", None, merged(decoder={"type": "Shell"}), "does not make a tokenizer"),
+    "a decoder that panics": ("falcon", None, merged(decoder={"type": "Sequence", "decoders": [{"type": "Fuse"},
+        {"type": "Strip", "content": " ", "start": 0, "stop": 1}]}), "does not make a tokenizer"),
     "billions of ids": ("falcon", None, model(vocab={"a": 4_000_000_000}, merges=[]), "4000000000"),
     "negative ids": ("gpt2", None, model(vocab={"a": -1}, merges=[]), "-1"),
     "ids as text": ("gpt2", None, model(vocab={"a": "1"}, merges=[]), "'1'"),

@@ -191,6 +191,9 @@ def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: 
     read = made(settings.where, lambda: Tokenizer.from_buffer(file))
     if max(made(settings.where, lambda: read.encode("").ids), default=0) >= vocab_size:
         raise CheckpointError(f"{settings.where}: a special token that frames every text has no embedding")
+    # The library's own Strip panics where nothing is left of a text.
+    blank = [[], *([id_] for piece, id_ in pieces.items() if not piece.strip(" ▁Ġ"))]
+    made(settings.where, lambda: read.decode_batch(blank))
     return file
 
 

@@ -4,6 +4,7 @@ transformers has no tokenizers JSON of Marian's and M2M100's models. So nothing 
 what the library does.
 """
 
+import unicodedata
 from collections.abc import Iterable
 
 from tokenizers import Regex, decoders, normalizers
@@ -15,6 +16,10 @@ from weft_export.converters.text.spm_model import NORMAL, USER_DEFINED, SpmModel
 
 MARK = "\ufdd0"
 """Stands where a text needs a mark that is none of its own: Unicode has reserved this one for such uses."""
+
+
+# In these expressions ^ and $ would be the ends of a line.
+_ENDS = rf"\A +|[ {SPACE}]+\z"
 
 
 def matchable(model: SpmModel) -> dict[str, float]:
@@ -31,9 +36,9 @@ def normalizer_of(model: SpmModel, *, marks_unknown: bool = False) -> Normalizer
     """
     steps = _rules(model.charsmap) if model.charsmap else []
     if model.remove_extra_whitespaces:
-        steps += [normalizers.Replace(Regex("^ +| +$"), ""), normalizers.Replace(Regex(" {2,}"), " ")]
+        steps += [normalizers.Replace(Regex(_ENDS), ""), normalizers.Replace(Regex(" {2,}"), " ")]
     if marks_unknown:
-        unknown = f"[^{_class_of(matchable(model))}]"
+        unknown = f"[^{_class_of([*matchable(model), ' ', SPACE])}]"
         # Two places without width: where such a run begins, and where it ends.
         edges = f"(?<!{unknown})(?={unknown})|(?<={unknown})(?!{unknown})"
         steps.append(normalizers.Replace(Regex(edges), MARK))
@@ -46,13 +51,14 @@ def _rules(charsmap: bytes) -> list[Normalizer]:
     """The compiled rules. Where they compose a letter and its mark, NFC does that before.
 
     The tokenizers library applies rules to single characters, and to a letter with marks of less than six bytes; so it
-    misses most of Vietnamese, Japanese and Korean that comes in parts. MARK between two marks keeps NFC from giving
-    them another order, and between a whole Korean syllable and a part from joining them: SentencePiece does neither.
+    misses most of Vietnamese, Japanese and Korean that comes in parts. MARK keeps NFC from what SentencePiece does not:
+    from giving marks another order, and from joining a whole Korean syllable and a part.
     """
     rules = normalizers.Precompiled(charsmap)
     if rules.normalize_str("e\u0301") != "\u00e9":
         return [rules]
-    between = r"(?<=\p{M})(?=\p{M})|(?<=[\x{AC00}-\x{D7A3}])(?=[\x{11A8}-\x{11C2}])"
+    ordered = f"[{_class_of(char for char in map(chr, range(0x110000)) if unicodedata.combining(char))}]"
+    between = rf"(?<={ordered})(?={ordered})|(?<=[\x{{AC00}}-\x{{D7A3}}])(?=[\x{{11A8}}-\x{{11C2}}])"
     apart = normalizers.Replace(Regex(between), MARK)
     # One round for each mark: no letter has more than three that compose.
     return [*[apart, normalizers.NFC(), normalizers.Replace(MARK, "")] * 3, rules]
@@ -66,7 +72,7 @@ def decoder() -> Decoder:
             decoders.Replace(SPACE, " "),
             decoders.Fuse(),
             # Not with Strip, which panics when nothing is left.
-            decoders.Replace(Regex("^ +| +$"), ""),
+            decoders.Replace(Regex(r"\A +| +\z"), ""),
         ]
     )
 
@@ -78,7 +84,7 @@ def splits_at_spaces(pieces: Iterable[str]) -> bool:
 
 def _class_of(pieces: Iterable[str]) -> str:
     """The characters of pieces, as a class of a regular expression has them. Those in a row are one range."""
-    codes = sorted({ord(char) for char in "".join(pieces)} | {ord(" "), ord(SPACE)})
+    codes = sorted({ord(char) for char in "".join(pieces)})
     ranges: list[list[int]] = []
     for code in codes:
         if ranges and code == ranges[-1][1] + 1:
