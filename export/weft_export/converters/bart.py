@@ -50,9 +50,10 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
         _only_their_own(foreign, residual, norm=norm)
         vocab_size = fields.whole("vocab_size")
         shared = fields.flag("share_encoder_decoder_embeddings", default=True)
+        written = fields.whole("decoder_vocab_size", vocab_size)
         return BartConfig(
             source_vocab_size=vocab_size,
-            target_vocab_size=fields.whole("decoder_vocab_size", vocab_size) if not shared else vocab_size,
+            target_vocab_size=vocab_size if shared else written,
             max_source_tokens=foreign.max_source_tokens(longest),
             max_target_tokens=foreign.max_tokens(longest, 512),
             d_model=d_model,

@@ -30,7 +30,8 @@ def check_end(run: DecodeParity, encoded: Encoded, vocab_size: int) -> None:
     rng = np.random.default_rng(0)
     source = run.requests[0]
     arrays = _filled(rng, run.states, source, encoded)
-    num_tokens = min(PREFILL_SEQ, run.capacity - 1)
+    # Who reads a memory is fed one token a run.
+    num_tokens = min(1 if "memory_lengths" in run.inputs else PREFILL_SEQ, run.capacity - 1)
     past = run.capacity - num_tokens - 1
     for seq in (num_tokens, 1):
         inputs = {
