@@ -135,14 +135,14 @@ def export(
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle)))
+            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, explains=not no_explain)))
             return
         if bundle is None:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
         if graphs_only:
             from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - same
 
-            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage)
+            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage, explains=not no_explain)
             typer.echo(f"{bundle}: largest difference from torch {parity.max_abs_error:.1e}")
             return
         report = export_checkpoint(

@@ -1,6 +1,7 @@
 """`weft export --check`: what an export would do, in lines for people. Nothing is made, and no weight is read."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from weft_export.checkpoints.checkpoint import Checkpoint
@@ -12,16 +13,16 @@ from weft_export.export import PRECISIONS, check_bf16, load
 from weft_proto.tasks import TASKS
 
 
-def check(directory: Path, choices: Choices, num_slots: int, place: Path | None) -> list[str]:
+def check(directory: Path, choices: Choices, num_slots: int, place: Path | None, *, explains: bool = True) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
-    place is where the bundle would be, if that is known.
+    place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
     loaded = load(directory, choices, filled=False)
-    checkpoint = loaded.checkpoint
+    checkpoint = replace(loaded.checkpoint, explains=explains)
     check_tokenizers(checkpoint)
     exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
     lines = [

@@ -1,6 +1,7 @@
 """`weft export --graphs-only`: the graphs of a checkpoint for who has a runtime, and a file that says their ports."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from google.protobuf import json_format
@@ -18,7 +19,13 @@ PORTS_FILE = "ports.json"
 
 
 def export_graphs(
-    checkpoint_dir: Path, folder: Path, precision: str, choices: Choices, on_stage: OnStage
+    checkpoint_dir: Path,
+    folder: Path,
+    precision: str,
+    choices: Choices,
+    on_stage: OnStage,
+    *,
+    explains: bool = True,
 ) -> bundle_pb2.Parity:
     """Write the .onnx files of a checkpoint, and ports.json: `graphs` and `states` as in a bundle's manifest.
 
@@ -30,7 +37,7 @@ def export_graphs(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} exists already, and is not an empty directory")
     on_stage("loading the checkpoint", 0, 1)
-    checkpoint, number = load(checkpoint_dir, choices).checkpoint, PRECISIONS[precision]
+    checkpoint, number = replace(load(checkpoint_dir, choices).checkpoint, explains=explains), PRECISIONS[precision]
     check_bf16(checkpoint, number)
     if number == bundle_pb2.PRECISION_INT8:
         checkpoint = quantised(checkpoint)

@@ -1,4 +1,4 @@
-"""Gives the graph of a foreign ONNX file the ports of bundle.proto, by nodes before its inputs and behind its output.
+"""Gives the graph of an ONNX file the ports of bundle.proto, by nodes before its inputs and behind its output.
 
 What a graph may take, each by this name or by --rename:
 
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir
 
 from weft_export.errors import CheckpointError
-from weft_export.wrapping.foreign import Foreign
+from weft_export.wrapping.onnx_model import OnnxModel
 
 TEXT_INPUTS = ("input_ids", "lengths", "attention_mask", "token_type_ids", "position_ids")
 IMAGE_INPUTS = ("pixel_values",)
@@ -52,7 +52,7 @@ def rename(model: onnx_ir.Model, names: Mapping[str, str]) -> None:
         ports[old].name = new
 
 
-def adapt(model: onnx_ir.Model, foreign: Foreign) -> None:
+def adapt(model: onnx_ir.Model, described: OnnxModel) -> None:
     """Make the ports of a graph those of its role, where another form of them is known.
 
     Raises:
@@ -60,12 +60,12 @@ def adapt(model: onnx_ir.Model, foreign: Foreign) -> None:
     """
     graph = model.graph
     given = {str(port.name): port for port in graph.inputs if port.name not in graph.initializers}
-    _check_inputs(given, IMAGE_INPUTS if foreign.row.takes_image else TEXT_INPUTS)
+    _check_inputs(given, IMAGE_INPUTS if described.row.takes_image else TEXT_INPUTS)
     for name, port in given.items():
-        _check_axes(name, port, 1 if foreign.row.takes_image or name == "lengths" else 2)
+        _check_axes(name, port, 1 if described.row.takes_image or name == "lengths" else 2)
     before = _Nodes(graph)
-    if foreign.image is not None:
-        image = foreign.image
+    if described.image is not None:
+        image = described.image
         shape: list[str | int] = ["batch", image.channels, image.height, image.width]
         before.cast(before.input("pixel_values", onnx_ir.DataType.FLOAT, shape), given["pixel_values"], _FLOATS)
     else:
@@ -73,7 +73,7 @@ def adapt(model: onnx_ir.Model, foreign: Foreign) -> None:
     graph.inputs[:] = before.inputs
     first = graph[0]
     graph.insert_before(first, before.nodes)
-    _give_probabilities(graph, foreign)
+    _give_probabilities(graph, described)
 
 
 class _Nodes:
@@ -133,7 +133,7 @@ def _take_text(before: _Nodes, given: Mapping[str, onnx_ir.Value]) -> None:
         before.cast(before.add("Add", zeros, positions), given["position_ids"], _INTEGERS)
 
 
-def _give_probabilities(graph: onnx_ir.Graph, foreign: Foreign) -> None:
+def _give_probabilities(graph: onnx_ir.Graph, described: OnnxModel) -> None:
     found = [port for port in graph.outputs if port.name in OUTPUTS]
     if len(found) != 1:
         has = ", ".join(str(port.name) for port in graph.outputs)
@@ -144,13 +144,13 @@ def _give_probabilities(graph: onnx_ir.Graph, foreign: Foreign) -> None:
     (port,) = found
     if port.dtype not in _FLOATS:
         raise CheckpointError(f"the output {port.name!r} is of the type {port.dtype}; it must be float or float16")
-    shape: list[str | int] = ["batch", *(["seq"] if foreign.row.labels_tokens else []), len(foreign.labels)]
+    shape: list[str | int] = ["batch", *(["seq"] if described.row.labels_tokens else []), len(described.labels)]
     size = port.shape[-1] if port.shape is not None and len(port.shape) else None
     if port.shape is not None and len(port.shape) != len(shape):
-        wanted = "[batch, seq, labels]" if foreign.row.labels_tokens else "[batch, labels]"
+        wanted = "[batch, seq, labels]" if described.row.labels_tokens else "[batch, labels]"
         raise CheckpointError(f"the output {port.name!r} has {len(port.shape)} axes; for this task it is {wanted}")
-    if isinstance(size, int) and size != len(foreign.labels):
-        raise CheckpointError(f"the graph gives {size} values for a row, and there are {len(foreign.labels)} labels")
+    if isinstance(size, int) and size != len(described.labels):
+        raise CheckpointError(f"the graph gives {size} values for a row, and there are {len(described.labels)} labels")
     is_logits, port.name = port.name == "logits", f"{port.name}.given"
     # In float32, as our own graphs do it, whatever the weights are of.
     steps = [("Cast", {"to": int(onnx_ir.DataType.FLOAT)}), *([("Softmax", {"axis": -1})] if is_logits else [])]

@@ -1,4 +1,4 @@
-"""Proves that the rows of a foreign graph are alone: a request's bits do not go with what shares its batch."""
+"""Proves that the rows of a graph of others are alone: a request's bits do not go with what shares its batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir
 
 from weft_export.errors import ExportError
-from weft_export.wrapping.foreign import Foreign
+from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.requests import Array, Batch, answer, batches_of
 
 KNOWN = {
@@ -24,25 +24,25 @@ KNOWN = {
 """Operators of ONNX Runtime that were seen to break it on CPU: docs/decisions/operators-that-keep-rows-apart.md."""
 
 
-def check_alone(session: Any, foreign: Foreign, model: onnx_ir.Model) -> None:
+def check_alone(session: Any, described: OnnxModel, model: onnx_ir.Model) -> None:
     """Hold each row's bits to those of the same row in other company, and beside other padding.
 
     Raises:
         ExportError: it names the first row that differs, and the operators of the model that are known to do so.
     """
-    for batch in batches_of(foreign):
-        _check_padding(session, foreign, batch)
-        _check_company(session, foreign, batch, model)
+    for batch in batches_of(described):
+        _check_padding(session, described, batch)
+        _check_company(session, described, batch, model)
 
 
-def _check_company(session: Any, foreign: Foreign, batch: Batch, model: onnx_ir.Model) -> None:
+def _check_company(session: Any, described: OnnxModel, batch: Batch, model: onnx_ir.Model) -> None:
     number = len(batch.requests)
-    padding = batch.padding(lambda shape: np.full(shape, foreign.text.pad_id if foreign.text else 0))
+    padding = batch.padding(lambda shape: np.full(shape, described.text.pad_id if described.text else 0))
     everything = list(range(number))
-    whole = _answers(session, foreign, batch, everything, padding)
+    whole = _answers(session, described, batch, everything, padding)
     some = everything[1::2] or everything
     for rows in (everything[::-1], some, *([row] for row in everything)):
-        for row, part in zip(rows, _answers(session, foreign, batch, rows, padding), strict=True):
+        for row, part in zip(rows, _answers(session, described, batch, rows, padding), strict=True):
             if not np.array_equal(whole[row], part):
                 error = float(np.abs(whole[row] - part).max())
                 company = "alone" if len(rows) == 1 else f"among rows {', '.join(map(str, rows))}"
@@ -52,13 +52,13 @@ def _check_company(session: Any, foreign: Foreign, batch: Batch, model: onnx_ir.
                 )
 
 
-def _check_padding(session: Any, foreign: Foreign, batch: Batch) -> None:
-    if foreign.text is None:
+def _check_padding(session: Any, described: OnnxModel, batch: Batch) -> None:
+    if described.text is None:
         return
-    rng, vocab_size = np.random.default_rng(1), foreign.text.source_vocab_size
+    rng, vocab_size = np.random.default_rng(1), described.text.source_vocab_size
     everything = range(len(batch.requests))
     first, second = (
-        _answers(session, foreign, batch, everything, batch.padding(lambda shape: rng.integers(0, vocab_size, shape)))
+        _answers(session, described, batch, everything, batch.padding(lambda shape: rng.integers(0, vocab_size, shape)))
         for _ in range(2)
     )
     for row, (one, other) in enumerate(zip(first, second, strict=True)):
@@ -70,9 +70,9 @@ def _check_padding(session: Any, foreign: Foreign, batch: Batch) -> None:
             )
 
 
-def _answers(session: Any, foreign: Foreign, batch: Batch, rows: Sequence[int], padding: Array) -> list[Array]:
-    outputs = answer(session, batch.feeds(rows, padding), foreign)
-    per_token = foreign.row.labels_tokens
+def _answers(session: Any, described: OnnxModel, batch: Batch, rows: Sequence[int], padding: Array) -> list[Array]:
+    outputs = answer(session, batch.feeds(rows, padding), described)
+    per_token = described.row.labels_tokens
     return [batch.own(row, output, per_token=per_token) for row, output in zip(rows, outputs, strict=True)]
 
 

@@ -76,7 +76,7 @@ def wrap(
     """
     with plain_errors("wrap", extra="export"), shown("wrap", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
-        from weft_export.wrapping.foreign import Foreign  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.wrapping.onnx_model import OnnxModel  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.wrapping.wrap import wrap_onnx  # noqa: PLC0415 - same
 
         asked, image, text, files = bundle_pb2.Golden(), None, None, {}
@@ -87,7 +87,7 @@ def wrap(
         else:
             asked.text = golden
             text, files["tokenizer.json"] = _text(tokenizer, max_tokens)
-        foreign = Foreign(
+        described = OnnxModel(
             task=common_pb2.Task.Value(f"TASK_{task.name}"),
             description=description,
             labels=read_labels(labels),
@@ -98,7 +98,7 @@ def wrap(
         )
         names = _names(rename or [])
         wrapped = wrap_onnx(
-            model, bundle, foreign, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
+            model, bundle, described, names, force=force, on_stage=lambda name, done, total: say(done, total, name)
         )
     parity = wrapped.manifest.parity
     typer.echo(

@@ -1,4 +1,4 @@
-"""The labels of a foreign model: a line each, a JSON list, or the id2label of a Hugging Face config.json."""
+"""The labels of a model: a line each, a JSON list, or the id2label of a Hugging Face config.json."""
 
 import json
 from pathlib import Path

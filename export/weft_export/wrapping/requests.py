@@ -1,4 +1,4 @@
-"""Seeded random requests to a foreign model, in batches as a server makes them, and their answers by ONNX Runtime."""
+"""Seeded random requests to an ONNX model, in batches as a server makes them, and their answers by ONNX Runtime."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft_export.errors import ExportError
-from weft_export.wrapping.foreign import Foreign
+from weft_export.wrapping.onnx_model import OnnxModel
 
 Array = NDArray[Any]
 # A server pads texts of up to _SHORT tokens to a multiple of 8, and longer ones to a multiple of 2.
@@ -56,15 +56,15 @@ class Batch:
         return f"row {row} ({len(self.requests[row])} tokens, padded to {self.width})"
 
 
-def batches_of(foreign: Foreign) -> list[Batch]:
+def batches_of(described: OnnxModel) -> list[Batch]:
     """Return batches of random requests: of short texts, of longer ones and of the longest; or of pictures."""
     rng = np.random.default_rng(0)
-    if foreign.image is not None:
-        image = foreign.image
+    if described.image is not None:
+        image = described.image
         shape = (7, image.channels, image.height, image.width)
         return [Batch(list(rng.standard_normal(shape).astype(np.float32)), 0)]
-    assert foreign.text is not None
-    vocab_size, longest = foreign.text.source_vocab_size, min(foreign.text.max_source_tokens, _LONGEST)
+    assert described.text is not None
+    vocab_size, longest = described.text.source_vocab_size, min(described.text.max_source_tokens, _LONGEST)
     lengths = [[8, 1, 5, 3, 7, 2, 6], [16, 9, 12, 10, 15, 11, 14], [longest, longest - 1, longest]]
     batches = []
     for wanted in lengths:
@@ -82,7 +82,7 @@ def padded(length: int) -> int:
     return -(-length // step) * step
 
 
-def answer(session: Any, feeds: Mapping[str, Array], foreign: Foreign) -> Array:
+def answer(session: Any, feeds: Mapping[str, Array], described: OnnxModel) -> Array:
     """Return the probabilities [batch, labels], of a tagger [batch, seq, labels].
 
     Raises:
@@ -90,9 +90,9 @@ def answer(session: Any, feeds: Mapping[str, Array], foreign: Foreign) -> Array:
     """
     first = next(iter(feeds.values()))
     (out,) = run(session, feeds)
-    rows = first.shape if foreign.row.labels_tokens else first.shape[:1]
-    if out.shape != (*rows, len(foreign.labels)):
-        raise ExportError(f"the graph gives {list(out.shape)} values where {[*rows, len(foreign.labels)]} are due")
+    rows = first.shape if described.row.labels_tokens else first.shape[:1]
+    if out.shape != (*rows, len(described.labels)):
+        raise ExportError(f"the graph gives {list(out.shape)} values where {[*rows, len(described.labels)]} are due")
     if not np.isfinite(out).all():
         raise ExportError("the graph's answer to a random request is not finite: look for NaN in its weights")
     if out.min() < 0 or not np.allclose(out.sum(axis=-1), 1, atol=1e-2):

@@ -20,8 +20,8 @@ from weft_export.proofs.runtime import open_session, runtime_version
 from weft_export.target import check_target, put
 from weft_export.wrapping.adapting import OUTPUTS, adapt, rename
 from weft_export.wrapping.alone import check_alone
-from weft_export.wrapping.foreign import Foreign
 from weft_export.wrapping.onnx_file import num_weights, read_onnx
+from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.requests import Array, answer, batches_of, padded, run
 from weft_proto.bundle_rules import FORMAT_VERSION, MAX_PROBABILITIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
@@ -44,7 +44,7 @@ class Wrapped:
 def wrap_onnx(
     path: Path,
     bundle_dir: Path,
-    foreign: Foreign,
+    described: OnnxModel,
     names: Mapping[str, str],
     *,
     force: bool = False,
@@ -66,7 +66,7 @@ def wrap_onnx(
             work = Path(scratch) / "bundle"
             work.mkdir()
             manifest = _build(
-                path, work, foreign, names, lambda stage: on_stage(_STAGES[stage], stage, len(_STAGES) - 1)
+                path, work, described, names, lambda stage: on_stage(_STAGES[stage], stage, len(_STAGES) - 1)
             )
             size_bytes = sum(each.stat().st_size for each in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
@@ -76,34 +76,34 @@ def wrap_onnx(
 
 
 def _build(
-    path: Path, work: Path, foreign: Foreign, names: Mapping[str, str], on_stage: Callable[[int], None]
+    path: Path, work: Path, described: OnnxModel, names: Mapping[str, str], on_stage: Callable[[int], None]
 ) -> bundle_pb2.BundleManifest:
     on_stage(0)
     model = read_onnx(path)
-    check_tokenizers(foreign)
-    asked = _asked(foreign)
+    check_tokenizers(described)
+    asked = _asked(described)
     provenance = provenance_of_file(path, runtime_version(), model.graph.opset_imports[""], num_weights(model))
     precision = _precision(model)
     on_stage(1)
     rename(model, names)
-    adapt(model, foreign)
+    adapt(model, described)
     forget_origin(model)
-    onnx_ir.save(model, work / foreign.file_name, external_data=f"{foreign.file_name}.data")
-    size = (work / foreign.file_name).stat().st_size
+    onnx_ir.save(model, work / described.file_name, external_data=f"{described.file_name}.data")
+    size = (work / described.file_name).stat().st_size
     if size > MAX_READ_BYTES:
         raise CheckpointError(f"the graph has {size} bytes without its weights; a server reads {MAX_READ_BYTES}")
     on_stage(2)
     for num_threads in (1, 2):  # a product of one thread may be cut otherwise among two
-        check_alone(_opened(work / foreign.file_name, num_threads), foreign, model)
-    expected, errors = _compare(path, work / foreign.file_name, foreign, names, asked, SHARE_TOLERANCE[precision])
+        check_alone(_opened(work / described.file_name, num_threads), described, model)
+    expected, errors = _compare(path, work / described.file_name, described, names, asked, SHARE_TOLERANCE[precision])
     on_stage(3)
-    for name, content in foreign.files.items():
+    for name, content in described.files.items():
         (work / name).write_bytes(content)
-    manifest = _manifest_of(foreign, precision, expected)
+    manifest = _manifest_of(described, precision, expected)
     parity = bundle_pb2.Parity(
         max_abs_error=max(errors), tolerance=SHARE_TOLERANCE[precision], num_requests=len(errors)
     )
-    write_manifest(work, manifest, [foreign], parity=parity, provenance=provenance)
+    write_manifest(work, manifest, [described], parity=parity, provenance=provenance)
     on_stage(4)
     return manifest
 
@@ -122,18 +122,18 @@ def _opened(path: Path, num_threads: int = 1) -> Any:
         raise CheckpointError(f"ONNX Runtime cannot load {path.name}: {str(error).splitlines()[0]:.300}") from error
 
 
-def _asked(foreign: Foreign) -> Array:
+def _asked(described: OnnxModel) -> Array:
     """Return what a graph reads of the golden request: ids int64 [length], or pixel_values."""
-    if foreign.image is not None:
-        name = foreign.golden.image_path
-        return read_picture(name, foreign.files[name], foreign.image)
-    assert foreign.text is not None
-    tokenizer = read_tokenizer(foreign, foreign.text.source_tokenizer)
+    if described.image is not None:
+        name = described.golden.image_path
+        return read_picture(name, described.files[name], described.image)
+    assert described.text is not None
+    tokenizer = read_tokenizer(described, described.text.source_tokenizer)
     try:
-        ids = np.array(encode_source(foreign, tokenizer, foreign.golden.text))
+        ids = np.array(encode_source(described, tokenizer, described.golden.text))
     except CheckpointError as error:
         raise CheckpointError(f"the golden text {error}") from error
-    if foreign.row.labels_tokens and len(ids) * len(foreign.labels) > MAX_PROBABILITIES:
+    if described.row.labels_tokens and len(ids) * len(described.labels) > MAX_PROBABILITIES:
         raise CheckpointError(
             f"the golden answer would have over {MAX_PROBABILITIES} probabilities: take a shorter text"
         )
@@ -141,25 +141,25 @@ def _asked(foreign: Foreign) -> Array:
 
 
 def _compare(
-    given: Path, made: Path, foreign: Foreign, names: Mapping[str, str], asked: Array, tolerance: float
+    given: Path, made: Path, described: OnnxModel, names: Mapping[str, str], asked: Array, tolerance: float
 ) -> tuple[Array, list[float]]:
     """Return the golden answer of the file as it was given, and how far the bundle's graph is from it.
 
     The file gets each request alone and without padding.
     """
-    requests = [asked, *(batch.requests[0] for batch in batches_of(foreign))]
+    requests = [asked, *(batch.requests[0] for batch in batches_of(described))]
     session = _opened(given)
     expected = [_alone(session, names, request) for request in requests]
     session = _opened(made)
     errors = []
     for request, right in zip(requests, expected, strict=True):
         feeds = {"pixel_values": request[None]}
-        if foreign.text is not None:
+        if described.text is not None:
             width = padded(len(request))
-            ids = np.pad(request, (0, width - len(request)), constant_values=foreign.text.pad_id)
+            ids = np.pad(request, (0, width - len(request)), constant_values=described.text.pad_id)
             feeds = {"input_ids": ids[None], "lengths": np.array([len(request)], np.int32)}
-        out = answer(session, feeds, foreign)[0]
-        actual = out[: len(request)] if foreign.row.labels_tokens else out
+        out = answer(session, feeds, described)[0]
+        actual = out[: len(request)] if described.row.labels_tokens else out
         errors.append(float(np.abs(actual - right).max()))
     if not max(errors) <= tolerance:  # said this way round, NaN fails
         raise ExportError(
@@ -198,18 +198,18 @@ def _precision(model: onnx_ir.Model) -> bundle_pb2.Precision.ValueType:
 
 
 def _manifest_of(
-    foreign: Foreign, precision: bundle_pb2.Precision.ValueType, expected: Array
+    described: OnnxModel, precision: bundle_pb2.Precision.ValueType, expected: Array
 ) -> bundle_pb2.BundleManifest:
     manifest = bundle_pb2.BundleManifest(
         format_version=FORMAT_VERSION,
-        task=foreign.task,
+        task=described.task,
         family=FAMILY,
-        description=foreign.description,
+        description=described.description,
         precision=precision,
-        text=foreign.text,
-        image=foreign.image,
-        labels=foreign.labels,
-        golden=foreign.golden,
+        text=described.text,
+        image=described.image,
+        labels=described.labels,
+        golden=described.golden,
     )
     manifest.golden.probabilities.extend(expected.flatten().tolist())
     return manifest

@@ -12,7 +12,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 
 @dataclass(frozen=True)
-class Foreign:
+class OnnxModel:
     """A classifier or tagger that is not one of our modules.
 
     files holds the tokenizer or the golden image, by the names that text and golden give them.
