@@ -22,6 +22,7 @@ from weft_export.estimate import estimate, told
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
+from weft_export.graphs.weight_files import WeightFiles
 from weft_export.layers.recurrent import Recurrence
 from weft_export.proofs.golden import GoldenRequest, check_golden
 from weft_export.proofs.parity import check_parity
@@ -144,11 +145,11 @@ def _build(
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
     manifest_of(checkpoint, precision, request.answer())
-    graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs)
+    graphs, files = graphs_of(checkpoint, precision, mixed_runs=mixed_runs), WeightFiles()
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
         on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
-        write_graph(graph, work)
+        write_graph(graph, work, files)
     on_stage("checking parity", len(graphs) + 1, num_stages)
     parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs)
     golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known

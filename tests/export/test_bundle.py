@@ -7,6 +7,7 @@ import pytest
 from google.protobuf import json_format
 from tiny import CHECKPOINTS
 
+from weft_export.graphs.weight_files import REPEATING
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
@@ -47,13 +48,31 @@ def test_ports_are_those_of_the_graphs(bundle):
 
 
 def test_weights_are_external(bundle):
-    """A graph's tensors lie in <graph>.onnx.data beside it, so the graph itself is small."""
+    """A graph's tensors lie in <graph>.onnx.data beside it, or in that of a graph before it: the graph is small."""
+    before = set()
     for graph in read_manifest(bundle).graphs:
         model = onnx.load(bundle / graph.path, load_external_data=False)
         places = {entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"}
 
-        assert {f"{graph.path}.data"} == places
+        own = {f"{graph.path}.data"}
+        assert own == places or (graph.role in REPEATING and places <= own | before and before & places)
         assert (bundle / graph.path).stat().st_size < 50_000
+        before |= places
+
+
+def test_no_weight_is_written_twice(bundle):
+    """A graph that repeats a model reads its weights where they lie: of each weight there is one copy in the bundle."""
+    contents, repeated = set(), []
+    for graph in read_manifest(bundle).graphs:
+        model = onnx.load(bundle / graph.path, load_external_data=False)
+        places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in model.graph.initializer]
+        own = [place for place in places if place.get("location") == f"{graph.path}.data"]
+        data = (bundle / f"{graph.path}.data").read_bytes() if own else b""
+        found = {data[int(place["offset"]) : int(place["offset"]) + int(place["length"])] for place in own}
+        if graph.role in REPEATING:
+            repeated += found & contents
+        contents |= found
+    assert [] == repeated
 
 
 def test_graphs_carry_no_trace_of_the_machine(bundle):

@@ -12,6 +12,7 @@ import torch
 
 from weft_export.graphs.deferred import defer
 from weft_export.graphs.graphs import Graph
+from weft_export.graphs.weight_files import WeightFiles
 from weft_proto.bundle_rules import ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
@@ -22,8 +23,11 @@ INNER = "attention."
 _DATA_TYPES = {onnx.TensorProto.DataType.Value(name): data_type for data_type, name in ONNX_NAME.items()}
 
 
-def write_graph(graph: Graph, directory: Path) -> None:
-    """Trace a graph's module and write <file_name> and <file_name>.data into the directory."""
+def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None) -> None:
+    """Trace a graph's module and write <file_name> and <file_name>.data into the directory.
+
+    files are those of the bundle's graphs before it: without them, it gets all its weights in a file of its own.
+    """
     with _quiet():
         program = torch.onnx.export(
             graph.module.eval(),
@@ -39,7 +43,7 @@ def write_graph(graph: Graph, directory: Path) -> None:
     forget_origin(program.model)
     _take_in(program.model, len(graph.outputs))
     path = directory / graph.file_name
-    program.save(path, external_data=True)
+    (files or WeightFiles()).save(program, path, graph.role)
     if graph.deferred:
         model = onnx.load(path, load_external_data=False)
         defer(model.graph, graph.deferred)

@@ -1,16 +1,14 @@
-"""A request where its context ends, over a cache of random entries: the last rows of tables, and the widest masks.
+"""A request where its context ends: the last rows of tables, and the widest masks.
 
-Other requests are short, so that their cost does not follow the length of the context. This one takes no prompt.
+Other requests are short, so that their cost does not follow the length of the context. This one takes no prompt: its
+cache is filled with what a short one left, again and again. Random entries would not do. A trained model that reads
+such enlarges the rounding of float32 several times more than it does with its own.
 """
-
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import zeros_of
 from weft_export.proofs.decode_parity import PREFILL_SEQ, Array, DecodeParity, Encoded, head
@@ -29,7 +27,7 @@ def check_end(run: DecodeParity, encoded: Encoded, vocab_size: int) -> None:
         return  # it knows no positions
     rng = np.random.default_rng(0)
     source = run.requests[0]
-    arrays = _filled(rng, run.states, source, encoded)
+    arrays = _filled(run, encoded)
     # Who reads a memory is fed one token a run.
     num_tokens = min(1 if "memory_lengths" in run.inputs else PREFILL_SEQ, run.capacity - 1)
     past = run.capacity - num_tokens - 1
@@ -67,18 +65,18 @@ def _check_piece(run: DecodeParity, inputs: dict[str, Tensor], arrays: list[Arra
             raise ParityError(f"decoder.onnx changes entries of state {state.present} that came before its tokens")
 
 
-def _filled(
-    rng: np.random.Generator, states: Sequence[bundle_pb2.StateTensor], source: RandomRequest, encoded: Encoded
-) -> list[Array]:
-    """Return the states of one slot: caches that are full of random entries, and the memory of a source."""
+def _filled(run: DecodeParity, encoded: Encoded) -> list[Array]:
+    """Return the states of one slot: full caches, and the memory of the first request."""
+    request = run.requests[0]
     written = iter(encoded[0][1] if encoded else ())
-    arrays: list[Any] = []
-    for state in states:
+    arrays = []
+    for state, left in zip(run.states, run.arrays, strict=True):
         array = zeros_of(state, 1).numpy()
         if state.encoder_output:
-            head(array[0], state, source.memory_length)[...] = next(written)
+            head(array[0], state, request.memory_length)[...] = next(written)
         else:
-            values = rng.standard_normal(array.shape, np.float32)
-            array[...] = values if state.data_type != bundle_pb2.DATA_TYPE_INT8 else (values * 40).clip(-127, 127)
+            for first in range(0, run.capacity, request.past):
+                part = array[:, :, first : first + request.past]
+                part[...] = left[:1, :, : part.shape[2]]
         arrays.append(array)
     return arrays
