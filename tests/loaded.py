@@ -29,7 +29,7 @@ class Loaded:
         self.directory, self.settings = directory, settings
 
     async def __aenter__(self):
-        config = read_config(repository=self.directory, max_queued_requests=10_000, **self.settings)
+        config = read_config(repository=self.directory, **{"max_queued_requests": 10_000} | self.settings)
         metrics = Metrics().for_model("m", 1, "t")
         self.model = build_model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
         self.model.engine.start()

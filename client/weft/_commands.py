@@ -14,11 +14,18 @@ from weft.exceptions import InvalidRequest
 
 
 def translate(
-    text: SourceText, *, source_language: Language = "", target_language: Language = "", request: TextRequest
+    text: SourceText,
+    *,
+    source_language: Language = "",
+    target_language: Language = "",
+    split: Annotated[
+        bool, typer.Option("--split", help="Translate each sentence by itself. For a text that is too long.")
+    ] = False,
+    request: TextRequest,
 ) -> None:
     """Translate a text."""
     asked = {**request.options(), "source_language": source_language, "target_language": target_language}
-    _write("translate", _read(text), asked, request, "translating")
+    _write("translate", _read(text), asked | {"split_sentences": split}, request, "translating")
 
 
 def caption(picture: PicturePath, *, request: TextRequest) -> None:

@@ -20,6 +20,7 @@ _FLAGS = {
     "model.name": "--model",
     "model.version": "--model-version",
     "source_language": "--source-language",
+    "split_sentences": "--split",
     "target_language": "--target-language",
     "top_k": "--top",
 }

@@ -42,10 +42,15 @@ class CaptionOptions(GenerateOptions, total=False):
 
 
 class TranslateOptions(GenerateOptions, total=False):
-    """What a translation takes besides: BCP-47 tags, by default the model's only source and target language."""
+    """What a translation takes besides: BCP-47 tags, by default the model's only source and target language.
+
+    `split_sentences` is for a text that is longer than the model takes: each sentence is translated by itself, and the
+    translations are joined. It goes with neither token ids nor `explain`.
+    """
 
     source_language: str
     target_language: str
+    split_sentences: bool
 
 
 class ClassifyOptions(Options, total=False):

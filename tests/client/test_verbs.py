@@ -33,6 +33,7 @@ COMMON = {"model": "m", "model_version": 3, "request_id": "r-1"}
 VERBS = [
     ("translate", ("we are here",), {"explain": True, "return_scores": True, "decoding": DECODING, **COMMON}),
     ("translate", ([5, 6],), {"source_language": "en", "target_language": "es"}),
+    ("translate", ("We are. You are.",), {"split_sentences": True}),
     ("translate", ("we are here",), {"explain": weft.Explain(layer=1, head=0)}),
     ("caption", (b"12345",), {"explain": True, **COMMON}),
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
@@ -107,6 +108,7 @@ def test_the_request_carries_every_option(client, server):
         "hola",
         source_language="es",
         target_language="en",
+        split_sentences=True,
         explain=True,
         return_scores=True,
         decoding=DECODING,
@@ -117,6 +119,7 @@ def test_the_request_carries_every_option(client, server):
     assert ("m", 3, "r-1") == (request.model.name, request.model.version, request.request_id)
     assert ("hola", "es", "en") == (request.text, request.source_language, request.target_language)
     assert request.HasField("explain")
+    assert request.split_sentences
     assert request.return_scores
     assert (
         common.Decoding(

@@ -65,6 +65,23 @@ def test_slots_are_given_in_order_of_arrival_within_the_budget():
     assert waiting[3:] == scheduler.take(0, most=1, budget=16)
 
 
+def test_places_and_tokens_are_had_all_or_none():
+    """Sequences that belong together are refused together, and then nothing of them waits."""
+    scheduler = Scheduler(1, 4, 20)
+    enqueue(scheduler, 5)
+    with pytest.raises(Overloaded, match="1 requests are waiting already, and 4 more do not fit"):
+        scheduler.reserve(4)
+    assert 1 == scheduler.num_queued
+    scheduler.reserve(3)
+    with pytest.raises(Overloaded) as refused:
+        scheduler.enqueue(make(8), make(8))
+    assert ("TOKEN_BUDGET", 5, 4) == (refused.value.reason, scheduler.queued_tokens, scheduler.num_queued)
+    scheduler.enqueue(make(8), make(7))
+    assert (1, 3, 20) == (scheduler.num_reserved, len(scheduler.waiting), scheduler.queued_tokens)
+    scheduler.release(1)
+    assert 0 == scheduler.num_reserved
+
+
 def test_a_lane_takes_its_even_share_of_what_waits():
     """Whoever asks first, two lanes hold the same number; one that holds more than the other takes nothing."""
     scheduler = Scheduler(2, 99, 1000)

@@ -32,8 +32,9 @@ class TranslateRequest(_message.Message):
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized. A model with Model.prefixes
+    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized (but see split_sentences). A model with Model.prefixes
     (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any other beginning is refused.
     """
     source_language: _builtins.str
@@ -48,6 +49,17 @@ class TranslateRequest(_message.Message):
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    split_sentences: _builtins.bool
+    """split_sentences translates each sentence of the text by itself, for a text that is longer than the model takes: at most
+    256 sentences and 131,072 characters, and no more sentences than requests may wait. They wait together or not at all
+    (RESOURCE_EXHAUSTED), run together, and are joined by the white space between them.
+      Sentences end at marks such as `.` and `。`, and at line ends. One beyond Limits.max_source_tokens is cut behind a clause
+      or a word. Model.prefixes are put before each.
+      Decoding holds for each sentence; a stop string in one ends the answer. Token ids and scores are those of all
+      sentences, usage is their sum, timings run from the first to the last, finish_reason is STOP_STRING, else LENGTH, if
+      one sentence has it.
+      A text of one sentence is answered as without this field. It goes with neither token_ids nor explain.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only translation model."""
@@ -78,10 +90,11 @@ class TranslateRequest(_message.Message):
         return_scores: _builtins.bool = ...,
         explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
+        split_sentences: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "source", b"source", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores", "source", b"source", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores", "source", b"source", "source_language", b"source_language", "split_sentences", b"split_sentences", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015

@@ -5,7 +5,8 @@ Runs in worker threads: off the event loop, off the engine's lanes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_server.content.images import load_pixels
+from weft_server.content.sentences import divided, sentences
 from weft_server.errors import InvalidRequest
 from weft_server.source import Ids, Pixels
 
@@ -25,7 +27,17 @@ if TYPE_CHECKING:
     from weft_server.content.wanted import Wanted
 
 Token = TypeVar("Token")
+# Of a text that is split into sentences.
+MAX_SENTENCES = 256
+MAX_SPLIT_CHARS = 131_072
 _NO_FRAME = Frame()
+
+
+class Sentence(NamedTuple):
+    """One sentence of a text, and what stands between it and the one before."""
+
+    gap: str
+    source: Ids
 
 
 class InputReader:
@@ -59,6 +71,49 @@ class InputReader:
         ids = _known(self._tokenizer.encode, text, field)
         self._check_tokens(self._tokenizer.added(ids), field, len(frame.before) + len(frame.after))
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
+
+    def read_sentences(self, text: str, field: str, frame: Frame, wanted: Wanted) -> list[Sentence]:
+        """Return the sentences of a text as sources, a prefix of the model and `frame` around each. See `sentences`.
+
+        A text of one sentence is read as `read_text` reads it. A sentence that is too long is cut where it does least
+        harm. One of which the tokenizer keeps nothing is left out.
+
+        Raises:
+            InvalidRequest: it is not one that the model takes, or has too many sentences.
+            DeadlineExpired: the text is not wanted any more.
+        """
+        if len(text) > MAX_SPLIT_CHARS:
+            why = f"is {len(text)} characters long; of a text that is split at most {MAX_SPLIT_CHARS} are taken"
+            raise InvalidRequest(field, why, "INPUT_TOO_LONG")
+        assert self._tokenizer is not None, "this model takes no text. This is a bug."
+        encode, most_chars = self._tokenizer.encode, self.max_tokens * MAX_CHARS_PER_TOKEN
+        prefix = self._prefix_of(text, field)
+
+        def ids_of(part: str) -> list[int]:
+            wanted.check()
+            return _known(encode, prefix + part, field)
+
+        def fits(part: str) -> bool:
+            if len(prefix) + len(part) > most_chars:
+                return False
+            return len(ids_of(part)) + len(frame.before) + len(frame.after) <= self.max_tokens
+
+        cut = (
+            part for sentence in sentences(text.removeprefix(prefix)) for part in divided(sentence, fits, most_chars)
+        )
+        parts = list(islice(cut, MAX_SENTENCES + 1))
+        if len(parts) == 1:
+            return [Sentence("", self.read_text(text, field, frame))]
+        self._check_parts([part.text for part in parts], fits, field)
+        found: list[Sentence] = []
+        for part in parts:
+            ids = ids_of(part.text)
+            if not all(self._tokenizer.added(ids)):
+                source = Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
+                found.append(Sentence(part.gap if found else "", source))
+        if not found:
+            raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+        return found
 
     @property
     def takes_messages(self) -> bool:
@@ -127,17 +182,31 @@ class InputReader:
 
     def _check_text(self, text: str, field: str) -> None:
         assert self._tokenizer is not None, "this model takes no text. This is a bug."
-        if not text.strip():
-            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
         if len(text) > self.max_tokens * MAX_CHARS_PER_TOKEN:
             raise self._too_long(field, f"{len(text)} characters")
+        self._prefix_of(text, field)
+
+    def _check_parts(self, parts: list[str], fits: Callable[[str], bool], field: str) -> None:
+        if len(parts) > MAX_SENTENCES:
+            raise InvalidRequest(field, f"has more than {MAX_SENTENCES} sentences", "INPUT_TOO_LONG")
+        for part in parts:
+            if not fits(part):
+                why = f"has a word of {len(part)} characters; the model takes {self.max_tokens} tokens"
+                raise InvalidRequest(field, why, "INPUT_TOO_LONG")
+
+    def _prefix_of(self, text: str, field: str) -> str:
+        """Return the prefix that a text begins with: none for most models. Raises InvalidRequest if nothing follows."""
+        if not text.strip():
+            raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
         if not (prefixes := self._text.prefixes):
-            return
+            return ""
         matching = [prefix for prefix in prefixes if text.startswith(prefix)]
         if not matching:
             raise InvalidRequest(field, f"must begin with one of {', '.join(map(repr, prefixes))}")
-        if not text.removeprefix(max(matching, key=len)).strip():
+        longest = max(matching, key=len)
+        if not text.removeprefix(longest).strip():
             raise InvalidRequest(field, "must not be empty behind its prefix", "EMPTY_INPUT")
+        return longest
 
     def _check_tokens(self, added: list[bool], field: str, num_around: int = 0) -> None:
         """`added` says for each token of a text whether the tokenizer added it. `num_around` more stand around them."""

@@ -48,7 +48,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             sequence, reason, probabilities = await classify(call, model, read)
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
-            with finishing(model, sequence, reason):
+            with finishing(model, (sequence,), reason):
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence.source, [labels[0].label])
         return answer
@@ -70,7 +70,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             tokens = source.tokens(probabilities)
             spans = spans_of(tokens, request.text)
             answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
-            with finishing(model, sequence, reason):
+            with finishing(model, (sequence,), reason):
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence.source, source.pieces())
         return answer
@@ -90,7 +90,7 @@ def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
     """What both answers say too: model, timings, usage and request id."""
     return {
         "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
-        "timings": timings_proto(sequence),
+        "timings": timings_proto(sequence.times, writes=False),
         "model": resolved_proto(model.name, model.version),
         "request_id": call.request_id,
     }

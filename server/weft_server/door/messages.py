@@ -12,7 +12,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.sequence import FinishReason
 
 if TYPE_CHECKING:
-    from weft_server.sequence import Decoding, Sequence
+    from weft_server.sequence import Decoding, Times
     from weft_server.serving.call import Call
     from weft_server.serving.completion import Completed
     from weft_server.serving.model import Model
@@ -36,17 +36,19 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
         decoding=_decoding_proto(done.sequence.decoding),
-        usage=common_pb2.Usage(input_tokens=done.sequence.num_input_tokens, output_tokens=len(done.token_ids)),
-        timings=timings_proto(done.sequence),
+        usage=common_pb2.Usage(input_tokens=done.num_input_tokens, output_tokens=len(done.token_ids)),
+        timings=timings_proto(done.times),
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
     )
 
 
-def timings_proto(sequence: Sequence) -> common_pb2.Timings:
-    """Where the time went. An answer that a stop string cut ends now: the engine may not have noticed yet."""
-    times = sequence.times
-    finished = (times.finished or time.monotonic()) if sequence.decoding else times.first_token
+def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
+    """Where the time went. An answer that a stop string cut ends now: the engine may not have noticed yet.
+
+    One that `writes` no text has ended with its first and only run.
+    """
+    finished = (times.finished or time.monotonic()) if writes else times.first_token
     return common_pb2.Timings(
         queue=_duration(times.admitted - times.accepted),
         prefill=_duration(times.first_token - times.admitted),

@@ -20,6 +20,7 @@ from weft_server.door.messages import completion_proto
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.serving.call import CALL
 from weft_server.serving.completion import Completed, complete, finishing, input_of
+from weft_server.serving.split import complete_sentences
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -44,7 +45,11 @@ class TextService:
         """Return what stands around the ids of a request."""
         return model.languages.plain
 
-    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
+    def _splits(self, request: Any) -> bool:  # noqa: ARG002 - a translation's request can ask for it
+        """Whether its text is answered sentence by sentence. Then `_read` gives a function that reads sentences."""
+        return False
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Any:
         """Check what is particular to the task. Returns the input, or a function that reads it in a worker thread."""
         raise NotImplementedError
 
@@ -57,7 +62,8 @@ class TextService:
         with reading_of(model, request) as reading:
             frame = self._frame(model, request)
             read = self._read(model, request, frame)
-            completion = complete(
+            answering = complete_sentences if self._splits(request) else complete
+            completion: AsyncGenerator[str | Completed] = answering(
                 call,
                 model,
                 read,
@@ -72,7 +78,7 @@ class TextService:
                         yield common_pb2.TextDelta(text=event)
                         continue
                     answer = self.response()
-                    with finishing(model, event.sequence, event.finish_reason):
+                    with finishing(model, event.sequences, event.finish_reason):
                         if reading:
                             await explain_text(answer.alignment, model, event, reading)
                     answer.completion.CopyFrom(completion_proto(call, model, event))
@@ -116,8 +122,18 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         except LanguageError as error:
             raise InvalidRequest(error.field, str(error)) from error
 
-    def _read(self, model: Model, request: Any, frame: Frame) -> Read:
-        return _read_text(model, request, "source", "text or token_ids", frame)
+    def _splits(self, request: Any) -> bool:
+        return bool(request.split_sentences)
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Any:
+        read = _read_text(model, request, "source", "text or token_ids", frame)
+        if not request.split_sentences:
+            return read
+        if request.HasField("token_ids"):
+            raise InvalidRequest("split_sentences", "needs a text, not token_ids", "WRONG_INPUT_KIND")
+        if request.HasField("explain"):
+            raise InvalidRequest("explain", "is not answered with split_sentences: send each sentence by itself")
+        return lambda wanted: model.reader.read_sentences(request.text, "text", frame, wanted)
 
 
 class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):

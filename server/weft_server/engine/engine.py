@@ -67,18 +67,23 @@ class Engine:
         for thread in self._threads:
             thread.start()
 
-    def reserve(self) -> None:
-        """Take a place in the waiting room, before any work is done for a request. Raises Overloaded."""
-        with self._lock:
-            self._scheduler.reserve()
+    @property
+    def max_queued(self) -> int:
+        """How many requests may wait."""
+        return self._scheduler.max_requests
 
-    def release(self) -> None:
-        """Give a reserved place back that no sequence was submitted for."""
+    def reserve(self, count: int = 1) -> None:
+        """Take places in the waiting room, all or none, before their sequences are made. Raises Overloaded."""
         with self._lock:
-            self._scheduler.release()
+            self._scheduler.reserve(count)
 
-    def submit(self, sequence: Sequence) -> None:
-        """Turn a reserved place into a waiting sequence. If this raises, the place stays reserved.
+    def release(self, count: int = 1) -> None:
+        """Give reserved places back that no sequences were submitted for."""
+        with self._lock:
+            self._scheduler.release(count)
+
+    def submit(self, *sequences: Sequence) -> None:
+        """Turn reserved places into waiting sequences, all or none. If this raises, the places stay reserved.
 
         Raises:
             Overloaded: the token bound is reached.
@@ -87,8 +92,8 @@ class Engine:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            self._scheduler.enqueue(sequence)
-            self._live.add(sequence)
+            self._scheduler.enqueue(*sequences)
+            self._live.update(sequences)
         # A lane that woke at the first request would fight the event loop for the interpreter, and run a single row.
         self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)
         if not self._gathering:

@@ -29,7 +29,7 @@ class Scheduler:
         self.loads = [0] * num_lanes
         # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
         self.closed: set[int] = set()
-        self._max_requests = max_queued_requests
+        self.max_requests = max_queued_requests
         self._max_tokens = max_queued_tokens
 
     @property
@@ -37,27 +37,29 @@ class Scheduler:
         """Requests that wait, being tokenized or ready."""
         return self.num_reserved + len(self.waiting)
 
-    def reserve(self) -> None:
-        """Take a place in the waiting room. Raises Overloaded when there is none."""
-        if self.num_queued >= self._max_requests:
-            raise Overloaded("QUEUE_FULL", f"{self._max_requests} requests are waiting already")
-        self.num_reserved += 1
+    def reserve(self, count: int = 1) -> None:
+        """Take places in the waiting room, all or none. Raises Overloaded when there are not so many."""
+        if self.num_queued + count > self.max_requests:
+            wanted = f", and {count} more do not fit" if count > 1 else ""
+            raise Overloaded("QUEUE_FULL", f"{self.num_queued} requests are waiting already{wanted}")
+        self.num_reserved += count
 
-    def release(self) -> None:
-        """Give a reserved place back."""
-        self.num_reserved -= 1
+    def release(self, count: int = 1) -> None:
+        """Give reserved places back."""
+        self.num_reserved -= count
 
-    def enqueue(self, sequence: Sequence) -> None:
-        """Turn a reserved place into a waiting sequence.
+    def enqueue(self, *sequences: Sequence) -> None:
+        """Turn reserved places into waiting sequences, all or none.
 
         Raises:
-            Overloaded: the token bound is reached. The place is kept.
+            Overloaded: the token bound is reached. The places are kept.
         """
-        if self.waiting and self.queued_tokens + sequence.num_input_tokens > self._max_tokens:
+        num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
+        if self.waiting and self.queued_tokens + num_tokens > self._max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
-        self.num_reserved -= 1
-        self.queued_tokens += sequence.num_input_tokens
-        self.waiting.append(sequence)
+        self.num_reserved -= len(sequences)
+        self.queued_tokens += num_tokens
+        self.waiting.extend(sequences)
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out of the waiting room. Returns False when it does not wait."""

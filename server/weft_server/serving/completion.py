@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.tasks import TASKS
 from weft_server.content.text_stream import TextStream
-from weft_server.sequence import Decoding, FinishReason, Sequence
+from weft_server.sequence import Decoding, FinishReason, Sequence, Times
 from weft_server.serving.decoding import resolve_decoding
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -37,7 +37,31 @@ class Completed:
     token_ids: list[int]
     log_probs: list[float]
     finish_reason: FinishReason
-    sequence: Sequence
+    # One, or those of the sentences that a text was split into.
+    sequences: tuple[Sequence, ...]
+
+    @property
+    def sequence(self) -> Sequence:
+        """The only one, or that of the first sentence."""
+        return self.sequences[0]
+
+    @property
+    def num_input_tokens(self) -> int:
+        """Tokens or patches of the input."""
+        return sum(sequence.num_input_tokens for sequence in self.sequences)
+
+    @property
+    def times(self) -> Times:
+        """When it passed each gate: the first sentence that was admitted, the first token, the last end."""
+        if len(self.sequences) == 1:
+            return self.sequence.times
+        times = [sequence.times for sequence in self.sequences]
+        return Times(
+            accepted=times[0].accepted,
+            admitted=min(each.admitted for each in times),
+            first_token=min(each.first_token for each in times),
+            finished=max(each.finished or time.monotonic() for each in times),
+        )
 
 
 def input_of(model: Model, request: Any, kind: str, frame: Frame) -> Read:
@@ -133,58 +157,65 @@ async def complete(
 
     sequence = await submit(call, model, read, resolve, prefix_ids=prefix_ids, streams=streams, scores=scores)
     try:
-        if not sequence.wants_tokens:
-            yield _whole(model, sequence, await sequence.reply.done())
-            return
-        assert sequence.decoding is not None
-        assert model.target_tokenizer is not None
-        text = TextStream(model.target_tokenizer, sequence.decoding.stop)
-        reply = sequence.reply
-        seen = 0
-        while not text.stopped:
-            # This is read before the tokens. So all tokens that came before the end are taken below, even during a slow
-            # write.
-            ended = reply.outcome is not None
-            # Everything that has come since the last message goes into one.
-            fresh = reply.token_ids[seen:]
-            seen += len(fresh)
-            if (delta := text.push(fresh)) and streams:
-                yield delta
-            if ended:
-                break
-            if seen == len(reply.token_ids) and reply.outcome is None:
-                await reply.changed()
-
-        reason = FinishReason.STOP_STRING
-        if not text.stopped:
-            reason = await reply.done()
-            if (rest := text.finish()) and streams:
-                yield rest
-        if text.stopped:
-            model.engine.cancel(sequence, FinishReason.STOP_STRING)
-            reason = FinishReason.STOP_STRING
-        yield _cut(text, sequence, reason)
+        if sequence.wants_tokens:
+            async with aclosing(answer_in_pieces(model, sequence, streams=streams)) as events:
+                async for event in events:
+                    yield event
+        else:
+            yield whole_answer(model, sequence, await sequence.reply.done())
     finally:
         model.engine.cancel(sequence)
 
 
-def _whole(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
+async def answer_in_pieces(model: Model, sequence: Sequence, *, streams: bool) -> AsyncGenerator[str | Completed]:
+    """Yield a sequence's text as it comes (only if it `streams`), then its answer, cut by a stop string if one came."""
+    assert sequence.decoding is not None
+    assert model.target_tokenizer is not None
+    text = TextStream(model.target_tokenizer, sequence.decoding.stop)
+    reply = sequence.reply
+    seen = 0
+    while not text.stopped:
+        # This is read before the tokens. So all tokens that came before the end are taken below, even during a slow
+        # write.
+        ended = reply.outcome is not None
+        # Everything that has come since the last message goes into one.
+        fresh = reply.token_ids[seen:]
+        seen += len(fresh)
+        if (delta := text.push(fresh)) and streams:
+            yield delta
+        if ended:
+            break
+        if seen == len(reply.token_ids) and reply.outcome is None:
+            await reply.changed()
+
+    reason = FinishReason.STOP_STRING
+    if not text.stopped:
+        reason = await reply.done()
+        if (rest := text.finish()) and streams:
+            yield rest
+    if text.stopped:
+        model.engine.cancel(sequence, FinishReason.STOP_STRING)
+        reason = FinishReason.STOP_STRING
+    yield _cut(text, sequence, reason)
+
+
+def whole_answer(model: Model, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer of a caller who waited for the whole of it."""
     assert model.target_tokenizer is not None
     reply = sequence.reply
     text = model.target_tokenizer.decode(reply.token_ids)
-    return Completed(text, reply.token_ids, reply.log_probs, reason, sequence)
+    return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,))
 
 
 def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:
     """The answer up to and including the token that completed a stop string, if one did."""
     reply = sequence.reply
     used = text.tokens_used if text.stopped else len(reply.token_ids)
-    return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, sequence)
+    return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, (sequence,))
 
 
 @contextmanager
-def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterator[None]:
+def finishing(model: Model, sequences: Iterable[Sequence], reason: FinishReason) -> Iterator[None]:
     """Count an answer that the engine has ended.
 
     There are two cases:
@@ -195,7 +226,7 @@ def finishing(model: Model, sequence: Sequence, reason: FinishReason) -> Iterato
     try:
         yield
     except BaseException as error:
-        model.metrics.wasted_tokens.inc(sequence.num_output_tokens)
+        model.metrics.wasted_tokens.inc(sum(sequence.num_output_tokens for sequence in sequences))
         if isinstance(error, asyncio.CancelledError):
             model.metrics.cancelled("explain")
         raise

@@ -1,0 +1,160 @@
+"""Answers a long text sentence by sentence: all are admitted together or not at all, and the answers become one."""
+
+from __future__ import annotations
+
+import time
+import unicodedata
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from weft_server.errors import InvalidRequest
+from weft_server.sequence import FinishReason, Sequence
+from weft_server.serving.completion import Completed, answer_in_pieces, whole_answer
+from weft_server.serving.decoding import resolve_decoding
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from weft_proto.v1 import common_pb2
+    from weft_server.content.inputs import Sentence
+    from weft_server.content.wanted import Wanted
+    from weft_server.serving.call import Call
+    from weft_server.serving.model import Model
+
+# The reason of an answer is the last of these that one of its sentences has.
+_FROM_BEST = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING)
+
+
+async def complete_sentences(
+    call: Call,
+    model: Model,
+    read: Callable[[Wanted], list[Sentence]],
+    requested: common_pb2.Decoding,
+    *,
+    prefix_ids: tuple[int, ...] = (),
+    streams: bool = False,
+    scores: bool = False,
+) -> AsyncGenerator[str | Completed]:
+    """Do as `complete` does, for a text that is read as sentences. They run together, and are answered in their order.
+
+    A stop string in one of them ends the answer.
+
+    Raises:
+        RequestError: the request was refused, or its deadline passed.
+    """
+    sentences, sequences = await _submit(
+        call, model, read, requested, prefix_ids=prefix_ids, streams=streams, scores=scores
+    )
+    text = ""
+    answers: list[Completed] = []
+    try:
+        for sentence, sequence in zip(sentences, sequences, strict=True):
+            so_far = text
+            async with aclosing(_answer(model, sequence, streams=streams)) as events:
+                async for event in events:
+                    if isinstance(event, Completed):
+                        answers.append(event)
+                        continue
+                    delta = event if len(text) > len(so_far) else joint(so_far, sentence.gap, event) + event
+                    text += delta
+                    yield delta
+            if len(text) == len(so_far):
+                # It does not stream, or its answer is empty.
+                delta = joint(so_far, sentence.gap, answers[-1].text)
+                text += delta + answers[-1].text
+                if streams and delta:
+                    yield delta
+            if answers[-1].finish_reason is FinishReason.STOP_STRING:
+                break
+        yield _joined(text, answers)
+    except BaseException:
+        _cancel(model, sequences, None)
+        raise
+    # Sentences behind a stop string are wanted no more, but nobody has gone.
+    _cancel(model, sequences, FinishReason.STOP_STRING)
+
+
+def joint(before: str, gap: str, after: str) -> str:
+    """Return what stands between two translations: what stood between the sentences.
+
+    Chinese and Japanese put nothing there. Then it is a space, unless one of the translations is in such a script too.
+    """
+    if gap or not before or not after or before[-1].isspace() or after[0].isspace():
+        return gap
+    wide = any(unicodedata.east_asian_width(each) in "WF" for each in (before[-1], after[0]))
+    return "" if wide else " "
+
+
+async def _submit(
+    call: Call,
+    model: Model,
+    read: Callable[[Wanted], list[Sentence]],
+    requested: common_pb2.Decoding,
+    *,
+    prefix_ids: tuple[int, ...],
+    streams: bool,
+    scores: bool,
+) -> tuple[list[Sentence], list[Sequence]]:
+    """Reserve a place, split the text in a worker thread, reserve the others, and submit all sentences at once."""
+    engine = model.engine
+    engine.reserve()
+    num_reserved = 1
+    try:
+        started = time.monotonic()
+        sentences = await model.work(read, call.deadline)
+        model.metrics.preprocess.observe(time.monotonic() - started)
+        # A seed that is drawn is drawn once, so all sentences have the same.
+        decoding = resolve_decoding(requested, model.manifest, 0)
+        _check_room(len(sentences), engine.max_queued)
+        engine.reserve(len(sentences) - 1)
+        num_reserved = len(sentences)
+        sequences = [
+            Sequence(
+                request_id=call.request_id,
+                source=sentence.source,
+                decoding=decoding,
+                prefix_ids=prefix_ids,
+                wants_tokens=streams or bool(decoding.stop),
+                wants_scores=scores,
+                deadline=call.deadline,
+            )
+            for sentence in sentences
+        ]
+        for sequence in sequences:
+            sequence.times.accepted = call.started
+        engine.submit(*sequences)
+    except BaseException:
+        engine.release(num_reserved)
+        raise
+    return sentences, sequences
+
+
+def _check_room(num_sentences: int, max_queued: int) -> None:
+    if num_sentences > max_queued:
+        why = f"has {num_sentences} sentences; this server lets {max_queued} requests wait"
+        raise InvalidRequest("text", why, "INPUT_TOO_LONG")
+
+
+async def _answer(model: Model, sequence: Sequence, *, streams: bool) -> AsyncGenerator[str | Completed]:
+    if not sequence.wants_tokens:
+        yield whole_answer(model, sequence, await sequence.reply.done())
+        return
+    async with aclosing(answer_in_pieces(model, sequence, streams=streams)) as events:
+        async for event in events:
+            yield event
+
+
+def _cancel(model: Model, sequences: list[Sequence], outcome: FinishReason | None) -> None:
+    for sequence in sequences:
+        model.engine.cancel(sequence, outcome)
+
+
+def _joined(text: str, answers: list[Completed]) -> Completed:
+    """One answer of those of all sentences that have one."""
+    return Completed(
+        text=text,
+        token_ids=[token_id for answer in answers for token_id in answer.token_ids],
+        log_probs=[log_prob for answer in answers for log_prob in answer.log_probs],
+        finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
+        sequences=tuple(answer.sequence for answer in answers),
+    )
