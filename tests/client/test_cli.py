@@ -25,6 +25,13 @@ def test_a_chat_is_one_message_of_the_user(weft_command, server):
     assert [["user"], ["system", "user"]] == roles
 
 
+def test_a_long_text_is_split_if_asked(weft_command, server):
+    """--split asks for it; without it nothing is."""
+    for flags in ([], ["--split"], ["--split", "--stream"]):
+        assert (0, "b a\n", "") == weft_command("translate", "a b", *flags)
+    assert [False, True, True] == [_unary(seen.request).split_sentences for seen in server.servicer.seen]
+
+
 def _unary(request):
     return getattr(request, "request", request)
 
