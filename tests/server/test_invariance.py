@@ -89,7 +89,7 @@ async def answers_of(directory, asked, order, *, crowd):
             reading = model.explainer.resolve(request.explain)
             explain = lambda _: model.explainer.explain(request.source, reply.token_ids, reading)  # noqa: E731 - a job
             weights, source_mass = await model.work(explain)
-            assert (rows, request.source.num_tokens) == weights.shape
+            assert (rows, request.source.num_shown) == weights.shape
             assert (rows,) == source_mass.shape
             assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
             assert -1e-5 < source_mass.min() <= source_mass.max() < 1 + 1e-5

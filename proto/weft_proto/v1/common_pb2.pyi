@@ -338,7 +338,9 @@ class Usage(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
-    """input_tokens is the length of the source or prompt, special tokens included; for an image, its patches."""
+    """input_tokens is the length of the source or prompt, special tokens included; for an image, its patches, and the class
+    tokens of its memory.
+    """
     output_tokens: _builtins.int
     """output_tokens is how many tokens were produced, the end-of-sequence token included. What a decoder is fed before is not
     counted.
