@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 from tiny_bert import tiny_bert, tiny_tags
+from tiny_decoder import tiny_decoder
 from tiny_gpt import tiny_gpt, tiny_window
 from tiny_parts import (
     END,
@@ -222,6 +223,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-generate": tiny_generate,
     "tiny-gpt": tiny_gpt,
     "tiny-window": tiny_window,
+    "tiny-decoder": tiny_decoder,
     "tiny-bert": tiny_bert,
     "tiny-tags": tiny_tags,
     "tiny-t5": tiny_t5,

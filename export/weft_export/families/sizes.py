@@ -8,7 +8,7 @@ import difflib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, fields, is_dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from weft_proto.bundle_rules import MAX_HEADS, MAX_IMAGE_SIDE, MAX_LABELS, MAX_LAYERS
 
@@ -73,6 +73,7 @@ RANGES = {
     "rope_theta": (1.01, 1e12),
     **dict.fromkeys(("scale", "softcap", "gain"), (1e-6, 1e6)),
     "alibi": (0.0, 1e3),
+    "frequencies": (0.0, 1e6),
 }
 """The least that another number may be, and what it must be below."""
 PER_LAYER = ("windows", "rotation_of")
@@ -134,8 +135,9 @@ def require_sizes(config: Any) -> None:
             require_sizes(value)
         elif name in PER_LAYER:
             object.__setattr__(config, name, tuple(value) if isinstance(value, list) else value)
-        elif field.type == tuple[int, ...]:
-            _require_list(name, value)
+        elif get_origin(field.type) is tuple:
+            (item, *_) = get_args(field.type)
+            {int: _require_list, float: _require_numbers}.get(item, _require_parts)(name, value)
             object.__setattr__(config, name, tuple(value))
         elif field.type is bool and not isinstance(value, bool):
             raise ValueError(f"model.{name} must be true or false, not {value!r}")
@@ -201,8 +203,22 @@ def _require_list(name: str, value: object) -> None:
         _require_whole(f"{name}[{index}]", each, LIMITS[name])
 
 
-def _require_number(name: str, value: object) -> None:
+def _require_parts(name: str, value: object) -> None:
+    if not isinstance(value, list | tuple) or not all(is_dataclass(each) for each in value):
+        raise ValueError(f"model.{name} must be a list of objects, not {value!r:.60}")
+    for each in value:
+        require_sizes(each)
+
+
+def _require_numbers(name: str, value: object) -> None:
+    if not isinstance(value, list | tuple) or len(value) > WIDTH:
+        raise ValueError(f"model.{name} must be a list of numbers, not {value!r:.60}")
+    for index, each in enumerate(value):
+        _require_number(name, each, f"{name}[{index}]")
+
+
+def _require_number(name: str, value: object, place: str = "") -> None:
     low, high = RANGES[name]
     number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     if not low <= number < high:
-        raise ValueError(f"model.{name} must be a number in [{low:g}, {high:g}), not {value!r}")
+        raise ValueError(f"model.{place or name} must be a number in [{low:g}, {high:g}), not {value!r}")
