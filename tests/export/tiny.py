@@ -233,10 +233,19 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     **VISION,
 }
 
-INT8 = ["tiny-translate", "tiny-generate", "tiny-tags", "tiny-t5", "tiny-attention-rnn", "tiny-swin", "tiny-bert"]
+INT8 = [
+    "tiny-translate",
+    "tiny-generate",
+    "tiny-decoder",
+    "tiny-tags",
+    "tiny-t5",
+    "tiny-attention-rnn",
+    "tiny-swin",
+    "tiny-bert",
+]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 
-MIXED = {"fp32": {"tiny-gpt", "tiny-window"}, "int8": {"tiny-generate"}}
+MIXED = {"fp32": {"tiny-gpt", "tiny-window", "tiny-decoder"}, "int8": {"tiny-generate"}}
 """Those that are exported with a graph for mixed runs."""
 
 
