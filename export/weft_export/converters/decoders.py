@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.heads import Heads, Split, heads_of
@@ -17,16 +18,6 @@ from weft_export.layers.positions import Rotation
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
 
-ACTIVATIONS = {
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "quick_gelu": "quick_gelu",
-}
 _SIZES = {
     name: name
     for name in (

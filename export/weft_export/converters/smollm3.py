@@ -14,7 +14,8 @@ THETA = 2e6
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """no_rope_layers has 1 for a layer that turns its heads, in spite of its name."""
     fields = foreign.fields
-    fields.only("pretraining_tp", 1)
+    # The released config has both, and transformers reads neither.
+    fields.skip("pretraining_tp", "max_window_layers")
     style = Style(
         rms_norm=True,
         norm_eps=fields.number("rms_norm_eps", 1e-6),

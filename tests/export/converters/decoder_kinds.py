@@ -200,6 +200,8 @@ def smollm3(rng):
         **llama(rng),
         "num_hidden_layers": rng.choice([2, 5]),
         "no_rope_layer_interval": rng.choice([2, 4]),
+        "pretraining_tp": 2,
+        "max_window_layers": 28,
         "use_sliding_window": coin(rng),
         "sliding_window": 9,
     }
