@@ -6,7 +6,6 @@ from torch.nn import functional
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, norm, pair
-from weft_export.converters.fields import Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import EncoderOnlyConfig
@@ -80,8 +79,9 @@ def names(config: EncoderOnlyConfig) -> Names:
     }
 
 
-def offset_names(config: EncoderOnlyConfig, fields: Fields) -> Names:
+def offset_names(config: EncoderOnlyConfig, foreign: Foreign) -> Names:
     """Offsets are projected as tokens are, or by matrices of their own; config.json says which."""
+    fields = foreign.fields
     shared = fields.flag("share_att_key", default=False)
     normed = "layer_norm" in fields.word("norm_rel_ebd", "none").lower()
     theirs, ours = "deberta.encoder.layer.{}.attention.self.", "body.encoder.layers.{}.attention."

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.fields import Fields
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
@@ -100,7 +99,7 @@ def pair(
     body: Callable[[EncoderOnlyConfig], Names],
     heads: tuple[Names, Names],
     ignored: tuple[str, ...] = (),
-    computed_names: Callable[[EncoderOnlyConfig, Fields], Names] | None = None,
+    computed_names: Callable[[EncoderOnlyConfig, Foreign], Names] | None = None,
 ) -> tuple[Converter, Converter]:
     """Return the classifier and the tagger of one kind of body.
 
