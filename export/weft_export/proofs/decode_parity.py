@@ -101,7 +101,7 @@ class DecodeParity:
         for request, logits in zip(self.requests, self.logits, strict=True):
             expected = next_logits(model, request.source, request.tokens[:-1])[request.num_given - 1 :]
             for row, array in zip(expected, logits, strict=True):
-                self.gauge.compare("decoder.onnx against full recomputation: logits", row, array)
+                self.gauge.compare_logits("decoder.onnx against full recomputation: logits", row, array)
             produced = torch.tensor(request.tokens[request.num_given :])
             shortfall = expected.max(dim=-1).values - expected.gather(1, produced[:, None])[:, 0]
             # Two logits that rounding may swap are both the greedy choice.
@@ -121,7 +121,7 @@ class DecodeParity:
                 for row, array, all_logits in zip(expected[name], actual[name], expected["logits"], strict=True):
                     self.gauge.compare(f"decoder.onnx output {name}", row, array, all_logits)
         for row, array in zip(expected["logits"], actual["logits"], strict=True):
-            self.gauge.compare("decoder.onnx output logits", row, array)
+            self.gauge.compare_logits("decoder.onnx output logits", row, array)
         # Equal logits may swap their ids. But each id must name its logit.
         if not np.array_equal(np.take_along_axis(actual["logits"], actual["topk_ids"], axis=1), actual["topk_logits"]):
             raise ParityError("decoder.onnx output topk_ids does not name the tokens of topk_logits")

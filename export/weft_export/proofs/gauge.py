@@ -45,6 +45,10 @@ class Gauge:
             raise ParityError(f"{what} differs by {error:.2g}{self.unit} between torch and ONNX Runtime; {limit}")
         self.worst = max(self.worst, error)
 
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
+        """Compare the logits of one token, [vocab]."""
+        self.compare(what, expected, actual)
+
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return how far below the best of logits [..., vocab] a token may lie that rounding may swap with it."""
         scales = [self.scale(row.numpy()) for row in logits.detach().float().flatten(0, -2)]
@@ -81,6 +85,10 @@ class SpreadGauge(Gauge):
     """
 
     unit: str = " of its spread"
+
+    def compare_logits(self, what: str, expected: Tensor, actual: NDArray[Any]) -> None:
+        """Compare as Gauge does, but for a shift of all logits: no answer knows of it, and rounding moves it most."""
+        self.compare(what, expected - expected.mean(), actual - actual.mean())
 
     def near_tie(self, logits: Tensor) -> Tensor:
         """Return as Gauge does. A single logit may well be off by twice the root mean square."""
