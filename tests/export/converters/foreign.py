@@ -42,18 +42,24 @@ def made(kind: Kind, seed: int, directory: Path, **saving) -> torch.nn.Module:
     model_class = getattr(transformers, kind.architecture)
     torch.manual_seed(seed)
     config = model_class.config_class(**kind.draw(random.Random(seed)))
+    model = made_model(model_class, config, directory, kind.gain, **saving)
+    (directory / "tokenizer.json").write_bytes(byte_tokenizer())
+    # Otherwise the kind of model says how its tokenizer is read.
+    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return model
+
+
+def made_model(model_class, config, directory: Path, gain: float = 2.0, **saving) -> torch.nn.Module:
+    """Write a random model of a class to a directory, and return it in eval mode."""
     model = model_class(config).eval()
     with torch.no_grad():
         for _, parameter in model.named_parameters():
             # Norms and biases too: what is 1 or 0 everywhere proves nothing.
             if parameter.dim() > 1:
-                parameter.mul_(kind.gain)
+                parameter.mul_(gain)
             else:
                 parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(directory, **saving)
-    (directory / "tokenizer.json").write_bytes(byte_tokenizer())
-    # Otherwise the kind of model says how its tokenizer is read.
-    (directory / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
     # As a user would have it: what the files do not hold was never there.
     return model_class.from_pretrained(directory, dtype=torch.float32).eval()
 
