@@ -84,7 +84,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     sources = plan(converter, sizes, foreign, shell, stored)
     wording = wording_of(foreign, config, sizes, family.task)
     checkpoint = _checkpoint(converter, shell, wording, foreign)
-    notes = [*wording.notes, *_notes(foreign, converter, stored)]
+    notes = [*foreign.fields.notes, *wording.notes, *_notes(foreign, converter, stored)]
     if not filled:
         return Converted(checkpoint, tuple(stored.paths), directory / HELD_OUT_FILE, tuple(notes))
     with without_weights():

@@ -92,6 +92,8 @@ class Fields:
         self._place = place
         self._read: set[str] = set()
         self._parts: dict[str, Fields] = {}
+        self.notes: list[str] = []
+        """What a person should know of a field that was read."""
 
     def __contains__(self, name: str) -> bool:
         return self._config.get(name) is not None

@@ -122,6 +122,11 @@ def _longrope(fields: Fields, given: Fields, powers: Tensor, _: float, max_token
     """
     original = _original(fields, given)
     lists = [given.list("short_factor"), given.list("long_factor")]
+    if max_tokens > original:
+        fields.notes.append(
+            f"longrope turns heads for texts of more than {original:.0f} tokens; transformers answers shorter ones"
+            f" otherwise, which --max-tokens {original:.0f} avoids"
+        )
     factors = lists[max_tokens > original]
     if len(factors) != len(powers) or not all(isinstance(each, int | float) and each > 0 for each in factors):
         raise given.wrong("long_factor", f"must have {len(powers)} numbers above 0, and short_factor too")

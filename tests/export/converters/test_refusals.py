@@ -10,6 +10,8 @@ import torch
 from decoder_kinds import DECODERS
 from foreign import change_config, converted, made
 
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 
 KINDS = {kind.name: kind for kind in DECODERS}
@@ -187,3 +189,15 @@ def test_a_directory_without_weights_says_what_is_there(originals, tmp_path):
     directory = copied(originals("llama"), tmp_path)
     (directory / "model.safetensors").rename(directory / "model.gguf")
     refused(directory, "has no weights: .*; model.gguf is there, and is not read under that name")
+
+
+def test_a_bundle_beyond_longrope_s_first_context_says_so(tmp_path):
+    """transformers changes the rotation at that length, and a bundle cannot: a longer bundle comes with a note."""
+    made(KINDS["phi3"], 0, tmp_path)
+    factors = json.loads((tmp_path / "config.json").read_text())
+    turned = int(factors["hidden_size"] / factors["num_attention_heads"] * factors.get("partial_rotary_factor", 1)) // 2
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * turned, "long_factor": [2.0] * turned}
+    change_config(tmp_path, rope_parameters=rope, original_max_position_embeddings=32, max_position_embeddings=128)
+
+    assert not any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=32)).notes)
+    assert any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=33)).notes)
