@@ -192,7 +192,7 @@ def test_a_directory_without_weights_says_what_is_there(originals, tmp_path):
 
 
 def test_a_bundle_beyond_longrope_s_first_context_says_so(tmp_path):
-    """transformers changes the rotation at that length, and a bundle cannot: a longer bundle comes with a note."""
+    """Transformers changes the rotation at that length, and a bundle cannot: a longer bundle comes with a note."""
     made(KINDS["phi3"], 0, tmp_path)
     factors = json.loads((tmp_path / "config.json").read_text())
     turned = int(factors["hidden_size"] / factors["num_attention_heads"] * factors.get("partial_rotary_factor", 1)) // 2
