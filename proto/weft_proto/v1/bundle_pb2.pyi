@@ -1019,9 +1019,9 @@ class Rounding(_message.Message):
     num_products: _builtins.int
     """num_products is how many products could be rounded, at most 1,048,576."""
     effect: _builtins.float
-    """effect is that of all that were rounded."""
+    """effect is that of all that were rounded, from 0 to 1,000,000."""
     plain_effect: _builtins.float
-    """plain_effect is what it would have been had all been rounded as they are."""
+    """plain_effect is what it would have been had all been rounded as they are, from 0 to 1,000,000."""
     @_builtins.property
     def products(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundedProduct]:
         """products are those that were smoothed, and those that stay float32, in the model's order; at most 65,536."""
@@ -1062,9 +1062,9 @@ class RoundedProduct(_message.Message):
     smoothed.
     """
     effect: _builtins.float
-    """effect is its part of Rounding.effect."""
+    """effect is its part of Rounding.effect, from 0 to 1,000,000."""
     plain_effect: _builtins.float
-    """plain_effect is its part of Rounding.plain_effect."""
+    """plain_effect is its part of Rounding.plain_effect, from 0 to 1,000,000."""
     def __init__(
         self,
         *,
