@@ -12,7 +12,13 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     fields.only("num_hidden_groups", 1)
     fields.only("inner_group_num", 1)
     fields.skip("net_structure_type", "gap_size", "num_memory_blocks", "down_scale_factor", "layers_to_keep")
-    return read_sizes(foreign, d_embedding=fields.whole("embedding_size", 128), one_layer=True, **no_layer(tags=tags))
+    return read_sizes(
+        foreign,
+        d_embedding=fields.whole("embedding_size", 128),
+        one_layer=True,
+        activation="gelu_new",
+        **no_layer(tags=tags),
+    )
 
 
 def names(config: EncoderOnlyConfig) -> Names:

@@ -13,10 +13,10 @@ from weft_export.converters.sources import (
     both,
     both_rows,
     computed,
-    first_of,
     first_rows,
     from_row,
     layer_names,
+    tied,
 )
 from weft_export.families.bart import BartConfig
 from weft_export.layers.style import Style
@@ -63,7 +63,10 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
             d_decoder_ff=fields.whole("decoder_ffn_dim"),
             num_encoder_layers=fields.whole("encoder_layers"),
             num_decoder_layers=fields.whole("decoder_layers"),
-            style=Style(residual=residual, activation=fields.among("activation_function", ACTIVATIONS, "gelu")),
+            style=Style(
+                residual=residual,
+                activation=fields.among("activation_function", ACTIVATIONS, "relu" if fairseq else "gelu"),
+            ),
             words=WordStyle(
                 scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=fairseq) else 1.0,
                 positions=True,
@@ -84,9 +87,10 @@ def _only_their_own(foreign: Foreign, residual: str, *, norm: bool) -> None:
         ("normalize_embedding", norm),
         ("add_final_layer_norm", pre),
         ("add_bias_logits", False),
-        ("extra_pos_embeddings", FIRST_ROW),
     ):
         foreign.fields.only(name, value)
+    # Old files have them, and transformers does not read them.
+    foreign.fields.skip("extra_pos_embeddings", "force_bos_token_to_be_generated")
 
 
 def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Callable[[BartConfig], Names]:
@@ -95,7 +99,7 @@ def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Calla
     def names(config: BartConfig) -> Names:
         return {
             **_words("words", "encoder", "decoder"),
-            **_words("decoder.embedding", "decoder", "encoder"),
+            **_words("decoder.embedding", "decoder", "encoder", *(("lm_head.weight",) if config.words.tied else ())),
             **positions(config, "words.positions.weight", config.max_source_tokens, "encoder"),
             **positions(config, "decoder.embedding.positions.weight", config.max_target_tokens, "decoder"),
             "decoder.embedding.projection.weight": "lm_head.weight",
@@ -113,10 +117,10 @@ def names_with(positions: Callable[[BartConfig, str, int, str], Names]) -> Calla
     return names
 
 
-def _words(ours: str, side: str, other: str) -> Names:
-    """Tied tables are saved under one of these names, or under several."""
+def _words(ours: str, side: str, other: str, *more: str) -> Names:
+    """Tied tables are saved under one of these names, or under several. more: other names of this side's."""
     own, others = (f"model.{each}.embed_tokens.weight" for each in (side, other))
-    tokens = first_of(own, "model.shared.weight", others, "lm_head.weight")
+    tokens = tied("model.shared.weight", own, *more, instead=(others, "lm_head.weight"))
     return {f"{ours}.tokens.weight": tokens, **both(f"{ours}.norm", f"model.{side}.layernorm_embedding")}
 
 
@@ -180,7 +184,12 @@ def slowest_table(count: int, d_model: int) -> Tensor:
 
 
 def _kind(
-    model_type: str, architecture: str, sizes: Callable[[Foreign], BartConfig], positions: Callable[..., Names]
+    model_type: str,
+    architecture: str,
+    sizes: Callable[[Foreign], BartConfig],
+    positions: Callable[..., Names],
+    start: int | None,
+    end: int | None,
 ) -> Converter:
     return Converter(
         model_type=model_type,
@@ -189,18 +198,19 @@ def _kind(
         sizes=sizes,
         names=names_with(positions),
         ignored=(
-            r"model\.(encoder|decoder)\.embed_(tokens|positions)\.weights?",
-            r"model\.shared\.weight",
-            r"lm_head\.weight",
+            r"model\.(encoder|decoder)\.embed_positions\.weights?",
             r"model\.(encoder|decoder)\.version",
             r"model\.(encoder|decoder)\.embed_positions\._float_tensor",
         ),
         bias="decoder.embedding.bias",
+        writes={"decoder_start_token_id": start, "forced_eos_token_id": end},
     )
 
 
-BART = _kind("bart", "BartForConditionalGeneration", sizes_in("post", norm=True), learned)
-MARIAN = _kind("marian", "MarianMTModel", sizes_in("post", norm=False), halves)
-MBART = _kind("mbart", "MBartForConditionalGeneration", sizes_in("pre", norm=True), learned)
-PEGASUS = _kind("pegasus", "PegasusForConditionalGeneration", sizes_in("pre", norm=False), halves)
-M2M_100 = _kind("m2m_100", "M2M100ForConditionalGeneration", sizes_in("pre", norm=False, fairseq=True), tensor2tensor)
+BART = _kind("bart", "BartForConditionalGeneration", sizes_in("post", norm=True), learned, 2, 2)
+MARIAN = _kind("marian", "MarianMTModel", sizes_in("post", norm=False), halves, 58100, 0)
+MBART = _kind("mbart", "MBartForConditionalGeneration", sizes_in("pre", norm=True), learned, None, 2)
+PEGASUS = _kind("pegasus", "PegasusForConditionalGeneration", sizes_in("pre", norm=False), halves, 0, 1)
+M2M_100 = _kind(
+    "m2m_100", "M2M100ForConditionalGeneration", sizes_in("pre", norm=False, fairseq=True), tensor2tensor, 2, None
+)

@@ -8,7 +8,7 @@ from weft_export.converters.captioners import encoder_sizes, first
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.encoders import norm
 from weft_export.converters.pictures import patches
-from weft_export.converters.sources import Names, both, both_rows, computed, first_of, from_row, layer_names
+from weft_export.converters.sources import Names, both, both_rows, computed, first_of, from_row, layer_names, tied
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
@@ -20,6 +20,7 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
     fields.skip("projection_dim", "logit_scale_init_value", "image_text_hidden_size", "tie_word_embeddings")
     fields.skip("label_smoothing", "processor_class")
     text, vision = fields.part("text_config"), fields.part("vision_config")
+    vision.skip("tie_word_embeddings")
     text.skip("projection_dim", "label_smoothing", "encoder_hidden_size", "is_encoder_decoder")
     eps, activation = text.number("layer_norm_eps", 1e-12), text.among("hidden_act", ACTIVATIONS, "gelu")
     return VisionEncoderDecoderConfig(
@@ -55,15 +56,14 @@ def starts_and_ends(config: Mapping[str, Any]) -> dict[str, Any]:
 def names(config: VisionEncoderDecoderConfig) -> Names:
     """Queries, keys and values of the picture lie in one matrix already."""
     text, vision, head = "text_decoder.bert.", "vision_model.", "text_decoder.cls.predictions."
+    tokens = f"{text}embeddings.word_embeddings.weight"
     return {
         "class_tokens": computed(first, f"{vision}embeddings.class_embedding"),
         "positions": computed(first, f"{vision}embeddings.position_embedding"),
         **patches("patches.projection", f"{vision}embeddings.patch_embedding"),
         **layer_names(_VISION, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
         **both("encoder.norm", f"{vision}post_layernorm"),
-        "decoder.embedding.tokens.weight": first_of(
-            f"{text}embeddings.word_embeddings.weight", f"{head}decoder.weight"
-        ),
+        "decoder.embedding.tokens.weight": tied(tokens, f"{head}decoder.weight") if config.words.tied else tokens,
         "decoder.embedding.positions.weight": from_row(
             0, f"{text}embeddings.position_embeddings.weight", config.max_target_tokens
         ),
@@ -103,7 +103,7 @@ BLIP = Converter(
     family="vision_encoder_decoder",
     sizes=sizes,
     names=names,
-    ignored=(r".*\.position_ids", r"text_decoder\.cls\.predictions\.(bias|decoder\.(bias|weight))"),
+    ignored=(r".*\.position_ids", r"text_decoder\.cls\.predictions\.(bias|decoder\.bias)"),
     bias="decoder.embedding.bias",
     fixed=starts_and_ends,
 )

@@ -18,7 +18,7 @@ def encoder_sizes(foreign: Foreign, fields: Fields, eps: float = 1e-12) -> dict[
 
     eps: that of its norms where nothing says it.
     """
-    fields.skip("encoder_stride", "pooler_act", "pooler_output_size", "projection_dim")
+    fields.skip("tie_word_embeddings", "encoder_stride", "pooler_act", "pooler_output_size", "projection_dim")
     return {
         **picture_sides(foreign, fields),
         "d_encoder": fields.whole("hidden_size", 768),

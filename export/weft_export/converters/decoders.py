@@ -4,15 +4,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.heads import Heads, Split, heads_of
 from weft_export.converters.rotation import read_rotation, turned_numbers
-from weft_export.converters.sources import Names, Source, computed
-from weft_export.errors import CheckpointError
+from weft_export.converters.sources import Names, Source, computed, tied
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.style import Style
@@ -95,17 +93,27 @@ def padded(rotation: Rotation, config: DecoderOnlyConfig) -> Rotation:
 
 
 def windowed(
-    foreign: Foreign, config: DecoderOnlyConfig, window: int | None, sliding: Callable[[int], bool]
+    foreign: Foreign,
+    config: DecoderOnlyConfig,
+    window: int | None,
+    sliding: Callable[[int], bool],
+    *,
+    typed: bool = True,
 ) -> DecoderOnlyConfig:
     """Return the sizes with a window in some layers: those that layer_types names, else those that sliding says.
+
+    typed: layer_types counts. transformers does not read it for all kinds; there it must say what sliding says.
 
     Raises:
         CheckpointError: layer_types is not one of two words for each layer, or asks for a window that is not there.
     """
     fields, known = foreign.fields, ["full_attention", "sliding_attention"]
-    types = fields.list("layer_types", [known[sliding(layer)] for layer in range(config.num_layers)])
+    usual = [known[sliding(layer)] for layer in range(config.num_layers)]
+    types = fields.list("layer_types", usual)
     if len(types) != config.num_layers or not all(each in known for each in types):
         raise fields.wrong("layer_types", f"must have {' or '.join(known)} for each of {config.num_layers} layers")
+    if not typed and types != usual:
+        raise fields.wrong("layer_types", "differs from sliding_window, which alone counts for this model_type")
     if known[1] not in types:
         return config
     if not window:
@@ -133,9 +141,9 @@ def read_activation(fields: Fields, name: str = "hidden_act", default: str = "si
 
 def head_names(config: DecoderOnlyConfig, tokens: str, projection: str = "lm_head") -> Names:
     """Return the sources of the words: their table of tokens, and their output projection."""
-    table, head = names = f"{tokens}.weight", f"{projection}.weight"
+    table, head = f"{tokens}.weight", f"{projection}.weight"
     return {
-        "words.tokens.weight": Source(names, _tied, frozenset(names), needs_one=True) if config.words.tied else table,
+        "words.tokens.weight": tied(table, head) if config.words.tied else table,
         "words.projection.weight": head,
         # No file has it: it holds the tokens that are never written.
         "words.bias": computed(lambda: torch.zeros(config.vocab_size)),
@@ -178,16 +186,3 @@ def norm_names(ours: str, theirs: str) -> Names:
 def plus_one(name: str) -> Source:
     """Return a gain that is stored as what it is above 1, as Gemma's are."""
     return computed(lambda gain: 1.0 + gain, name)
-
-
-def _tied(table: Tensor | None, head: Tensor | None) -> Tensor:
-    """Return the table of tokens, which a file may also hold as the output projection, or twice."""
-    one, other = (head if table is None else table), (table if head is None else head)
-    assert one is not None
-    assert other is not None
-    if not one.is_meta and not torch.equal(one, other):
-        raise CheckpointError(
-            "config.json: tie_word_embeddings is true, but the files have an output projection that is not the table of"
-            " tokens; set it to false if that is meant"
-        )
-    return one

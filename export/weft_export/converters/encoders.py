@@ -16,10 +16,11 @@ DEFAULT_TEXT = 512
 """The longest text in tokens, unless one is chosen or the model takes less."""
 
 
-def read_sizes(foreign: Foreign, *, first_row: int = 0, **choices: Any) -> EncoderOnlyConfig:
+def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu", **choices: Any) -> EncoderOnlyConfig:
     """Read the sizes of a model of BERT's kind: normed words with learned positions, and post-norm layers.
 
-    first_row: the row of the first position. choices: further fields of the family's config.
+    first_row: the row of the first position. activation: theirs where nothing says it.
+    choices: further fields of the family's config.
     """
     fields = foreign.fields
     fields.only("problem_type", "single_label_classification")
@@ -39,7 +40,7 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, **choices: Any) -> Encod
         "num_heads": fields.whole("num_attention_heads"),
         "d_ff": fields.whole("intermediate_size"),
         "num_layers": fields.whole("num_hidden_layers"),
-        "style": Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, "gelu")),
+        "style": Style(residual="post", norm_eps=eps, activation=fields.among("hidden_act", ACTIVATIONS, activation)),
         "words": WordStyle(positions=True, norm=True, norm_eps=eps),
     }
     return EncoderOnlyConfig(**given | choices)

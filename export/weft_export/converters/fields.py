@@ -36,6 +36,7 @@ _HARMLESS = frozenset(
         "initializer_range",
         "is_composition",
         "is_decoder",
+        "is_encoder_decoder",
         "is_llama_config",
         "label2id",
         "length_penalty",
@@ -88,7 +89,7 @@ class Fields:
     """A config.json, or a part of it. Each method reads one field and remembers that it was read."""
 
     def __init__(self, config: Mapping[str, Any], place: str = "config.json") -> None:
-        self._config = config
+        self._config = dict(config)
         self._place = place
         self._read: set[str] = set()
         self._parts: dict[str, Fields] = {}
@@ -188,6 +189,11 @@ class Fields:
         if value is not None and value not in allowed:
             words = " or ".join(repr(each) for each in allowed)
             raise self.wrong(name, f"is not supported; only {words} is")
+
+    def take_for_granted(self, name: str, value: Any) -> None:
+        """Say what a field is where config.json does not have it."""
+        if self._config.get(name) is None:
+            self._config[name] = value
 
     def skip(self, *names: str) -> None:
         """Say of fields that for this model they change nothing."""

@@ -21,7 +21,9 @@ _NOT_CARRIED: dict[str, tuple[Any, ...]] = {
     "sequence_bias": (),
     "forced_decoder_ids": ([],),
     "exponential_decay_length_penalty": (),
-    "renormalize_logits": (True, False),
+    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty"), (1.0, 1)),
+    **dict.fromkeys(("stop_strings", "penalty_alpha", "force_words_ids", "constraints", "watermarking_config"), ()),
+    "dola_layers": (),
 }
 
 
@@ -53,7 +55,9 @@ class Generation:
 
 
 def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, Any]) -> Generation:
-    """Read generation_config.json; where there is none, config.json says the same. They are never mixed.
+    """Read generation_config.json; where there is none, config.json says the same.
+
+    They are not mixed, but that config.json still says an end, padding or a start that the other file leaves out.
 
     fixed: what stands above both.
 
@@ -71,10 +75,15 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
             raise CheckpointError(f"{path} is not a JSON object")
     given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
-    start = _one(given, "decoder_start_token_id")
+    start = _one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id"))
     banned = set(_ids(given, "suppress_tokens"))
     not_carried = [f"{name} is {given[name]!r:.40}" for name in _NOT_CARRIED if _matters(given, name)]
-    for phrase in given.get("bad_words_ids") or []:
+    phrases = given.get("bad_words_ids") or []
+    if not isinstance(phrases, list) or len(phrases) > 100_000:
+        raise CheckpointError(f"bad_words_ids is {phrases!r:.60}: it must be a list of lists of token ids")
+    for phrase in phrases:
+        if phrase in [[end] for end in ends]:
+            continue  # transformers does not forbid an end either
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
             banned.add(phrase[0])
         else:
@@ -82,7 +91,7 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
     return Generation(
         end_ids=ends,
         pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
-        start_id=_one(config, "decoder_start_token_id") if start is None else start,
+        start_id=_one(given, "bos_token_id", _one(config, "bos_token_id")) if start is None else start,
         forced_id=_one(given, "forced_bos_token_id"),
         forced_end_id=_one(given, "forced_eos_token_id"),
         banned=tuple(sorted(banned)),

@@ -239,7 +239,7 @@ def _numbers(fields: dict[str, Any], name: str, default: list[float], channels: 
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
 
 
 def _refusal(complaint: str) -> CheckpointError:

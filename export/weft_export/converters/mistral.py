@@ -22,7 +22,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)))
     # null is no window, and nothing at all is the first model's.
     window = fields.whole_or_null("sliding_window", 4096)
-    return windowed(foreign, config, window, lambda _: window is not None)
+    return windowed(foreign, config, window, lambda _: window is not None, typed=False)
 
 
 MISTRAL = replace(LLAMA, model_type="mistral", architectures=("MistralForCausalLM",), sizes=sizes)

@@ -1,12 +1,10 @@
 """ModernBERT (Warner et al. 2024): pre-norm, rotary positions, GeGLU, and most layers see only their surroundings."""
 
-from torch import Tensor
-
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, pair
 from weft_export.converters.rotation import rotation_of
-from weft_export.converters.sources import Names, Source, both, computed, layer_names
+from weft_export.converters.sources import Names, both, half, layer_names
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.reach import ALL
@@ -89,19 +87,12 @@ def names(_: EncoderOnlyConfig) -> Names:
     }
 
 
-def _half(index: int, part: str) -> Source:
-    def make(both_halves: Tensor) -> Tensor:
-        return both_halves.chunk(2)[index]
-
-    return computed(make, f"mlp.Wi.{part}")
-
-
 _LAYER: Names = {
     **both("attention.qkv", "attn.Wqkv"),
     **both("attention.output", "attn.Wo"),
     **both("attention_norm", "attn_norm"),
-    **{f"feed_forward.gate.{part}": _half(0, part) for part in ("weight", "bias")},
-    **{f"feed_forward.inner.{part}": _half(1, part) for part in ("weight", "bias")},
+    **{f"feed_forward.gate.{part}": half(0, f"mlp.Wi.{part}") for part in ("weight", "bias")},
+    **{f"feed_forward.inner.{part}": half(1, f"mlp.Wi.{part}") for part in ("weight", "bias")},
     **both("feed_forward.outer", "mlp.Wo"),
     **both("feed_forward_norm", "mlp_norm"),
 }

@@ -57,6 +57,7 @@ def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
         fields.only(name, 1)
     # A rotation that is stretched reads it. Another does not need it.
     fields.skip("original_max_position_embeddings")
+    fields.take_for_granted("original_max_position_embeddings", 4096)
     style = Style(
         rms_norm=True,
         norm_eps=fields.number("rms_norm_eps", 1e-5),
@@ -66,7 +67,7 @@ def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
     )
     config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)), share=1.0)
     window = fields.whole_or_null("sliding_window", None)
-    return windowed(foreign, config, window, lambda _: window is not None)
+    return windowed(foreign, config, window, lambda _: window is not None, typed=False)
 
 
 def llama_names(config: DecoderOnlyConfig) -> Names:

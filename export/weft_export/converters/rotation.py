@@ -39,6 +39,8 @@ def rotation_of(
     kind = given.word("rope_type", given.word("type", "default"))
     # "su" is what longrope was called first.
     make = _KINDS.get({"su": "longrope"}.get(kind, kind))
+    if head_dim > _MAX_HEAD:
+        raise given.wrong("rope_type", f"cannot turn heads of {head_dim} numbers; at most {_MAX_HEAD} are allowed")
     turned = int(head_dim * share)
     if make is None:
         raise given.wrong("rope_type", f"is not supported; known are {', '.join(sorted(_KINDS))}")
@@ -60,6 +62,7 @@ def turned_numbers(rotation: Rotation) -> int:
     return 2 * sum(frequency != 0 for frequency in rotation.frequencies)
 
 
+_MAX_HEAD = 2**16
 Made = tuple[Tensor, float]
 
 

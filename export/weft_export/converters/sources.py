@@ -66,11 +66,6 @@ def transposed(name: str) -> Source:
     return Source((name,), lambda matrix: matrix.t().contiguous())
 
 
-def reshaped(name: str, *shape: int) -> Source:
-    """Give a tensor another shape of as many numbers."""
-    return Source((name,), lambda tensor: tensor.reshape(shape))
-
-
 def computed(make: Callable[..., Tensor], *names: str, optional: Sequence[str] = ()) -> Source:
     """Make ours of theirs by a function."""
     return Source(names, make, frozenset(optional))
@@ -93,6 +88,26 @@ def first_of(*names: str) -> Source:
     )
 
 
+def tied(*names: str, instead: Sequence[str] = ()) -> Source:
+    """Take one table that a file may hold under several names. Where it is there twice and differs, refuse it.
+
+    instead: names that are taken only where the file has none of the others.
+    """
+
+    def make(*parts: Tensor | None) -> Tensor:
+        there = [part for part in parts[: len(names)] if part is not None]
+        there = there or [part for part in parts[len(names) :] if part is not None][:1]
+        if any(not part.is_meta and not torch.equal(there[0], part) for part in there[1:]):
+            raise CheckpointError(
+                f"{' and '.join(names)} differ in the files, and config.json says that they are tied; set"
+                " tie_word_embeddings to false if that is meant"
+            )
+        return there[0]
+
+    every = (*names, *instead)
+    return Source(every, make, frozenset(every), needs_one=True)
+
+
 def first_rows(count: int, make: Callable[[], Tensor], *stored: str) -> Source:
     """Take the first rows of a table that follows from the config; where a file stores it, of the stored one."""
 
@@ -101,16 +116,6 @@ def first_rows(count: int, make: Callable[[], Tensor], *stored: str) -> Source:
         return (make() if there is None else there)[:count]
 
     return Source(stored, rows_of, frozenset(stored))
-
-
-def rows_or_zeros(width: int, *patterns: str) -> Source:
-    """Put vectors behind each other; each that the file lacks is `width` zeros. Whisper's keys have no bias."""
-    names = tuple(name for pattern in patterns for name in _spelled(pattern))
-
-    def make(*parts: Tensor | None) -> Tensor:
-        return torch.cat([torch.zeros(width) if part is None else part for part in parts])
-
-    return Source(names, make, frozenset(names))
 
 
 def layer_names(table: Names, ours: str, theirs: str) -> dict[str, Source | str]:

@@ -23,7 +23,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     )
     config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True)))
     window = fields.whole_or_null("sliding_window", None)
-    return windowed(foreign, config, window, lambda _: window is not None)
+    return windowed(foreign, config, window, lambda _: window is not None, typed=False)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

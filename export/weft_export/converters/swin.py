@@ -12,6 +12,7 @@ from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.pictures import patches, picture_sizes, skip_backbone, with_zero_keys
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names, rows
 from weft_export.families.swin import SwinConfig
+from weft_proto.bundle_rules import MAX_IMAGE_SIDE
 
 
 def sizes(foreign: Foreign) -> SwinConfig:
@@ -84,6 +85,8 @@ def second_names(config: SwinConfig) -> Names:
 def second_biases(config: SwinConfig, foreign: Foreign) -> Names:
     """Compute the table of each block's biases, as the paper's network does (section 3.3)."""
     trained = foreign.fields.list("pretrained_window_sizes", [0])
+    if not all(type(each) is int and 0 <= each <= MAX_IMAGE_SIDE for each in trained):
+        raise foreign.fields.wrong("pretrained_window_sizes", f"must have whole numbers in [0, {MAX_IMAGE_SIDE}]")
     names: dict[str, Source | str] = {}
     for stage, _, ours, theirs in _blocks("swinv2", config):
         network = f"{theirs}.attention.self.continuous_position_bias_mlp"

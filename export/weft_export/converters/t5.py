@@ -2,7 +2,7 @@
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.sources import Names, first_of, layer_names, rows
+from weft_export.converters.sources import Names, layer_names, rows, tied
 from weft_export.families.t5 import T5Config
 
 _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
@@ -19,7 +19,11 @@ def sizes(foreign: Foreign) -> T5Config:
         raise fields.wrong("feed_forward_proj", "is not supported")
     # Version 1.1 says that its projection is not tied, and is meant to have no scaling. mT5 never has.
     scaled = fields.flag("tie_word_embeddings", default=True) and fields.word("model_type") == "t5"
-    fields.skip("dense_act_fn", "is_gated_act", "is_encoder_decoder", "n_positions", "is_decoder")
+    fields.only("dense_act_fn", word)
+    fields.only("is_gated_act", kind == "gated")
+    if fields.word("model_type") == "mt5":
+        fields.only("scale_decoder_outputs", False)
+    fields.skip("is_encoder_decoder", "n_positions", "is_decoder")
     return T5Config(
         vocab_size=fields.whole("vocab_size"),
         max_source_tokens=foreign.max_source_tokens(None),
@@ -44,7 +48,7 @@ def sizes(foreign: Foreign) -> T5Config:
 def names(config: T5Config) -> Names:
     """Their sublayers are numbered: self-attention, cross-attention in the decoder, feed-forward."""
     return {
-        "decoder.embedding.tokens.weight": first_of(*_SHARED),
+        "decoder.embedding.tokens.weight": tied(*_SHARED),
         "decoder.embedding.projection.weight": "lm_head.weight",
         **_stack(config, "encoder", "attention", feed_forward=1),
         **_stack(config, "decoder", "self_attention", feed_forward=2),
@@ -82,10 +86,7 @@ def _stack(config: T5Config, stack: str, attention: str, feed_forward: int) -> N
     }
 
 
-_IGNORED = (
-    r"(encoder|decoder)\.embed_tokens\.weight",
-    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
-)
+_IGNORED = (r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",)
 T5 = Converter(
     model_type="t5",
     architectures=("T5ForConditionalGeneration",),

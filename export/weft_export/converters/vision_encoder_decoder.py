@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
@@ -15,9 +16,9 @@ from weft_export.converters.sources import (
     Source,
     both,
     computed,
-    first_of,
     from_row,
     layer_names,
+    tied,
     transposed,
 )
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
@@ -82,6 +83,8 @@ def _trocr_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
     """BART's decoder."""
     fields.skip("classifier_dropout", "decoder_start_token_id", "hidden_size", "max_position_embeddings")
     d_model = fields.whole("d_model", 1024)
+    if not fields.flag("use_learned_position_embeddings", default=True):
+        fields.only("pad_token_id", FIRST_ROW - 1)
     return {
         "target_vocab_size": fields.whole("vocab_size", 50265),
         "max_target_tokens": foreign.max_tokens(fields.whole("max_position_embeddings", 512), 256),
@@ -97,14 +100,7 @@ def _trocr_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
             tied=fields.flag("tie_word_embeddings", default=True),
             bias=bool(foreign.generation.banned),
         ),
-        **_sinusoids(fields),
     }
-
-
-def _sinusoids(fields: Fields) -> dict[str, Any]:
-    if not fields.flag("use_learned_position_embeddings", default=True):
-        fields.only("pad_token_id", FIRST_ROW - 1)
-    return {}
 
 
 def names(config: VisionEncoderDecoderConfig) -> Names:
@@ -118,20 +114,20 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
 
 
 def _gpt2_names(config: VisionEncoderDecoderConfig) -> Names:
-    tokens = "decoder.transformer.wte.weight"
+    tokens, head = "decoder.transformer.wte.weight", "decoder.lm_head.weight"
     return {
-        "decoder.embedding.tokens.weight": tokens,
+        "decoder.embedding.tokens.weight": tied(tokens, head) if config.words.tied else tokens,
         "decoder.embedding.projection.weight": "decoder.lm_head.weight",
-        "decoder.embedding.bias": unbiased(tokens),
+        "decoder.embedding.bias": unbiased(config),
         "decoder.embedding.positions.weight": from_row(0, "decoder.transformer.wpe.weight", config.max_target_tokens),
         **layer_names(_GPT2_LAYER, "decoder.layers.{}.", "decoder.transformer.h.{}."),
         **both("decoder.norm", "decoder.transformer.ln_f"),
     }
 
 
-def unbiased(tokens: str) -> Source:
-    """Return a bias of zeros, as long as a table of tokens: no file has it."""
-    return Source((tokens,), lambda table: table.new_zeros(len(table)))
+def unbiased(config: VisionEncoderDecoderConfig) -> Source:
+    """Return a bias of zeros: no file has it."""
+    return computed(lambda: torch.zeros(config.target_vocab_size))
 
 
 def _turned(ours: str, theirs: str) -> Names:
@@ -168,12 +164,13 @@ _GPT2_LAYER: Names = {
 
 def _trocr_names(config: VisionEncoderDecoderConfig) -> Names:
     body = "decoder.model.decoder."
-    tokens = first_of(f"{body}embed_tokens.weight", "decoder.output_projection.weight")
+    table, head = f"{body}embed_tokens.weight", "decoder.output_projection.weight"
+    tokens = tied(table, head) if config.words.tied else table
     count, positions = config.max_target_tokens, f"{body}embed_positions.weight"
     return {
         "decoder.embedding.tokens.weight": tokens,
         "decoder.embedding.projection.weight": "decoder.output_projection.weight",
-        "decoder.embedding.bias": unbiased(f"{body}embed_tokens.weight"),
+        "decoder.embedding.bias": unbiased(config),
         "decoder.embedding.positions.weight": _trocr_positions(count, config.d_model, positions),
         **both("decoder.embedding.norm", f"{body}layernorm_embedding"),
         **decoder_names("decoder.layers.{}.", f"{body}layers.{{}}."),
@@ -200,8 +197,6 @@ VISION_ENCODER_DECODER = Converter(
     ignored=(
         r"encoder\.pooler\..*",
         r"encoder\.embeddings\.mask_token",
-        r"decoder\.lm_head\.weight",
-        r"decoder\.output_projection\.weight",
         r"decoder\.transformer\.h\.\d+\.(attn|crossattention)\.(bias|masked_bias)",
         r"decoder\.model\.decoder\.(version|embed_positions\..*)",
     ),

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.filling import fill, plan
-from weft_export.converters.sources import Names, Source, both, computed, first_of, from_row, layer_names
+from weft_export.converters.pictures import with_zero_keys
+from weft_export.converters.sources import Names, both, computed, first_of, from_row, layer_names, rows
 from weft_export.converters.tensors import StoredTensors
 from weft_export.layers.decoder import Decoder
 from weft_export.layers.style import Style
@@ -67,17 +67,9 @@ def names(config: DecoderSizes) -> Names:
     }
 
 
-def _matrices(theirs: str) -> Source:
-    return computed(lambda *parts: torch.cat(parts), *(f"{theirs}.{part}_proj.weight" for part in "qkv"))
-
-
-def _biases(query: Tensor, value: Tensor) -> Tensor:
-    return torch.cat((query, torch.zeros_like(query), value))
-
-
 _LAYER: Names = {
-    "self_attention.qkv.weight": _matrices("self_attn"),
-    "self_attention.qkv.bias": computed(_biases, "self_attn.q_proj.bias", "self_attn.v_proj.bias"),
+    "self_attention.qkv.weight": rows("self_attn.{q,k,v}_proj.weight"),
+    "self_attention.qkv.bias": with_zero_keys("self_attn.q_proj.bias", "self_attn.v_proj.bias"),
     **both("self_attention.output", "self_attn.out_proj"),
     **both("self_attention_norm", "self_attn_layer_norm"),
     **both("cross_attention.query", "encoder_attn.q_proj"),

@@ -66,6 +66,10 @@ class EncoderOnlyConfig:
     def __post_init__(self) -> None:
         require_sizes(self)
         require_divisible("d_model", self.d_model, "num_heads", self.num_heads)
+        if self.num_buckets is not None:
+            require_divisible("num_buckets", self.num_buckets, "2 (behind and ahead) * 2 (exact and wide)", 4)
+            if self.max_distance <= self.num_buckets // 2:
+                raise ValueError("max_distance must be above num_buckets / 2, which have a distance each")
         require_among("pooling", self.pooling, (FIRST, MEAN))
         require_among("head_activation", self.head_activation or "tanh", tuple(ACTIVATIONS))
         require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)

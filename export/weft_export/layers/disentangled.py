@@ -27,6 +27,11 @@ class Disentangled:
     content_to_position: bool = True
     position_to_content: bool = True
 
+    def __post_init__(self) -> None:
+        """Raise ValueError when half of the buckets of a side would be none."""
+        if self.num_buckets < 2:
+            raise ValueError(f"disentangled.num_buckets must be at least 2, not {self.num_buckets}")
+
 
 class DisentangledAttention(SelfAttention):
     """Q K^T + Q P_k^T + (K P_q^T)^T, over sqrt(d n) for n terms. The vectors of offsets are projected beforehand."""

@@ -8,7 +8,9 @@ import pytest
 import safetensors.torch
 import torch
 from decoder_kinds import DECODERS
+from encoder_kinds import CLASSIFIERS
 from foreign import change_config, converted, made
+from seq2seq_kinds import SEQ2SEQ
 
 from weft_export.converters.convert import convert
 from weft_export.converters.converter import Choices
@@ -126,7 +128,7 @@ def test_an_output_projection_that_is_not_the_table_is_refused(originals, tmp_pa
     change_config(directory, tie_word_embeddings=True)
     table = safetensors.torch.load_file(directory / "model.safetensors")["transformer.word_embeddings.weight"]
     change_weights(directory, lambda tensors: tensors.update({"lm_head.weight": table + 1}))
-    refused(directory, "tie_word_embeddings is true, but")
+    refused(directory, "differ in the files, and config.json says that they are tied")
 
 
 def test_a_header_longer_than_its_file_is_refused(originals, tmp_path):
@@ -201,3 +203,59 @@ def test_a_bundle_beyond_longrope_s_first_context_says_so(tmp_path):
 
     assert not any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=32)).notes)
     assert any("longrope" in note for note in convert(tmp_path, Choices(max_tokens=33)).notes)
+
+
+def refused_as(directory, kind, complaint, **fields):
+    """Change a kind's config.json, and expect a refusal."""
+    made(kind, 0, directory)
+    change_config(directory, **fields)
+    with pytest.raises(CheckpointError, match=complaint):
+        converted(directory)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "complaint"),
+    [
+        ("modernbert", {"hidden_size": 2**23, "num_attention_heads": 1}, "cannot turn heads"),
+        ("debertav2", {"position_buckets": 1}, "num_buckets must be at least 2"),
+        ("mpnet", {"relative_attention_num_buckets": 2}, "num_buckets"),
+        ("bart", {"bad_words_ids": 5}, "bad_words_ids is 5"),
+        ("t5", {"dense_act_fn": "silu", "feed_forward_proj": "relu"}, "dense_act_fn is 'silu'"),
+    ],
+)
+def test_what_else_a_config_may_say_wrong(name, fields, complaint, tmp_path):
+    """Numbers that leave nothing, or take memory, and fields that contradict each other are refused by name."""
+    kind = next(kind for kind in (*CLASSIFIERS, *SEQ2SEQ) if kind.name == name)
+    if name == "bart":
+        made(kind, 0, tmp_path)
+        (tmp_path / "generation_config.json").unlink()
+        change_config(tmp_path, **fields)
+        with pytest.raises(CheckpointError, match=complaint):
+            converted(tmp_path)
+    else:
+        refused_as(tmp_path, kind, complaint, **fields)
+
+
+def test_tied_weights_that_differ_are_refused(tmp_path):
+    """Transformers would take the projection that is in the file; nobody may take the other in silence."""
+    made(next(kind for kind in SEQ2SEQ if kind.name == "bart"), 0, tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    weights["lm_head.weight"] = weights["model.shared.weight"] + 1
+    safetensors.torch.save_file(weights, path)
+
+    with pytest.raises(CheckpointError, match="differ in the files"):
+        converted(tmp_path)
+
+
+def test_what_a_class_takes_for_granted(tmp_path):
+    """An old config.json names no start, no activation and no last token: the class of transformers says them."""
+    made(next(kind for kind in SEQ2SEQ if kind.name == "m2m_100"), 0, tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    change_config(tmp_path, activation_function=None, decoder_start_token_id=None, bad_words_ids=[[2], [5]])
+    checkpoint = converted(tmp_path)
+
+    assert "relu" == checkpoint.model.config.style.activation
+    assert 2 == checkpoint.text.start_id
+    banned = checkpoint.model.decoder.embedding.bias < -1
+    assert [5] == banned.nonzero().flatten().tolist()
