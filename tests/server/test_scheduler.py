@@ -54,6 +54,18 @@ def test_waiting_tokens_are_bounded_but_one_request_always_may_wait():
     assert 1 == scheduler.num_reserved
 
 
+def test_sequences_that_belong_together_may_not_exceed_the_token_bound():
+    """Even in an empty waiting room: only a single request may."""
+    scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=10)
+    scheduler.reserve(2)
+    with pytest.raises(Overloaded) as refused:
+        scheduler.enqueue(make(6), make(5))
+
+    assert ("TOKEN_BUDGET", 0, 2) == (refused.value.reason, scheduler.queued_tokens, scheduler.num_queued)
+    scheduler.enqueue(make(5), make(5))
+    assert 10 == scheduler.queued_tokens
+
+
 def test_slots_are_given_in_order_of_arrival_within_the_budget():
     """First come, first served; the first is admitted whatever it costs."""
     scheduler = Scheduler(1, 9, 1000)

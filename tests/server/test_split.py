@@ -137,6 +137,21 @@ def test_a_stop_string_in_a_sentence_ends_the_answer(tiny_repository):
     asyncio.run(run())
 
 
+def test_sentences_behind_a_stop_string_are_not_cancelled_by_a_caller(tiny_repository):
+    """They wait still when the answer ends, and the request counts as answered only."""
+
+    async def run():
+        async with loaded(tiny_repository, lanes=1, slots=1) as model:
+            first = (await ask(model, text=SENTENCES[0])).completion.text
+            decoding = common_pb2.Decoding(stop=[first.split()[0]])
+            cut = (await ask(model, text=TEXT, split_sentences=True, decoding=decoding)).completion
+            assert common_pb2.FINISH_REASON_STOP_STRING == cut.finish_reason
+            stages = ("queued", "prefill", "decode")
+            assert [0, 0, 0] == [model.metrics.counters["cancelled_total", stage].value for stage in stages]
+
+    asyncio.run(run())
+
+
 def test_a_long_sentence_is_cut_into_parts_that_the_model_takes(tiny_repository):
     """Behind a clause, or else between words; each part is answered as it would be alone."""
 

@@ -188,7 +188,7 @@ class InputReader:
 
     def _check_parts(self, parts: list[str], fits: Callable[[str], bool], field: str) -> None:
         if len(parts) > MAX_SENTENCES:
-            raise InvalidRequest(field, f"has more than {MAX_SENTENCES} sentences", "INPUT_TOO_LONG")
+            raise InvalidRequest(field, f"has more than {MAX_SENTENCES} sentences or parts of them", "INPUT_TOO_LONG")
         for part in parts:
             if not fits(part):
                 why = f"has a word of {len(part)} characters; the model takes {self.max_tokens} tokens"

@@ -55,7 +55,9 @@ class Scheduler:
             Overloaded: the token bound is reached. The places are kept.
         """
         num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
-        if self.waiting and self.queued_tokens + num_tokens > self._max_tokens:
+        # One that is too long for the bound may wait alone. Otherwise it would never be answered.
+        is_only = not self.waiting and len(sequences) == 1
+        if not is_only and self.queued_tokens + num_tokens > self._max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
         self.num_reserved -= len(sequences)
         self.queued_tokens += num_tokens

@@ -66,12 +66,13 @@ async def complete_sentences(
                     yield delta
             if answers[-1].finish_reason is FinishReason.STOP_STRING:
                 break
+        # Sentences behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
+        # at the answer, so it is said before.
+        _cancel(model, sequences, FinishReason.STOP_STRING)
         yield _joined(text, answers)
     except BaseException:
         _cancel(model, sequences, None)
         raise
-    # Sentences behind a stop string are wanted no more, but nobody has gone.
-    _cancel(model, sequences, FinishReason.STOP_STRING)
 
 
 def joint(before: str, gap: str, after: str) -> str:
