@@ -70,6 +70,20 @@ GREEDY = {
     "a filter over many": "{% set r = range(99999) | list %}{% for a in r %}{% set x = r | map('string') | list %}"
     "{% endfor %}",
     "comparisons": "{% set r = range(99999) %}{% for a in r %}{{ 'x' in r }}{{ 'y' in r }}{% endfor %}",
+    "a long text to find": "{{ ('a' * 40000).rfind('ab' ~ 'a' * 20000) }}",
+    "a long text to split at": "{{ ('a' * 40000).split(sep='ab' ~ 'a' * 20000) }}",
+    "many characters to strip": "{{ ('a' * 40000).strip('b' * 1000000 ~ 'a') }}",
+    "many characters to trim": "{{ ('a' * 40000) | trim(chars='b' * 1000000 ~ 'a') }}",
+    "a long text to replace": "{{ ('a' * 40000) | replace('ab' ~ 'a' * 20000, '') }}",
+    "a long text in a text": "{{ 'ab' ~ 'a' * 20000 in 'a' * 40000 }}",
+    "a long text not in a text": "{{ 'ab' ~ 'a' * 20000 not in 'a' * 40000 }}",
+    "a long text tested in a text": "{{ ['ab' ~ 'a' * 20000] | select('in', 'a' * 40000) | list }}",
+    "a long number": "{{ ('f' * 1000000) | int(base=16) }}",
+    "a number of many bits": "{% set x = ('f' * 300) | int(base=16) %}",
+    "an attribute of many": "{{ [[1]] | sort(attribute='0,' * 100000) }}",
+    "an attribute by its place": "{{ [[1]] | sort(false, false, '0,' * 100000) }}",
+    "an attribute of a map": "{{ [[1]] | map(attribute='0.' * 100000) | list }}",
+    "an attribute that is selected": "{{ [[1]] | selectattr('0.' * 100000) | list }}",
     "a filter's tests": "{% set r = range(99999) %}{% for a in r %}{{ r | select('in', r) | list }}{% endfor %}",
 }
 
@@ -120,6 +134,12 @@ FORBIDDEN = [
     "{{ messages[0].role.nothing.at_all }}",
     "{{ 5() }}",
     "{{ 'a' | nothing }}",
+    "{% set x = [1 - 10**12] | map('weft spend') | list %}",
+    "{% set x = [[1]] | map('weft each', -9) | list %}",
+    "{{ {}.keys().mapping.x }}",
+    "{{ {1: 2}.keys() - [] }}",
+    "{{ {}[(1, 2)] }}",
+    "{{ [1] == [1] == [1] == [1] }}",
 ]
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from jinja2 import Undefined
+
 from weft_server.content.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ ENTRY_CHARS = 16
 MAX_CPU_S = 2.0
 # Of lists in lists. Python compares, hashes and prints them without a stop, some of it without a bound of its own.
 MAX_DEPTH = 32
+# Of an integer.
+MAX_BITS = 1024
 # What a number or any other object takes when it is printed: the digits that Python prints of an integer at most.
 _OBJECT_CHARS = 4_300
 # What a character takes when it is printed in a list: U+1F600 becomes \U0001f600.
@@ -58,6 +62,8 @@ class Meter:
 
     def spend(self, num_chars: int) -> None:
         """Count what was made, or is made at once."""
+        if num_chars < 0:
+            raise ValueError("nothing is given back to a meter")
         self.check()
         self.fits(num_chars)
         self._left -= num_chars
@@ -74,8 +80,14 @@ class Meter:
         elif isinstance(value, list | tuple | dict):
             self.spend(ENTRY_CHARS * (len(value) + 1))
             self.unfolded(value)
-        elif value is None or isinstance(value, bool | int | float):
+        elif isinstance(value, int):
+            check_bits(value.bit_length())
             self.check()
+        elif value is None or isinstance(value, float):
+            self.check()
+        elif hasattr(type(value), "__len__") and not isinstance(value, (*_LISTS, range, Undefined)):
+            # Such as a set: it is not known how large it is when it is printed.
+            raise TypeError(f"a template makes no {type(value).__name__}")
         else:
             self.spend(ENTRY_CHARS)
         return value
@@ -117,6 +129,12 @@ class Meter:
         text = str(value)
         self.spend(len(text))
         return text
+
+
+def check_bits(num_bits: int) -> None:
+    """Raise BeyondLimit for an integer of more bits than one may have."""
+    if num_bits > MAX_BITS:
+        raise BeyondLimit(f"a number has over {MAX_BITS} bits")
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from jinja2.ext import Extension
 from jinja2.runtime import LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from weft_server.content.meter import BeyondLimit, Meter, metered, the_meter
-from weft_server.content.template_names import FILTERS, GLOBALS, METHODS, TESTS, ChatRefused, growth
-from weft_server.content.template_tree import prepared
+from weft_server.content.meter import BeyondLimit, Meter, check_bits, metered, the_meter
+from weft_server.content.template_names import FILTERS, GLOBALS, METHODS, TESTS, ChatRefused, check_sought, growth
+from weft_server.content.template_tree import OWN, prepared
 from weft_server.errors import BundleError, first_line
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from jinja2.parser import Parser
     from jinja2.runtime import Context
-
-# Of an integer that a product or a power gives, in bits.
-_MAX_BITS = 1024
 
 
 class Template:
@@ -110,6 +107,19 @@ class _Environment(ImmutableSandboxedEnvironment):
                 return attr in names
         return super().is_safe_attribute(obj, attr, value)
 
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """Look up one entry. Its key is no list: a long one takes long to hash, and each time again."""
+        the_meter().check()
+        if isinstance(argument, tuple):
+            raise SecurityError("a key is no tuple here")
+        return super().getitem(obj, argument)
+
+    def call_filter(self, name: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a filter that a text names, as in `map('upper')`. Those of the meter are out of reach."""
+        if name in OWN:
+            raise SecurityError(f"no filter is named {name!r}")
+        return super().call_filter(name, *args, **kwargs)
+
     def wrap_str_format(self, value: Any) -> None:
         """Leave `format` what it is: a method that is not listed. It pads to any width."""
 
@@ -123,7 +133,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         elif operator == "*":
             _check_product(meter, left, right)
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            _check_bits(left.bit_length() * max(right, 0))
+            check_bits(left.bit_length() * max(right, 0))
         return meter.keep(super().call_binop(context, operator, left, right))
 
     def call(self, context: Context, called: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -135,6 +145,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         elif isinstance(called, LoopContext):
             args = (meter.each(args[0]), *args[1:]) if args else args
         elif isinstance(owner := getattr(called, "__self__", None), str):
+            check_sought(called.__name__, (*args, *kwargs.values()))
             args = growth(meter, owner, called.__name__, args)
         return meter.keep(super().call(context, called, *args, **kwargs))
 
@@ -150,9 +161,4 @@ def _check_product(meter: Meter, left: Any, right: Any) -> None:
         if isinstance(other, int) and hasattr(one, "__len__"):
             meter.fits(len(one) * other)
     if isinstance(left, int) and isinstance(right, int):
-        _check_bits(left.bit_length() + right.bit_length())
-
-
-def _check_bits(num_bits: int) -> None:
-    if num_bits > _MAX_BITS:
-        raise BeyondLimit(f"a number has over {_MAX_BITS} bits")
+        check_bits(left.bit_length() + right.bit_length())

@@ -6,6 +6,7 @@ Left out is what no chat needs and could take any memory or time: formatting to 
 from __future__ import annotations
 
 import json
+from collections.abc import ItemsView, KeysView, ValuesView
 from datetime import datetime
 from functools import wraps
 from types import GeneratorType
@@ -19,7 +20,7 @@ from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace, _PassArg
 
 from weft_server.content import template_tree
-from weft_server.content.meter import ENTRY_CHARS, MAX_DEPTH, the_meter
+from weft_server.content.meter import ENTRY_CHARS, MAX_DEPTH, BeyondLimit, the_meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,12 +33,32 @@ if TYPE_CHECKING:
 _MAX_WIDTH = 64
 _MAX_DATE_FORMAT = 256
 _MAX_DIGITS = 100
+# Of a text that becomes a number: the digits that Python reads of an integer at most.
+_MAX_NUMERAL = 4_300
+# Of a text to look for, in characters. Python looks for a longer one in quadratic time, and holds its lock.
+_MAX_SOUGHT = 256
+# Of the name of an attribute, in characters.
+_MAX_ATTRIBUTE = 64
+# Which argument of a filter, after its value, is the name of an attribute.
+_ATTRIBUTE_AT = {"join": 2, "max": 2, "min": 2, "rejectattr": 1, "selectattr": 1, "sort": 3, "unique": 2}
+_SEEKS = frozenset((
+    "count", "endswith", "find", "index", "lstrip", "partition", "replace", "rfind", "rindex", "rpartition", "rsplit",
+    "rstrip", "split", "startswith", "strip",
+))  # fmt: skip
 # What a character of a text takes in JSON at most: \ud83d\ude00.
 _JSON_CHARS = 12
 
 
 class ChatRefused(TemplateError):
     """A template called raise_exception: it does not take these messages."""
+
+
+def check_sought(method: str, args: tuple[Any, ...]) -> None:
+    """Raise BeyondLimit for a method of a text that looks for too long a text, or for one of too many."""
+    if method in _SEEKS:
+        for sought in args[:1] if method == "replace" else args:
+            if isinstance(sought, tuple) or method not in {"startswith", "endswith"}:
+                _check_sought(sought)
 
 
 def growth(meter: Meter, text: str, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -94,9 +115,46 @@ def _concat(parts: list[Any]) -> str:
 @pass_eval_context
 def _replace(eval_ctx: Any, s: Any, old: Any, new: Any, count: int | None = None) -> str:
     text, found, instead = str(s), str(old), str(new)
+    _check_sought(found)
     the_meter().fits(len(text) + text.count(found) * len(instead))
     replaced: str = jinja_filters.do_replace(eval_ctx, s, old, new, count)
     return replaced
+
+
+def _trim(value: Any, chars: Any = None) -> str:
+    _check_sought(chars)
+    return jinja_filters.do_trim(value, chars)
+
+
+def _in(value: Any, seq: Any) -> bool:
+    if isinstance(seq, str):
+        _check_sought(value)
+    return value in seq
+
+
+def _int(value: Any, default: Any = 0, base: int = 10) -> int:
+    _check_numeral(value)
+    return jinja_filters.do_int(value, default, base)
+
+
+def _float(value: Any, default: Any = 0.0) -> float:
+    _check_numeral(value)
+    return jinja_filters.do_float(value, default)
+
+
+def _check_sought(sought: Any) -> None:
+    if isinstance(sought, str | tuple) and len(sought) > _MAX_SOUGHT:
+        raise BeyondLimit(f"it looks for over {_MAX_SOUGHT} characters")
+
+
+def _check_numeral(value: Any) -> None:
+    if isinstance(value, str) and len(value) > _MAX_NUMERAL:
+        raise BeyondLimit(f"a number is written with over {_MAX_NUMERAL:,} characters")
+
+
+def _check_attribute(name: Any) -> None:
+    if isinstance(name, str) and (len(name) > _MAX_ATTRIBUTE or "," in name):
+        raise BeyondLimit(f"an attribute's name has over {_MAX_ATTRIBUTE} characters, or a comma")
 
 
 def _indent(s: Any, width: Any = 4, first: bool = False, blank: bool = False) -> str:  # noqa: FBT001, FBT002 - as jinja2's
@@ -128,7 +186,7 @@ def _each(values: Iterable[Any], cost: int) -> Iterator[Any]:
     return the_meter().each(values, cost)
 
 
-def _on_meter(function: Any) -> Callable[..., Any]:
+def _on_meter(function: Any, attribute_at: int | None = None) -> Callable[..., Any]:
     """Count what a filter or a test returns. jinja2 computes none that takes the context when it compiles."""
     wants = _PassArg.from_obj(function)
 
@@ -136,6 +194,9 @@ def _on_meter(function: Any) -> Callable[..., Any]:
     def counted(context: Context, *args: Any, **kwargs: Any) -> Any:
         meter = the_meter()
         meter.check()
+        _check_attribute(kwargs.get("attribute"))
+        if attribute_at is not None:
+            _check_attribute(next(iter(args[attribute_at:]), None))
         if wants is not None:
             given = {"environment": context.environment, "eval_context": context.eval_ctx, "context": context}
             args = (given[wants.name], *args)
@@ -178,28 +239,32 @@ class _Namespace(Namespace):
 
 
 _PLAIN_FILTERS = (
-    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "int", "items", "last",
+    "abs", "capitalize", "count", "d", "default", "dictsort", "e", "escape", "first", "items", "last",
     "length", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "safe", "select", "selectattr", "sort",
-    "string", "title", "trim", "truncate", "unique", "upper", "wordcount",
+    "string", "title", "truncate", "unique", "upper", "wordcount",
 )  # fmt: skip
 _OWN_FILTERS: dict[str, Callable[..., Any]] = {
+    "float": _float,
     "indent": _indent,
+    "int": _int,
     "join": _join,
     "list": _list,
     "replace": _replace,
     "round": _round,
     "tojson": _tojson,
+    "trim": _trim,
     template_tree.CONCAT: _concat,
     template_tree.KEEP: lambda value: value,
+    template_tree.IN: _in,
     template_tree.COMPARED: lambda value: value,
 }
 FILTERS = {
-    **{name: _on_meter(jinja_filters.FILTERS[name]) for name in _PLAIN_FILTERS},
-    **{name: _on_meter(function) for name, function in _OWN_FILTERS.items()},
+    **{name: _on_meter(jinja_filters.FILTERS[name], _ATTRIBUTE_AT.get(name)) for name in _PLAIN_FILTERS},
+    **{name: _on_meter(function, _ATTRIBUTE_AT.get(name)) for name, function in _OWN_FILTERS.items()},
     template_tree.EACH: _each,
     template_tree.SPEND: lambda num_chars: the_meter().spend(num_chars),
 }
-TESTS = {name: _on_meter(test) for name, test in JINJA_TESTS.items()}
+TESTS = {name: _on_meter(test) for name, test in {**JINJA_TESTS, "in": _in}.items()}
 GLOBALS = {
     "range": safe_range,
     "dict": _dict,
@@ -218,5 +283,6 @@ METHODS: tuple[tuple[Any, frozenset[str]], ...] = (
     (str, _OF_TEXTS),
     (dict, frozenset(("get", "items", "keys", "values"))),
     (list | tuple, frozenset(("count", "index"))),
+    (KeysView | ItemsView | ValuesView, frozenset()),
     (int | float | type(None), frozenset()),
 )

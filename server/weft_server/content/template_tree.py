@@ -12,7 +12,9 @@ from weft_server.content.meter import ENTRY_CHARS
 from weft_server.errors import BundleError
 
 # Filters of ours. A template cannot name them, because of the space.
-EACH, SPEND, KEEP, CONCAT, COMPARED = "weft each", "weft spend", "weft keep", "weft concat", "weft compared"
+OWN = EACH, SPEND, KEEP, CONCAT, COMPARED, IN = (
+    "weft each", "weft spend", "weft keep", "weft concat", "weft compared", "weft in",
+)  # fmt: skip
 
 # Everything but what reads other files (include, import, extends, block), and what changes how text is escaped.
 _ALLOWED = (
@@ -32,6 +34,8 @@ def prepared(tree: nodes.Template) -> nodes.Template:
         if not isinstance(node, _ALLOWED):
             kind = type(node).__name__.lower()
             raise BundleError(f"line {node.lineno} has what a chat's template may not have: {kind}")
+        if isinstance(node, nodes.Compare) and len(node.ops) > (1 if any("in" in op.op for op in node.ops) else 2):
+            raise BundleError(f"line {node.lineno} compares too much at once")
     changed: nodes.Template = _Hooks().visit(tree)
     return changed
 
@@ -43,7 +47,8 @@ class _Hooks(NodeTransformer):
     2. A macro begins with SPEND.
     3. A slice, and a list that is written out, go through KEEP.
     4. `~` becomes CONCAT.
-    5. A comparison goes through COMPARED, so that none follows others without a look at the clock.
+    5. `in` becomes IN. Any other comparison goes through COMPARED, so that none follows
+       others without a look at the clock.
     """
 
     def visit_For(self, node: nodes.For) -> nodes.For:
@@ -78,6 +83,11 @@ class _Hooks(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
         self.generic_visit(node)
+        operand = node.ops[0]
+        if operand.op == "in":
+            return _filter(IN, node.expr, operand.expr)
+        if operand.op == "notin":
+            return nodes.Not(_filter(IN, node.expr, operand.expr), lineno=node.lineno)
         return _filter(COMPARED, node)
 
     def _kept(self, node: Any) -> nodes.Expr:
