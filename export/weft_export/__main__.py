@@ -166,7 +166,9 @@ def export(
         typer.echo(f"note: {note}")
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))
-        if report.manifest.rounding.products:
+        from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+
+        if report.manifest.rounding.products or report.manifest.rounding.effect > MAX_EFFECT:
             typer.echo(_rounding_line(report.manifest.rounding))
 
 
@@ -189,11 +191,14 @@ def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
 
 
 def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
+    from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+
     num_floats = sum(product.is_float for product in rounding.products)
     num_smoothed = sum(product.strength > 0 for product in rounding.products)
     return (
         f"of {rounding.num_products} products {num_smoothed} were smoothed, and {num_floats} stay float32: rounding"
         f" moves an answer by {rounding.effect:.4f} nats instead of {rounding.plain_effect:.4f} (estimated)"
+        f"{f'; more than {MAX_EFFECT} is not for int8' if rounding.effect > MAX_EFFECT else ''}"
     )
 
 

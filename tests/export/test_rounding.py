@@ -10,6 +10,7 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, tiny_generate
 from torch import nn
 
+from weft_export.__main__ import _rounding_line
 from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.checkpoints.sharing import sharing
 from weft_export.export import export_checkpoint
@@ -161,6 +162,12 @@ def test_few_products_stay_float_however_much_rounding_costs():
 
     assert 0 < share <= MAX_FLOAT_SHARE
     assert sum(choice.effects.values()) > MAX_EFFECT
+
+
+def test_an_export_says_when_rounding_costs_too_much():
+    """Its line names the bound if what is left is beyond it, and only then."""
+    assert "more than 0.01 is not for int8" in _rounding_line(bundle_pb2.Rounding(num_products=3, effect=0.02))
+    assert "is not for int8" not in _rounding_line(bundle_pb2.Rounding(num_products=3, effect=MAX_EFFECT))
 
 
 @pytest.fixture(scope="module")

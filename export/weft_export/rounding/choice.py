@@ -15,7 +15,7 @@ MAX_EFFECT = 0.01
 If that is not enough, products stay float32.
 """
 MAX_FLOAT_SHARE = 0.15
-"""Of the weights of all products, what may stay float32. A model that needs more is not for int8."""
+"""Of the weights of all products, what may stay float32. If a model needs more, its export says so."""
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ class TranslateRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized (but see split_sentences). A model with Model.prefixes
-    (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any other beginning is refused.
+    """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized (but see split_sentences). A
+    model with Model.prefixes (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any
+    other beginning is refused.
     """
     source_language: _builtins.str
     """source_language is a BCP-47 tag that the model must list, in any case. No other is taken for it: a model that lists `pt`
@@ -51,8 +52,9 @@ class TranslateRequest(_message.Message):
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     split_sentences: _builtins.bool
     """split_sentences translates each sentence of the text by itself, for a text that is longer than the model takes: at most
-    256 sentences and 131,072 characters, and no more sentences than requests may wait. They wait together or not at all
-    (RESOURCE_EXHAUSTED), run together, and are joined by the white space between them.
+    256 sentences or parts of them, 131,072 characters, and no more parts than requests may wait (INVALID_ARGUMENT). They
+    wait together or not at all: where they do not fit beside what waits, all are refused (RESOURCE_EXHAUSTED). They run
+    together, and are joined by the white space between them.
       Sentences end at marks such as `.` and `。`, and at line ends. One beyond Limits.max_source_tokens is cut behind a clause
       or a word. Model.prefixes are put before each.
       Decoding holds for each sentence; a stop string in one ends the answer. Token ids and scores are those of all
