@@ -14,7 +14,6 @@ import pytest
 from tiny import save_tiny
 
 import weft
-from weft_export.up.kept import key_of, model_name
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
@@ -51,24 +50,6 @@ def test_a_checkpoint_is_exported_once_and_served(tmp_path):
                 assert ["my-topics"] == [model.name for model in client.list_models()]
             process.send_signal(signal.SIGTERM)
             assert 0 == process.wait(60)
-
-
-def test_another_content_or_option_is_another_bundle(tmp_path):
-    """A bundle is found again by what it is made of, whatever the folder is called; a card beside it counts not."""
-    checkpoint = tmp_path / "a"
-    checkpoint.mkdir()
-    (checkpoint / "config.json").write_text("{}")
-    key = key_of(checkpoint, {"precision": "fp32"})
-    (checkpoint / "README.md").write_text("a card")
-    moved = checkpoint.rename(tmp_path / "b")
-
-    assert key == key_of(moved, {"precision": "fp32"})
-    assert key != key_of(moved, {"precision": "int8"})
-    (moved / "config.json").write_text("[]")
-    assert key != key_of(moved, {"precision": "fp32"})
-    assert ["smollm2-135m-instruct", "model", "a_b.c"] == list(
-        map(model_name, ("SmolLM2-135M-Instruct", "..", "_a_b.c"))
-    )
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
@@ -128,6 +109,17 @@ def test_a_model_of_the_hub_is_downloaded_without_code(tmp_path):
     (snapshot,) = tmp_path.glob("hub/models--org--tiny/snapshots/*")
     assert {"config.json", "model.safetensors", "tokenizer.json"} == {path.name for path in snapshot.iterdir()}
     assert [] == [path for path in Hub.asked if path.endswith((".py", ".bin")) or "onnx" in path]
+
+
+def test_a_model_of_the_hub_without_safetensors_is_refused_by_its_name(tmp_path, monkeypatch):
+    """Who asks for a model that has pickles only reads that, and what to do."""
+    monkeypatch.delitem(HUB, "model.safetensors")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, daemon=True).start()
+        code, told = up_from(f"http://127.0.0.1:{hub.server_port}", tmp_path, "org/tiny")
+        hub.shutdown()
+
+    assert (1, True) == (code, told.startswith("weft up: org/tiny has no weights in safetensors")), told
 
 
 def test_without_a_network_a_hub_name_is_refused_in_one_line(tmp_path):

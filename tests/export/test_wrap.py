@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -15,6 +16,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from weft_export.wrapping.command import wrap_app
+from weft_export.wrapping.requests import batches_of
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 
@@ -205,10 +207,10 @@ def hand_made(node=None, opset=20, tensor=None, name="logits", batch="batch"):
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
 
 
-def outside(location):
+def outside(location, length="9216", offset="0"):
     """The weights, said to lie in another file."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[768, 3], data_location=TensorProto.EXTERNAL)
-    for key, value in (("location", location), ("length", "9216")):
+    for key, value in (("location", location), ("offset", offset), ("length", length)):
         tensor.external_data.add(key=key, value=value)
     return tensor
 
@@ -220,6 +222,9 @@ def outside(location):
         (hand_made(opset=11), "has opset 11; 13 or newer is needed"),
         (hand_made(tensor=outside("../secret")), "lies in '../secret'; weights must be in files beside"),
         (hand_made(tensor=outside("labels.txt")), "ends at byte 9216 of labels.txt, which has 14"),
+        (hand_made(tensor=outside("labels.txt", "-1")), "has offset 0 and length -1; neither may be below 0"),
+        (hand_made(tensor=outside("labels.txt", offset="-9216")), "has offset -9216 and length 9216; neither may be"),
+        (hand_made(tensor=outside("link")), "lies in 'link', which links to a file outside the folder"),
         (
             hand_made(name="probabilities"),
             "do not sum to 1; if they are logits, say so by --rename probabilities=logits",
@@ -229,12 +234,35 @@ def outside(location):
 )
 def test_what_no_server_would_take_is_refused(model, complaint, tmp_path):
     """Foreign operators, old opsets, weights elsewhere, and answers that are no distribution have a sentence each."""
-    complete(tmp_path)
-    onnx.save(model, tmp_path / "model.onnx")
-    code, told = wrap(tmp_path, *PICTURE)
+    home = tmp_path / "home"
+    home.mkdir()
+    complete(home)
+    (tmp_path / "secret").write_bytes(bytes(9216))
+    (home / "link").symlink_to("../secret")
+    onnx.save(model, home / "model.onnx")
+    code, told = wrap(home, *PICTURE)
 
     assert (1, True) == (code, complaint in told), told
-    assert not (tmp_path / "wrapped").exists()
+    assert not (home / "wrapped").exists()
+
+
+@pytest.mark.parametrize(("side", "numbers"), [(16, [7, 64]), (1024, [7]), (700, [7, 11])])
+def test_as_many_pictures_are_tried_as_memory_allows(side, numbers):
+    """A server puts up to 64 in one batch; of large ones fewer are tried at once, and never under 7."""
+    image = bundle_pb2.ImageSpec(channels=3, height=side, width=side)
+
+    assert numbers == [len(batch.requests) for batch in batches_of(SimpleNamespace(image=image, text=None))]
+
+
+@pytest.mark.parametrize(("longest", "widths"), [(64, [8, 16, 8, 32, 64]), (4096, [8, 16, 8, 256, 2048])])
+def test_texts_are_tried_in_batches_as_a_server_makes_them(longest, widths):
+    """A few, as many as 64, a middle width and the longest. What runs alone out of the 64 has every length."""
+    text = bundle_pb2.TextSpec(source_vocab_size=300, max_source_tokens=longest)
+    batches = batches_of(SimpleNamespace(image=None, text=text))
+
+    assert widths == [batch.width for batch in batches]
+    assert [7, 7, 64, 5, 3] == [len(batch.requests) for batch in batches]
+    assert set(range(2, 9)) == {len(request) for request in batches[2].requests[::8]}
 
 
 def test_the_sound_graph_among_them_is_taken(tmp_path):

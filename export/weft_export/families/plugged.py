@@ -6,23 +6,20 @@ For example, in the pyproject.toml of a package with one module:
     bag_of_words = "bag_of_words:FAMILY"
 """
 
-import sys
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from weft_export.errors import ExportError
 from weft_export.families.classifier import Classifier
+from weft_export.families.entries import family_entries
 from weft_export.families.family import Family
 from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
 
-GROUP = "weft.families"
-
 
 def plugged_names() -> set[str]:
     """Return the names of the families that other packages bring."""
-    return {entry.name for entry in _entries(tuple(sys.path))}
+    return {entry.name for entry in family_entries()}
 
 
 def plugged_family(name: str, *, is_ours: bool) -> Family | None:
@@ -31,19 +28,13 @@ def plugged_family(name: str, *, is_ours: bool) -> Family | None:
     Raises:
         ExportError: Weft itself or a second package has the name, or what it names is no family.
     """
-    entries = [entry for entry in _entries(tuple(sys.path)) if entry.name == name]
+    entries = [entry for entry in family_entries() if entry.name == name]
     packages = " and ".join(sorted({_package(entry) for entry in entries}))
     if entries and is_ours:
         raise ExportError(f"the family {name!r} is one of Weft's own, and {packages} brings another: rename that one")
     if len(entries) > 1:
         raise ExportError(f"{packages} bring a family {name!r} each: rename or uninstall one")
     return _loaded(entries[0]) if entries else None
-
-
-@cache
-def _entries(_: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Read what is installed. It takes some milliseconds, so it is done once for each sys.path."""
-    return tuple(entry_points(group=GROUP))
 
 
 def _loaded(entry: EntryPoint) -> Family:

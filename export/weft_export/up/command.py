@@ -40,7 +40,7 @@ def up(
         lengths = (max_tokens, max_source_tokens)
         options = {"precision": precision.value, "mixed_runs": mixed_runs, "lengths": lengths}
         path, name = _found(checkpoint)
-        repository = (keep or default_home()) / key_of(path, options)
+        repository = (keep or default_home()) / key_of(path, name, options)
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():

@@ -21,7 +21,7 @@ def download(name: str) -> Path:
     """Return the folder of a hub's model, downloaded if it is not there yet.
 
     Raises:
-        CheckpointError: there is no network, or the hub does not give it.
+        CheckpointError: there is no network, the hub does not give it, or it has no weights in safetensors.
     """
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - late: who has a folder needs no hub
     from huggingface_hub.errors import (  # noqa: PLC0415 - same
@@ -32,7 +32,7 @@ def download(name: str) -> Path:
     )
 
     try:
-        return Path(snapshot_download(name, allow_patterns=[*WANTED], ignore_patterns=[*_UNWANTED]))
+        path = Path(snapshot_download(name, allow_patterns=[*WANTED], ignore_patterns=[*_UNWANTED]))
     except RepositoryNotFoundError as error:
         raise CheckpointError(
             f"{name} is no folder here, and the hub has no such model that you may read: for a private one, log in by"
@@ -45,3 +45,9 @@ def download(name: str) -> Path:
         ) from error
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise CheckpointError(f"{name} cannot be downloaded: {str(error).splitlines()[0]:.300}") from error
+    if not any(path.glob("*.safetensors")):
+        raise CheckpointError(
+            f"{name} has no weights in safetensors, and no others are downloaded. If it has pytorch_model.bin,"
+            " download it yourself, and give the path of the folder"
+        )
+    return path

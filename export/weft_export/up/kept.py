@@ -2,15 +2,14 @@
 
 import fcntl
 import hashlib
-import importlib.metadata
 import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import weft_export
 from weft_export.checkpoints.files import check_regular
+from weft_export.up.exporter import sources, versions
 from weft_proto.bundle_rules import MODEL_NAME
 
 _DIGITS = 16
@@ -27,16 +26,17 @@ def model_name(given: str) -> str:
     return name if MODEL_NAME.fullmatch(name) else "model"
 
 
-def key_of(checkpoint: Path, options: Mapping[str, object]) -> str:
-    """Return a digest of a checkpoint's files, of the exporter, and of how it is asked to export.
+def key_of(checkpoint: Path, name: str, options: Mapping[str, object]) -> str:
+    """Return a digest of a checkpoint's files, its model's name, the exporter, and how it is asked to export.
+
+    The name counts because a repository serves all that is in it: one key under two names would be two models.
 
     Files in folders of the checkpoint do not count: no reader of checkpoints looks there.
     """
     digest = hashlib.sha256()
-    digest.update(repr((importlib.metadata.version("weft-serving"), sorted(options.items()))).encode())
-    home = Path(weft_export.__file__).parent
-    for path in sorted(home.rglob("*.py")):
-        _add(digest, path.relative_to(home).as_posix(), path)
+    digest.update(repr((name, versions(), sorted(options.items()))).encode())
+    for source, path in sources(checkpoint):
+        _add(digest, source, path)
     for path in sorted(checkpoint.iterdir()):
         if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
             check_regular(path)

@@ -28,7 +28,7 @@ def read_onnx(path: Path) -> onnx_ir.Model:
             1. It cannot be read, or is no ONNX model.
             2. It has operators that are not ONNX's or com.microsoft's.
             3. Its opset is older than LEAST_OPSET.
-            4. Its weights lie elsewhere than in regular files of its own folder.
+            4. Its weights lie elsewhere than in regular files of its own folder. A link out of it is elsewhere.
     """
     size = check_regular(path)
     if size > MAX_FILE_BYTES:
@@ -83,12 +83,20 @@ def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     if not location or Path(location).name != location:
         raise CheckpointError(f"{name} lies in {location!r:.80}; weights must be in files beside the .onnx file")
     size = check_regular(path.parent / location)
+    # A link could bring any file of this machine into the bundle.
+    if not (path.parent / location).resolve().is_relative_to(path.parent.resolve()):
+        raise CheckpointError(
+            f"{name} lies in {location!r:.80}, which links to a file outside the folder of the .onnx file: copy"
+            " that file beside it"
+        )
     try:
-        end = int(entries.get("offset", "0")) + int(entries.get("length", "0"))
+        offset, length = (int(entries.get(key, "0")) for key in ("offset", "length"))
     except ValueError as error:
         raise CheckpointError(f"{name} has an offset or a length that is no number") from error
-    if end > size:
-        raise CheckpointError(f"{name} ends at byte {end} of {location}, which has {size}")
+    if min(offset, length) < 0:
+        raise CheckpointError(f"{name} has offset {offset} and length {length}; neither may be below 0")
+    if offset + length > size:
+        raise CheckpointError(f"{name} ends at byte {offset + length} of {location}, which has {size}")
 
 
 def _messages(message: Message) -> Iterator[Message]:

@@ -1,5 +1,6 @@
 """Seeded random requests to an ONNX model, in batches as a server makes them, and their answers by ONNX Runtime."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,11 @@ Array = NDArray[Any]
 _SHORT = 64
 # It tries no more tokens than these before a bundle is ready.
 _LONGEST = 2048
+_MIDDLE = 256
+# What a server puts in one batch unless it is told otherwise.
+_MANY = 64
+# So many pictures are tried at once that they have no more values than these: 64 MiB. 7 are tried in any case.
+_VALUES, _FEW = 2**24, 7
 _NUMPY = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -57,15 +63,25 @@ class Batch:
 
 
 def batches_of(described: OnnxModel) -> list[Batch]:
-    """Return batches of random requests: of short texts, of longer ones and of the longest; or of pictures."""
+    """Return batches of random requests: a few and many short texts, longer ones, the longest; or pictures."""
     rng = np.random.default_rng(0)
     if described.image is not None:
         image = described.image
-        shape = (7, image.channels, image.height, image.width)
-        return [Batch(list(rng.standard_normal(shape).astype(np.float32)), 0)]
+        shape = (image.channels, image.height, image.width)
+        many = max(_FEW, min(_MANY, _VALUES // math.prod(shape)))
+        return [
+            Batch([rng.standard_normal(shape, np.float32) for _ in range(number)], 0) for number in sorted({_FEW, many})
+        ]
     assert described.text is not None
     vocab_size, longest = described.text.source_vocab_size, min(described.text.max_source_tokens, _LONGEST)
-    lengths = [[8, 1, 5, 3, 7, 2, 6], [16, 9, 12, 10, 15, 11, 14], [longest, longest - 1, longest]]
+    middle = min(longest // 2, _MIDDLE)
+    lengths = [
+        [8, 1, 5, 3, 7, 2, 6],
+        [16, 9, 12, 10, 15, 11, 14],
+        [8 - place % 7 for place in range(_MANY)],
+        [middle, middle - 1, middle * 3 // 4, middle - 2, middle // 2 + 1],
+        [longest, longest - 1, longest],
+    ]
     batches = []
     for wanted in lengths:
         kept = [length for length in wanted if 0 < length <= longest]

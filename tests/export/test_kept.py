@@ -1,0 +1,80 @@
+"""What `weft up` knows a bundle by: all that it is made of."""
+
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import weft_proto
+from weft_export.up import exporter
+from weft_export.up.kept import key_of, model_name
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A folder with a config."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "config.json").write_text('{"family": "bag"}')
+    return tmp_path / "a"
+
+
+def test_another_content_name_or_option_is_another_bundle(checkpoint):
+    """A bundle is found again by what it is made of, wherever the folder lies; a card beside it counts not."""
+    key = key_of(checkpoint, "a", {"precision": "fp32"})
+    (checkpoint / "README.md").write_text("a card")
+    moved = checkpoint.rename(checkpoint.parent / "b")
+
+    assert key == key_of(moved, "a", {"precision": "fp32"})
+    assert key != key_of(moved, "b", {"precision": "fp32"}), "one repository would serve a model under two names"
+    assert key != key_of(moved, "a", {"precision": "int8"})
+    (moved / "config.json").write_text("[]")
+    assert key != key_of(moved, "a", {"precision": "fp32"})
+
+
+def test_another_version_of_what_exports_is_another_bundle(checkpoint, monkeypatch):
+    """Another torch or ONNX Runtime may make other graphs. One that is not installed is no error."""
+    key = key_of(checkpoint, "a", {})
+
+    assert {version("torch"), version("onnx"), version("onnxscript")} <= set(exporter.versions())
+    monkeypatch.setattr(exporter, "_RUN", ("torch", "no-such-package"))
+    assert [version("torch"), ""] == exporter.versions()
+    assert key != key_of(checkpoint, "a", {})
+
+
+@pytest.mark.parametrize("file", ["bag.py", "bag/__init__.py", "bag/deep/module.py"])
+def test_the_sources_of_a_family_of_others_count_where_the_checkpoint_names_it(checkpoint, monkeypatch, file):
+    """A family behind an entry point is found without being imported; for other checkpoints it does not count."""
+    home = checkpoint.parent / "site"
+    source = home / file
+    source.parent.mkdir(parents=True)
+    if file.startswith("bag/"):
+        (home / "bag" / "__init__.py").write_text("1 / 0")
+    source.write_text("1 / 0")
+    (home / "bag-1.dist-info").mkdir()
+    (home / "bag-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: bag\nVersion: 1\n")
+    module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    (home / "bag-1.dist-info" / "entry_points.txt").write_text(f"[weft.families]\nbag = {module}:FAMILY\n")
+    monkeypatch.setattr(sys, "path", [str(home), *sys.path])
+    key = key_of(checkpoint, "a", {})
+    source.write_text("2 / 0")
+
+    assert key != key_of(checkpoint, "a", {})
+    (checkpoint / "config.json").write_text('{"family": "gpt"}')
+    key = key_of(checkpoint, "a", {})
+    source.write_text("3 / 0")
+    assert key == key_of(checkpoint, "a", {})
+
+
+def test_the_contract_and_the_exporter_count(checkpoint):
+    """The sources of weft_export and weft_proto are digested, .proto files with them."""
+    names = {name for name, _ in exporter.sources(checkpoint)}
+
+    assert {"weft_export/export.py", "weft_proto/bundle_rules.py", "weft_proto/v1/bundle.proto"} <= names
+    assert next(iter(weft_proto.__path__)) in str(dict(exporter.sources(checkpoint))["weft_proto/bundle_rules.py"])
+
+
+def test_a_folder_s_name_becomes_a_model_s():
+    """It is as near as the rule for names allows."""
+    assert ["smollm2-135m-instruct", "model", "a_b.c"] == list(
+        map(model_name, ("SmolLM2-135M-Instruct", "..", "_a_b.c"))
+    )
