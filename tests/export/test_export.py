@@ -165,7 +165,7 @@ def test_a_tokenizer_that_no_server_takes_is_refused(edit, complaint):
     tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
     edit(tokenizer)
     with pytest.raises(CheckpointError, match=complaint):
-        check_tokenizers(replace(checkpoint, files={name: tokenizer.to_str().encode()}))
+        check_tokenizers(replace(checkpoint, files={**checkpoint.files, name: tokenizer.to_str().encode()}))
 
 
 def test_what_is_no_tokenizer_is_named(tmp_path):

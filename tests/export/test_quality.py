@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from weft_export.graphs.answering import Row, probabilities, reference_ids, torc
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import quality
 from weft_export.proofs.quality import MIN_SHARE, check_quality, score_of
+from weft_export.rounding import choice
 from weft_export.rounding.quantising import quantised
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.manifest import _verify_quality
@@ -81,17 +83,24 @@ def with_outliers(checkpoint):
     return checkpoint
 
 
-def test_a_model_that_rounding_ruins_is_refused(tmp_path):
-    """One huge channel leaves the others no levels: int8 is refused with both scores, and nothing is written."""
+def test_a_model_that_rounding_ruins_is_refused(tmp_path, monkeypatch):
+    """One huge channel leaves the others no levels, unless it is smoothed: int8 is refused with both scores."""
     checkpoint = with_outliers(CHECKPOINTS["tiny-text"]())
     save_checkpoint(tmp_path / "checkpoint", checkpoint)
     words = ["the", "big", "small", "dog", "cat", "eats", "and", "finds", "house"]
     texts = [" ".join(words[(i * k) % len(words)] for k in range(1, 9)) for i in range(40)]
     write_own_answers(checkpoint, texts, tmp_path / "checkpoint")
 
-    with pytest.raises(QualityError, match=r"int8 costs too much: accuracy 0\.\d+ on 40 .* 1\.0000 at fp32; 99% of"):
-        export_checkpoint(tmp_path / "checkpoint", tmp_path / "models" / "topics" / "1", "int8")
+    bundle = tmp_path / "models" / "topics" / "1"
+    with monkeypatch.context() as patch:
+        # Nothing is smoothed then, and nothing left in float32.
+        patch.setattr(choice, "MAX_EFFECT", math.inf)
+        refusal = r"int8 costs too much: accuracy 0\.\d+ on 40 .* 1\.0000 at fp32; 99% of"
+        with pytest.raises(QualityError, match=refusal):
+            export_checkpoint(tmp_path / "checkpoint", bundle, "int8")
     assert not (tmp_path / "models").exists()
+
+    assert 0.99 <= export_checkpoint(tmp_path / "checkpoint", bundle, "int8").manifest.quality.score
 
 
 def test_the_figure_is_in_the_manifest_and_on_the_command_line(tmp_path):

@@ -65,7 +65,9 @@ def check_parity(
             run = DecodeParity(gauge, graphs[role], opened(role), states, requests)
             num_steps = run.check(encoded)
             assert checkpoint.text is not None
-            check_end(run, encoded, checkpoint.text.target_vocab_size)
+            # The stand-in of a bf16 graph has no caches in place, which this proof is about.
+            if not is_bf16:
+                check_end(run, encoded, checkpoint.text.target_vocab_size)
             run.close()
             run.check_greedy(checkpoint.model)
             if mixed_runs:
