@@ -35,7 +35,7 @@ def test_a_bundle_is_bfloat16_throughout(report):
     (decoder,) = (graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
     types = {port.name: port.data_type for port in (*decoder.inputs, *decoder.outputs)}
     assert bundle_pb2.DATA_TYPE_FLOAT32 == types["logits"] == types["topk_logits"] == types["logsumexp"]
-    assert {".json", ".onnx", ".data"} == {path.suffix for path in report.bundle.iterdir()}
+    assert {".jinja", ".json", ".onnx", ".data"} == {path.suffix for path in report.bundle.iterdir()}
     assert not list(report.bundle.glob("*wide*"))
 
 
