@@ -28,6 +28,8 @@ def main(packages: Path, directory: Path) -> None:
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     model.generation_config.save_pretrained(directory)
     model.config.architectures = ["LlamaForCausalLM"]
+    # The weights are float32 now. It speaks of the file that they came from.
+    del model.config.quantization_config
     model.config.save_pretrained(directory)
 
 
