@@ -9,6 +9,7 @@ import pytest
 from tiny import CHECKPOINTS
 
 from loaded import Loaded, ask, golden_request
+from waiting import until
 from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
 from weft_server.serving.explainer import Explainer, Explanation, Reading
@@ -196,15 +197,6 @@ def held(model):
     finally:
         go_on.set()
         model.explainer.explain = explain
-
-
-async def until(condition):
-    """Wait until a condition holds."""
-    for _ in range(3000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never held")
 
 
 def test_texts_are_read_while_answers_are_explained(tiny_repository):

@@ -10,6 +10,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from waiting import until
 from weft_server.door.guard import Guard
 from weft_server.telemetry.metrics import Metrics
 
@@ -124,14 +125,7 @@ def test_a_call_that_ends_before_its_handler_begins_is_counted():
                 call = channel.stream_unary("/weft.v1.Test/Wait")()
                 await asyncio.wait_for(arrivals.came.wait(), 10)
                 call.cancel()
-            await _until(lambda: {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code"))
+            await until(lambda: {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code"))
         assert 0 == guard.num_active
 
     asyncio.run(run())
-
-
-async def _until(condition):
-    """Wait for something that nobody tells."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a metric has no event
-            await asyncio.sleep(0.01)

@@ -9,6 +9,7 @@ from contextlib import aclosing, contextmanager, suppress
 import pytest
 
 from loaded import Loaded, ask
+from waiting import until
 from weft_proto.v1 import common_pb2, model_pb2, translation_pb2
 from weft_server.content.inputs import MAX_SENTENCES, MAX_SPLIT_CHARS
 from weft_server.door.text import TranslationServicer
@@ -243,8 +244,7 @@ def test_sentences_wait_all_or_none(tiny_repository, settings, error, reason):
         async with loaded(tiny_repository, lanes=1, slots=1, **settings) as model:
             with held(model):
                 others = [asyncio.create_task(ask(model, text=SENTENCES[0], decoding=MANY)) for _ in range(3)]
-                while model.engine.stats().queued < 2 or not model.engine.stats().running:  # noqa: ASYNC110 - no event
-                    await asyncio.sleep(0.001)
+                await until(lambda: model.engine.stats().queued == 2 and model.engine.stats().running)
                 with pytest.raises(error) as refused:
                     await ask(model, text=TEXT, split_sentences=True)
                 assert reason == refused.value.reason
@@ -262,12 +262,10 @@ def test_sentences_are_cancelled_together(tiny_repository):
             request = {"text": TEXT, "split_sentences": True, "decoding": MANY}
             async with aclosing(stream(model, **request)) as events:
                 await anext(events)
-            while model.engine.stats().running:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.001)
+            await until(lambda: not model.engine.stats().running)
             with held(model):
                 task = asyncio.create_task(ask(model, **request))
-                while not model.engine.stats().running:  # noqa: ASYNC110 - no event
-                    await asyncio.sleep(0.001)
+                await until(lambda: model.engine.stats().running)
                 assert 2 == model.engine.stats().queued
                 task.cancel()
                 with suppress(asyncio.CancelledError):

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.captioners import encoder_sizes, first
+from weft_export.converters.captioners import encoder_sizes
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.encoders import norm
-from weft_export.converters.pictures import patches
-from weft_export.converters.sources import Names, both, both_rows, computed, first_of, from_row, layer_names, tied
+from weft_export.converters.pictures import patches, without_batch
+from weft_export.converters.sources import Names, both, both_rows, first_of, from_row, layer_names, tied
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoderConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
@@ -58,8 +58,8 @@ def names(config: VisionEncoderDecoderConfig) -> Names:
     text, vision, head = "text_decoder.bert.", "vision_model.", "text_decoder.cls.predictions."
     tokens = f"{text}embeddings.word_embeddings.weight"
     return {
-        "class_tokens": computed(first, f"{vision}embeddings.class_embedding"),
-        "positions": computed(first, f"{vision}embeddings.position_embedding"),
+        "class_tokens": without_batch(f"{vision}embeddings.class_embedding"),
+        "positions": without_batch(f"{vision}embeddings.position_embedding"),
         **patches("patches.projection", f"{vision}embeddings.patch_embedding"),
         **layer_names(_VISION, "encoder.layers.{}.", f"{vision}encoder.layers.{{}}."),
         **both("encoder.norm", f"{vision}post_layernorm"),

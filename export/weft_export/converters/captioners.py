@@ -3,12 +3,11 @@
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.fields import Fields
-from weft_export.converters.pictures import patches, picture_sides, vit_layer
+from weft_export.converters.pictures import patches, picture_sides, vit_layer, without_batch
 from weft_export.converters.sources import Names, both, computed, layer_names
 from weft_export.layers.style import Style
 
@@ -38,13 +37,8 @@ def vit_names(*, distilled: bool) -> Names:
     tokens = [f"encoder.embeddings.{name}" for name in ("cls_token", "distillation_token")[: 1 + distilled]]
     return {
         "class_tokens": computed(lambda *parts: torch.cat(parts, dim=1)[0], *tokens),
-        "positions": computed(first, "encoder.embeddings.position_embeddings"),
+        "positions": without_batch("encoder.embeddings.position_embeddings"),
         **patches("patches.projection", "encoder.embeddings.patch_embeddings.projection"),
         **layer_names(vit_layer("encoder.encoder.layer.{}"), "encoder.layers.{}.", ""),
         **both("encoder.norm", "encoder.layernorm"),
     }
-
-
-def first(table: Tensor) -> Tensor:
-    """Return a table without its leading axis of one."""
-    return table[0]
