@@ -42,6 +42,7 @@ class WeightFiles:
                 self._places.setdefault(_digest(weight), (place["location"], int(place.get("offset", "0"))))
 
     def _save_repeating(self, model: onnx_ir.Model, path: Path) -> None:
+        _turn_weights(model.graph)
         own = []
         for value in model.graph.initializers.values():
             weight = value.const_value
@@ -67,6 +68,24 @@ class WeightFiles:
             for value, tensor in zip(own, written, strict=True):
                 value.const_value = tensor
         onnx_ir.save(model, path)
+
+
+def _turn_weights(graph: onnx_ir.Graph) -> None:
+    """Put a transposed weight in the place of each operator that transposes one.
+
+    torch's exporter does so only to a weight that is read once. EXPLAIN reads the one of queries and keys twice.
+    """
+    for node in list(graph):
+        source = node.inputs[0] if node.op_type == "Transpose" else None
+        weight = source.const_value if source is not None else None
+        if source is None or weight is None or len(weight.shape) != 2:
+            continue
+        value = onnx_ir.val(f"{source.name}.turned", const_value=onnx_ir.Tensor(weight.numpy().T))
+        node.outputs[0].replace_all_uses_with(value)
+        graph.remove(node, safe=True)
+        graph.register_initializer(value)
+        if not source.uses():
+            del graph.initializers[str(source.name)]
 
 
 def _digest(weight: onnx_ir.TensorProtocol) -> bytes:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bweft_proto/v1/caption.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xcf\x01\n\x0e\x43\x61ptionRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x1d\n\x05image\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Image\x12#\n\x08\x64\x65\x63oding\x18\x03 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x04 \x01(\x08\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\x06 \x01(\tJ\x04\x08\x05\x10\x06\"a\n\x0f\x43\x61ptionResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"@\n\x14StreamCaptionRequest\x12(\n\x07request\x18\x01 \x01(\x0b\x32\x17.weft.v1.CaptionRequest\"p\n\x15StreamCaptionResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12)\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x18.weft.v1.CaptionResponseH\x00\x42\x07\n\x05\x65vent2\xa0\x01\n\x0e\x43\x61ptionService\x12<\n\x07\x43\x61ption\x12\x17.weft.v1.CaptionRequest\x1a\x18.weft.v1.CaptionResponse\x12P\n\rStreamCaption\x12\x1d.weft.v1.StreamCaptionRequest\x1a\x1e.weft.v1.StreamCaptionResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bweft_proto/v1/caption.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xe7\x01\n\x0e\x43\x61ptionRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x1d\n\x05image\x18\x02 \x01(\x0b\x32\x0e.weft.v1.Image\x12#\n\x08\x64\x65\x63oding\x18\x03 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x04 \x01(\x08\x12!\n\x07\x65xplain\x18\x07 \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x16\n\x0enum_top_tokens\x18\x08 \x01(\rJ\x04\x08\x05\x10\x06\"a\n\x0f\x43\x61ptionResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"@\n\x14StreamCaptionRequest\x12(\n\x07request\x18\x01 \x01(\x0b\x32\x17.weft.v1.CaptionRequest\"p\n\x15StreamCaptionResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12)\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x18.weft.v1.CaptionResponseH\x00\x42\x07\n\x05\x65vent2\xa0\x01\n\x0e\x43\x61ptionService\x12<\n\x07\x43\x61ption\x12\x17.weft.v1.CaptionRequest\x1a\x18.weft.v1.CaptionResponse\x12P\n\rStreamCaption\x12\x1d.weft.v1.StreamCaptionRequest\x1a\x1e.weft.v1.StreamCaptionResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
   _globals['_CAPTIONREQUEST']._serialized_start=69
-  _globals['_CAPTIONREQUEST']._serialized_end=276
-  _globals['_CAPTIONRESPONSE']._serialized_start=278
-  _globals['_CAPTIONRESPONSE']._serialized_end=375
-  _globals['_STREAMCAPTIONREQUEST']._serialized_start=377
-  _globals['_STREAMCAPTIONREQUEST']._serialized_end=441
-  _globals['_STREAMCAPTIONRESPONSE']._serialized_start=443
-  _globals['_STREAMCAPTIONRESPONSE']._serialized_end=555
-  _globals['_CAPTIONSERVICE']._serialized_start=558
-  _globals['_CAPTIONSERVICE']._serialized_end=718
+  _globals['_CAPTIONREQUEST']._serialized_end=300
+  _globals['_CAPTIONRESPONSE']._serialized_start=302
+  _globals['_CAPTIONRESPONSE']._serialized_end=399
+  _globals['_STREAMCAPTIONREQUEST']._serialized_start=401
+  _globals['_STREAMCAPTIONREQUEST']._serialized_end=465
+  _globals['_STREAMCAPTIONRESPONSE']._serialized_start=467
+  _globals['_STREAMCAPTIONRESPONSE']._serialized_end=579
+  _globals['_CAPTIONSERVICE']._serialized_start=582
+  _globals['_CAPTIONSERVICE']._serialized_end=742
 # @@protoc_insertion_point(module_scope)

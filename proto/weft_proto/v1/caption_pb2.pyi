@@ -29,10 +29,13 @@ class CaptionRequest(_message.Message):
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
+    NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    num_top_tokens: _builtins.int
+    """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only captioning model."""
@@ -58,10 +61,11 @@ class CaptionRequest(_message.Message):
         return_scores: _builtins.bool = ...,
         explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
+        num_top_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "image", b"image", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "image", b"image", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "image", b"image", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

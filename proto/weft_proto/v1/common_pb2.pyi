@@ -64,6 +64,34 @@ TASK_TAG: Task.ValueType  # 6
 """TASK_TAG is text to a distribution over labels for each of its tokens (ClassificationService.Tag)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
+class _EarlyStopping:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EarlyStoppingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EarlyStopping.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EARLY_STOPPING_UNSPECIFIED: _EarlyStopping.ValueType  # 0
+    """EARLY_STOPPING_UNSPECIFIED is the model's default, else EARLY_STOPPING_HEURISTIC."""
+    EARLY_STOPPING_HEURISTIC: _EarlyStopping.ValueType  # 1
+    """EARLY_STOPPING_HEURISTIC: when the best unfinished answer, scored at its length now, is no better than the worst finished."""
+    EARLY_STOPPING_FULL: _EarlyStopping.ValueType  # 2
+    """EARLY_STOPPING_FULL: at once."""
+    EARLY_STOPPING_NEVER: _EarlyStopping.ValueType  # 3
+    """EARLY_STOPPING_NEVER: when no unfinished answer can become better than the worst finished one."""
+
+class EarlyStopping(_EarlyStopping, metaclass=_EarlyStoppingEnumTypeWrapper):
+    """EarlyStopping says when a beam search is done that has num_beams finished answers."""
+
+EARLY_STOPPING_UNSPECIFIED: EarlyStopping.ValueType  # 0
+"""EARLY_STOPPING_UNSPECIFIED is the model's default, else EARLY_STOPPING_HEURISTIC."""
+EARLY_STOPPING_HEURISTIC: EarlyStopping.ValueType  # 1
+"""EARLY_STOPPING_HEURISTIC: when the best unfinished answer, scored at its length now, is no better than the worst finished."""
+EARLY_STOPPING_FULL: EarlyStopping.ValueType  # 2
+"""EARLY_STOPPING_FULL: at once."""
+EARLY_STOPPING_NEVER: EarlyStopping.ValueType  # 3
+"""EARLY_STOPPING_NEVER: when no unfinished answer can become better than the worst finished one."""
+Global___EarlyStopping: _TypeAlias = EarlyStopping  # noqa: Y015
+
 class _FinishReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -217,8 +245,9 @@ Global___Greedy: _TypeAlias = Greedy  # noqa: Y015
 
 @_typing.final
 class Sampling(_message.Message):
-    """Sampling draws each token from softmax(logits / temperature), cut first to the top_k most probable tokens,
-    then to the smallest set of most probable tokens whose mass (renormalised after top_k) reaches top_p.
+    """Sampling draws each token from softmax(logits / temperature). What is left of the distribution is cut in the order of the
+    fields: top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff. Each cut sees the probabilities that the one before left,
+    made to sum to 1, and leaves at least one token.
     The draw depends on (seed, step) alone, never on what else is in the batch.
     """
 
@@ -228,6 +257,10 @@ class Sampling(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     TOP_P_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
+    MIN_P_FIELD_NUMBER: _builtins.int
+    TYPICAL_P_FIELD_NUMBER: _builtins.int
+    EPSILON_CUTOFF_FIELD_NUMBER: _builtins.int
+    ETA_CUTOFF_FIELD_NUMBER: _builtins.int
     temperature: _builtins.float
     """temperature divides the logits; (0, 10], default 1."""
     top_k: _builtins.int
@@ -238,6 +271,16 @@ class Sampling(_message.Message):
     """seed makes the answer repeatable. Default: drawn by the server, below 2^53, which a double holds exactly.
     The answer carries the seed that was used.
     """
+    min_p: _builtins.float
+    """min_p keeps tokens of at least min_p times the best one's probability; [0, 1], default 0."""
+    typical_p: _builtins.float
+    """typical_p keeps the tokens whose information is nearest to the entropy, until their mass reaches typical_p (Meister et al.
+    2022); (0, 1], default 1.
+    """
+    epsilon_cutoff: _builtins.float
+    """epsilon_cutoff keeps tokens of at least this probability (Hewitt et al. 2022); [0, 1), default 0."""
+    eta_cutoff: _builtins.float
+    """eta_cutoff keeps tokens of at least min(eta, sqrt(eta) * exp(-entropy)) (Hewitt et al. 2022); [0, 1), default 0."""
     def __init__(
         self,
         *,
@@ -245,11 +288,21 @@ class Sampling(_message.Message):
         top_k: _builtins.int | None = ...,
         top_p: _builtins.float | None = ...,
         seed: _builtins.int | None = ...,
+        min_p: _builtins.float | None = ...,
+        typical_p: _builtins.float | None = ...,
+        epsilon_cutoff: _builtins.float | None = ...,
+        eta_cutoff: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_epsilon_cutoff", b"_epsilon_cutoff", "_eta_cutoff", b"_eta_cutoff", "_min_p", b"_min_p", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_typical_p", b"_typical_p", "epsilon_cutoff", b"epsilon_cutoff", "eta_cutoff", b"eta_cutoff", "min_p", b"min_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "typical_p", b"typical_p"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epsilon_cutoff", b"_epsilon_cutoff", "_eta_cutoff", b"_eta_cutoff", "_min_p", b"_min_p", "_seed", b"_seed", "_temperature", b"_temperature", "_top_k", b"_top_k", "_top_p", b"_top_p", "_typical_p", b"_typical_p", "epsilon_cutoff", b"epsilon_cutoff", "eta_cutoff", b"eta_cutoff", "min_p", b"min_p", "seed", b"seed", "temperature", b"temperature", "top_k", b"top_k", "top_p", b"top_p", "typical_p", b"typical_p"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__epsilon_cutoff: _TypeAlias = _typing.Literal["epsilon_cutoff"]  # noqa: Y015
+    _WhichOneofArgType__epsilon_cutoff: _TypeAlias = _typing.Literal["_epsilon_cutoff", b"_epsilon_cutoff"]  # noqa: Y015
+    _WhichOneofReturnType__eta_cutoff: _TypeAlias = _typing.Literal["eta_cutoff"]  # noqa: Y015
+    _WhichOneofArgType__eta_cutoff: _TypeAlias = _typing.Literal["_eta_cutoff", b"_eta_cutoff"]  # noqa: Y015
+    _WhichOneofReturnType__min_p: _TypeAlias = _typing.Literal["min_p"]  # noqa: Y015
+    _WhichOneofArgType__min_p: _TypeAlias = _typing.Literal["_min_p", b"_min_p"]  # noqa: Y015
     _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
     _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
     _WhichOneofReturnType__temperature: _TypeAlias = _typing.Literal["temperature"]  # noqa: Y015
@@ -258,6 +311,14 @@ class Sampling(_message.Message):
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
     _WhichOneofReturnType__top_p: _TypeAlias = _typing.Literal["top_p"]  # noqa: Y015
     _WhichOneofArgType__top_p: _TypeAlias = _typing.Literal["_top_p", b"_top_p"]  # noqa: Y015
+    _WhichOneofReturnType__typical_p: _TypeAlias = _typing.Literal["typical_p"]  # noqa: Y015
+    _WhichOneofArgType__typical_p: _TypeAlias = _typing.Literal["_typical_p", b"_typical_p"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__epsilon_cutoff) -> _WhichOneofReturnType__epsilon_cutoff | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__eta_cutoff) -> _WhichOneofReturnType__eta_cutoff | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_p) -> _WhichOneofReturnType__min_p | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
     @_typing.overload
@@ -266,12 +327,322 @@ class Sampling(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_k) -> _WhichOneofReturnType__top_k | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__top_p) -> _WhichOneofReturnType__top_p | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__typical_p) -> _WhichOneofReturnType__typical_p | None: ...
 
 Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
+class Beams(_message.Message):
+    """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones.
+    The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_BEAMS_FIELD_NUMBER: _builtins.int
+    LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
+    EARLY_STOPPING_FIELD_NUMBER: _builtins.int
+    num_beams: _builtins.int
+    """num_beams is how many beginnings are kept; [1, Limits.max_beams]. Default: the model's own default, else 4."""
+    length_penalty: _builtins.float
+    """length_penalty favours long answers above 0, short ones below; [-10, 10]. Default: the model's own default, else 1."""
+    early_stopping: Global___EarlyStopping.ValueType
+    """early_stopping says when the search is done."""
+    def __init__(
+        self,
+        *,
+        num_beams: _builtins.int | None = ...,
+        length_penalty: _builtins.float | None = ...,
+        early_stopping: Global___EarlyStopping.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty", "_num_beams", b"_num_beams", "length_penalty", b"length_penalty", "num_beams", b"num_beams"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty", "_num_beams", b"_num_beams", "early_stopping", b"early_stopping", "length_penalty", b"length_penalty", "num_beams", b"num_beams"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__length_penalty: _TypeAlias = _typing.Literal["length_penalty"]  # noqa: Y015
+    _WhichOneofArgType__length_penalty: _TypeAlias = _typing.Literal["_length_penalty", b"_length_penalty"]  # noqa: Y015
+    _WhichOneofReturnType__num_beams: _TypeAlias = _typing.Literal["num_beams"]  # noqa: Y015
+    _WhichOneofArgType__num_beams: _TypeAlias = _typing.Literal["_num_beams", b"_num_beams"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__length_penalty) -> _WhichOneofReturnType__length_penalty | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_beams) -> _WhichOneofReturnType__num_beams | None: ...
+
+Global___Beams: _TypeAlias = Beams  # noqa: Y015
+
+@_typing.final
+class Alternatives(_message.Message):
+    """Alternatives gives the Decoding.num_outputs most probable first tokens, behind Decoding.prefix if there is one, and continues
+    each with the most probable token at each step.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Alternatives: _TypeAlias = Alternatives  # noqa: Y015
+
+@_typing.final
+class TokenSet(_message.Message):
+    """TokenSet is token ids in [0, vocab_size), in no order. An empty one takes the place of the model's default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """ids are at most 1,024."""
+
+    def __init__(
+        self,
+        *,
+        ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenSet: _TypeAlias = TokenSet  # noqa: Y015
+
+@_typing.final
+class Phrase(_message.Message):
+    """Phrase is words of the model's language, or tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is 1 to 256 bytes of UTF-8."""
+    @_builtins.property
+    def token_ids(self) -> Global___TokenIds:
+        """token_ids are 1 to 32 tokens."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        token_ids: Global___TokenIds | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["phrase", b"phrase", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["phrase", b"phrase", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_phrase: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
+    _WhichOneofArgType_phrase: _TypeAlias = _typing.Literal["phrase", b"phrase"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_phrase) -> _WhichOneofReturnType_phrase | None: ...
+
+Global___Phrase: _TypeAlias = Phrase  # noqa: Y015
+
+@_typing.final
+class PhraseBias(_message.Message):
+    """PhraseBias adds to the logit of a phrase's last token, wherever the tokens before it have just come."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    bias: _builtins.float
+    """bias is added to the logit; [-100, 100]."""
+    @_builtins.property
+    def token_ids(self) -> Global___TokenIds:
+        """token_ids are 1 to 32 tokens."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: Global___TokenIds | None = ...,
+        bias: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["token_ids", b"token_ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bias", b"bias", "token_ids", b"token_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PhraseBias: _TypeAlias = PhraseBias  # noqa: Y015
+
+@_typing.final
+class Penalties(_message.Message):
+    """Penalties change the logits of tokens that have come already. Each stands for itself: an unset one is the model's default."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REPETITION_FIELD_NUMBER: _builtins.int
+    ENCODER_REPETITION_FIELD_NUMBER: _builtins.int
+    PRESENCE_FIELD_NUMBER: _builtins.int
+    FREQUENCY_FIELD_NUMBER: _builtins.int
+    NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
+    ENCODER_NO_REPEAT_NGRAM_SIZE_FIELD_NUMBER: _builtins.int
+    repetition: _builtins.float
+    """repetition divides positive logits, and multiplies negative ones, of tokens that the decoder has read or produced, a prompt
+    included (Keskar et al. 2019); [0.1, 10], default 1.
+    """
+    encoder_repetition: _builtins.float
+    """encoder_repetition does the opposite for the source's tokens: above 1 they become more probable; [0.1, 10], default 1.
+    INVALID_ARGUMENT for a model without a text encoder.
+    """
+    presence: _builtins.float
+    """presence is taken from the logit of each token that the answer has; [-10, 10], default 0."""
+    frequency: _builtins.float
+    """frequency is taken from the logit of a token for each time that the answer has it; [-10, 10], default 0."""
+    no_repeat_ngram_size: _builtins.int
+    """no_repeat_ngram_size lets no sequence of so many tokens come twice, a prompt included; [0, 32], 0 (the default) lets all."""
+    encoder_no_repeat_ngram_size: _builtins.int
+    """encoder_no_repeat_ngram_size lets no sequence of so many tokens of the source come; [0, 32], default 0.
+    INVALID_ARGUMENT for a model without a text encoder.
+    """
+    def __init__(
+        self,
+        *,
+        repetition: _builtins.float | None = ...,
+        encoder_repetition: _builtins.float | None = ...,
+        presence: _builtins.float | None = ...,
+        frequency: _builtins.float | None = ...,
+        no_repeat_ngram_size: _builtins.int | None = ...,
+        encoder_no_repeat_ngram_size: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_encoder_no_repeat_ngram_size", b"_encoder_no_repeat_ngram_size", "_encoder_repetition", b"_encoder_repetition", "_frequency", b"_frequency", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_presence", b"_presence", "_repetition", b"_repetition", "encoder_no_repeat_ngram_size", b"encoder_no_repeat_ngram_size", "encoder_repetition", b"encoder_repetition", "frequency", b"frequency", "no_repeat_ngram_size", b"no_repeat_ngram_size", "presence", b"presence", "repetition", b"repetition"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_encoder_no_repeat_ngram_size", b"_encoder_no_repeat_ngram_size", "_encoder_repetition", b"_encoder_repetition", "_frequency", b"_frequency", "_no_repeat_ngram_size", b"_no_repeat_ngram_size", "_presence", b"_presence", "_repetition", b"_repetition", "encoder_no_repeat_ngram_size", b"encoder_no_repeat_ngram_size", "encoder_repetition", b"encoder_repetition", "frequency", b"frequency", "no_repeat_ngram_size", b"no_repeat_ngram_size", "presence", b"presence", "repetition", b"repetition"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__encoder_no_repeat_ngram_size: _TypeAlias = _typing.Literal["encoder_no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofArgType__encoder_no_repeat_ngram_size: _TypeAlias = _typing.Literal["_encoder_no_repeat_ngram_size", b"_encoder_no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofReturnType__encoder_repetition: _TypeAlias = _typing.Literal["encoder_repetition"]  # noqa: Y015
+    _WhichOneofArgType__encoder_repetition: _TypeAlias = _typing.Literal["_encoder_repetition", b"_encoder_repetition"]  # noqa: Y015
+    _WhichOneofReturnType__frequency: _TypeAlias = _typing.Literal["frequency"]  # noqa: Y015
+    _WhichOneofArgType__frequency: _TypeAlias = _typing.Literal["_frequency", b"_frequency"]  # noqa: Y015
+    _WhichOneofReturnType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofArgType__no_repeat_ngram_size: _TypeAlias = _typing.Literal["_no_repeat_ngram_size", b"_no_repeat_ngram_size"]  # noqa: Y015
+    _WhichOneofReturnType__presence: _TypeAlias = _typing.Literal["presence"]  # noqa: Y015
+    _WhichOneofArgType__presence: _TypeAlias = _typing.Literal["_presence", b"_presence"]  # noqa: Y015
+    _WhichOneofReturnType__repetition: _TypeAlias = _typing.Literal["repetition"]  # noqa: Y015
+    _WhichOneofArgType__repetition: _TypeAlias = _typing.Literal["_repetition", b"_repetition"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__encoder_no_repeat_ngram_size) -> _WhichOneofReturnType__encoder_no_repeat_ngram_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__encoder_repetition) -> _WhichOneofReturnType__encoder_repetition | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__frequency) -> _WhichOneofReturnType__frequency | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_repeat_ngram_size) -> _WhichOneofReturnType__no_repeat_ngram_size | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__presence) -> _WhichOneofReturnType__presence | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__repetition) -> _WhichOneofReturnType__repetition | None: ...
+
+Global___Penalties: _TypeAlias = Penalties  # noqa: Y015
+
+@_typing.final
+class LengthDecay(_message.Message):
+    """LengthDecay makes an end token more probable at each step behind a length (transformers' exponential_decay_length_penalty)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    start: _builtins.int
+    """start is the number of tokens behind which it begins; [0, max_new_tokens]."""
+    factor: _builtins.float
+    """factor: |logit| * (factor^(tokens behind start) - 1) is added to the logit of an end token; [0.5, 4]."""
+    def __init__(
+        self,
+        *,
+        start: _builtins.int = ...,
+        factor: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["factor", b"factor", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LengthDecay: _TypeAlias = LengthDecay  # noqa: Y015
+
+@_typing.final
+class Choice(_message.Message):
+    """Choice is one of some texts."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """texts are 1 to 1,024 different texts of 1 to 1,024 bytes of UTF-8."""
+
+    def __init__(
+        self,
+        *,
+        texts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Choice: _TypeAlias = Choice  # noqa: Y015
+
+@_typing.final
+class Constraint(_message.Message):
+    """Constraint is what the answer's text must be. No token comes that would lead out of it, and the answer ends only where it is
+    whole; an answer that max_new_tokens cuts is a beginning of one. A constraint that the server cannot read, or that takes more
+    to build or to follow than it allows, is INVALID_ARGUMENT (CONSTRAINT_REFUSED).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JSON_SCHEMA_FIELD_NUMBER: _builtins.int
+    REGEX_FIELD_NUMBER: _builtins.int
+    LARK_FIELD_NUMBER: _builtins.int
+    CHOICE_FIELD_NUMBER: _builtins.int
+    json_schema: _builtins.str
+    """json_schema: JSON that fits this JSON Schema. `{}` is any JSON."""
+    regex: _builtins.str
+    """regex: a text that this regular expression matches as a whole. It has no look-around and no back-references."""
+    lark: _builtins.str
+    """lark: a text of this grammar, in Lark's notation."""
+    @_builtins.property
+    def choice(self) -> Global___Choice:
+        """choice: one of some texts."""
+
+    def __init__(
+        self,
+        *,
+        json_schema: _builtins.str = ...,
+        regex: _builtins.str = ...,
+        lark: _builtins.str = ...,
+        choice: Global___Choice | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "json_schema", b"json_schema", "kind", b"kind", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "json_schema", b"json_schema", "kind", b"kind", "lark", b"lark", "regex", b"regex"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_kind: _TypeAlias = _typing.Literal["json_schema", "regex", "lark", "choice"]  # noqa: Y015
+    _WhichOneofArgType_kind: _TypeAlias = _typing.Literal["kind", b"kind"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_kind) -> _WhichOneofReturnType_kind | None: ...
+
+Global___Constraint: _TypeAlias = Constraint  # noqa: Y015
+
+@_typing.final
 class Decoding(_message.Message):
-    """Decoding says how text is produced."""
+    """Decoding says how text is produced. What a request leaves unset is the model's own default (Model.decoding), field by field,
+    also in the messages inside.
+      Where several change a token's logit, they do it in transformers' order: bias, encoder_repetition, repetition, presence and
+      frequency, no_repeat_ngram_size, encoder_no_repeat_ngram_size, banned, min_new_tokens, constraint, forced_first_id,
+      forced_last_id, length_decay, suppressed, suppressed_first; then the fields of Sampling. In a beam search they change
+      log-probabilities instead of logits.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -280,6 +651,20 @@ class Decoding(_message.Message):
     STOP_FIELD_NUMBER: _builtins.int
     GREEDY_FIELD_NUMBER: _builtins.int
     SAMPLING_FIELD_NUMBER: _builtins.int
+    BEAMS_FIELD_NUMBER: _builtins.int
+    ALTERNATIVES_FIELD_NUMBER: _builtins.int
+    NUM_OUTPUTS_FIELD_NUMBER: _builtins.int
+    PENALTIES_FIELD_NUMBER: _builtins.int
+    BIAS_FIELD_NUMBER: _builtins.int
+    BANNED_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_FIRST_FIELD_NUMBER: _builtins.int
+    FORCED_FIRST_ID_FIELD_NUMBER: _builtins.int
+    FORCED_LAST_ID_FIELD_NUMBER: _builtins.int
+    LENGTH_DECAY_FIELD_NUMBER: _builtins.int
+    STOP_TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    PREFIX_FIELD_NUMBER: _builtins.int
+    CONSTRAINT_FIELD_NUMBER: _builtins.int
     max_new_tokens: _builtins.int
     """max_new_tokens ends the answer with FINISH_REASON_LENGTH; [1, Limits.max_new_tokens].
     Default: the model's own default. For TASK_GENERATE, prompt and new tokens together must fit Limits.max_total_tokens;
@@ -289,6 +674,15 @@ class Decoding(_message.Message):
     """min_new_tokens keeps the end-of-sequence token out of the first so many tokens; [0, max_new_tokens].
     Default: the model's own default, cut to max_new_tokens. Most models have none, which is 0.
     """
+    num_outputs: _builtins.int
+    """num_outputs is how many answers to return, default 1: the best of a beam search, [1, num_beams]; draws, [1, Limits.max_outputs],
+    of which number i has the seed `seed + i` modulo 2^64; alternatives, [1, Limits.max_outputs]. Greedy decoding has 1.
+    Of more than one a stream sends the final message only.
+    """
+    forced_first_id: _builtins.int
+    """forced_first_id is the first token, whatever the model says."""
+    forced_last_id: _builtins.int
+    """forced_last_id is the last token that max_new_tokens allows, if the answer gets there."""
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stop ends the answer before the first occurrence of any of these; at most 4, each 1..64 bytes of UTF-8."""
@@ -301,6 +695,52 @@ class Decoding(_message.Message):
     def sampling(self) -> Global___Sampling:
         """sampling draws at random."""
 
+    @_builtins.property
+    def beams(self) -> Global___Beams:
+        """beams searches for the most probable answers. A stream of it sends the final message only."""
+
+    @_builtins.property
+    def alternatives(self) -> Global___Alternatives:
+        """alternatives tells the most probable ways to begin, each continued. A stream of it sends the final message only."""
+
+    @_builtins.property
+    def penalties(self) -> Global___Penalties:
+        """penalties change the logits of tokens that have come."""
+
+    @_builtins.property
+    def bias(self) -> _containers.RepeatedCompositeFieldContainer[Global___PhraseBias]:
+        """bias is added to logits; at most 1,024 phrases."""
+
+    @_builtins.property
+    def banned(self) -> _containers.RepeatedCompositeFieldContainer[Global___Phrase]:
+        """banned are phrases that must not come; at most 1,024. A text is banned as it stands and with a space before it."""
+
+    @_builtins.property
+    def suppressed(self) -> Global___TokenSet:
+        """suppressed are tokens that never come."""
+
+    @_builtins.property
+    def suppressed_first(self) -> Global___TokenSet:
+        """suppressed_first are tokens that do not come first."""
+
+    @_builtins.property
+    def length_decay(self) -> Global___LengthDecay:
+        """length_decay makes an end token more probable step by step."""
+
+    @_builtins.property
+    def stop_token_ids(self) -> Global___TokenSet:
+        """stop_token_ids end the answer as an end-of-sequence token does: min_new_tokens keeps them out too."""
+
+    @_builtins.property
+    def prefix(self) -> Global___Phrase:
+        """prefix is what the answer begins with; the model goes on behind it. It is part of the answer, and of max_new_tokens; its
+        tokens have the log-probabilities that the model gives them.
+        """
+
+    @_builtins.property
+    def constraint(self) -> Global___Constraint:
+        """constraint is what the answer's text must be."""
+
     def __init__(
         self,
         *,
@@ -309,21 +749,47 @@ class Decoding(_message.Message):
         stop: _abc.Iterable[_builtins.str] | None = ...,
         greedy: Global___Greedy | None = ...,
         sampling: Global___Sampling | None = ...,
+        beams: Global___Beams | None = ...,
+        alternatives: Global___Alternatives | None = ...,
+        num_outputs: _builtins.int | None = ...,
+        penalties: Global___Penalties | None = ...,
+        bias: _abc.Iterable[Global___PhraseBias] | None = ...,
+        banned: _abc.Iterable[Global___Phrase] | None = ...,
+        suppressed: Global___TokenSet | None = ...,
+        suppressed_first: Global___TokenSet | None = ...,
+        forced_first_id: _builtins.int | None = ...,
+        forced_last_id: _builtins.int | None = ...,
+        length_decay: Global___LengthDecay | None = ...,
+        stop_token_ids: Global___TokenSet | None = ...,
+        prefix: Global___Phrase | None = ...,
+        constraint: Global___Constraint | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_min_new_tokens", b"_min_new_tokens", "greedy", b"greedy", "max_new_tokens", b"max_new_tokens", "min_new_tokens", b"min_new_tokens", "sampling", b"sampling", "strategy", b"strategy"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_first_id", b"_forced_first_id", "_forced_last_id", b"_forced_last_id", "_max_new_tokens", b"_max_new_tokens", "_min_new_tokens", b"_min_new_tokens", "_num_outputs", b"_num_outputs", "alternatives", b"alternatives", "beams", b"beams", "constraint", b"constraint", "forced_first_id", b"forced_first_id", "forced_last_id", b"forced_last_id", "greedy", b"greedy", "length_decay", b"length_decay", "max_new_tokens", b"max_new_tokens", "min_new_tokens", b"min_new_tokens", "num_outputs", b"num_outputs", "penalties", b"penalties", "prefix", b"prefix", "sampling", b"sampling", "stop_token_ids", b"stop_token_ids", "strategy", b"strategy", "suppressed", b"suppressed", "suppressed_first", b"suppressed_first"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens", "_min_new_tokens", b"_min_new_tokens", "greedy", b"greedy", "max_new_tokens", b"max_new_tokens", "min_new_tokens", b"min_new_tokens", "sampling", b"sampling", "stop", b"stop", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_first_id", b"_forced_first_id", "_forced_last_id", b"_forced_last_id", "_max_new_tokens", b"_max_new_tokens", "_min_new_tokens", b"_min_new_tokens", "_num_outputs", b"_num_outputs", "alternatives", b"alternatives", "banned", b"banned", "beams", b"beams", "bias", b"bias", "constraint", b"constraint", "forced_first_id", b"forced_first_id", "forced_last_id", b"forced_last_id", "greedy", b"greedy", "length_decay", b"length_decay", "max_new_tokens", b"max_new_tokens", "min_new_tokens", b"min_new_tokens", "num_outputs", b"num_outputs", "penalties", b"penalties", "prefix", b"prefix", "sampling", b"sampling", "stop", b"stop", "stop_token_ids", b"stop_token_ids", "strategy", b"strategy", "suppressed", b"suppressed", "suppressed_first", b"suppressed_first"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__forced_first_id: _TypeAlias = _typing.Literal["forced_first_id"]  # noqa: Y015
+    _WhichOneofArgType__forced_first_id: _TypeAlias = _typing.Literal["_forced_first_id", b"_forced_first_id"]  # noqa: Y015
+    _WhichOneofReturnType__forced_last_id: _TypeAlias = _typing.Literal["forced_last_id"]  # noqa: Y015
+    _WhichOneofArgType__forced_last_id: _TypeAlias = _typing.Literal["_forced_last_id", b"_forced_last_id"]  # noqa: Y015
     _WhichOneofReturnType__max_new_tokens: _TypeAlias = _typing.Literal["max_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__max_new_tokens: _TypeAlias = _typing.Literal["_max_new_tokens", b"_max_new_tokens"]  # noqa: Y015
     _WhichOneofReturnType__min_new_tokens: _TypeAlias = _typing.Literal["min_new_tokens"]  # noqa: Y015
     _WhichOneofArgType__min_new_tokens: _TypeAlias = _typing.Literal["_min_new_tokens", b"_min_new_tokens"]  # noqa: Y015
-    _WhichOneofReturnType_strategy: _TypeAlias = _typing.Literal["greedy", "sampling"]  # noqa: Y015
+    _WhichOneofReturnType__num_outputs: _TypeAlias = _typing.Literal["num_outputs"]  # noqa: Y015
+    _WhichOneofArgType__num_outputs: _TypeAlias = _typing.Literal["_num_outputs", b"_num_outputs"]  # noqa: Y015
+    _WhichOneofReturnType_strategy: _TypeAlias = _typing.Literal["greedy", "sampling", "beams", "alternatives"]  # noqa: Y015
     _WhichOneofArgType_strategy: _TypeAlias = _typing.Literal["strategy", b"strategy"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_first_id) -> _WhichOneofReturnType__forced_first_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_last_id) -> _WhichOneofReturnType__forced_last_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_new_tokens) -> _WhichOneofReturnType__max_new_tokens | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_new_tokens) -> _WhichOneofReturnType__min_new_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__num_outputs) -> _WhichOneofReturnType__num_outputs | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_strategy) -> _WhichOneofReturnType_strategy | None: ...
 
@@ -337,23 +803,27 @@ class Usage(_message.Message):
 
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """input_tokens is the length of the source or prompt, special tokens included; for an image, its patches, and the class
     tokens of its memory.
     """
     output_tokens: _builtins.int
     """output_tokens is how many tokens were produced, the end-of-sequence token included. What a decoder is fed before is not
-    counted.
+    counted. All answers of Decoding.num_outputs count.
     """
+    cached_tokens: _builtins.int
+    """cached_tokens is how many of input_tokens were not read again, because the server's prefix cache held them."""
     def __init__(
         self,
         *,
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "output_tokens", b"output_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -411,12 +881,18 @@ class Completion(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     TOKENS_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    PROMPT_LOG_PROBS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the produced text without special tokens."""
     finish_reason: Global___FinishReason.ValueType
     """finish_reason says why the text ends where it does."""
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
+    score: _builtins.float
+    """score is the answer's score in a beam search, else unset. See Beams."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the produced tokens, the end-of-sequence token included when there was one."""
@@ -449,6 +925,24 @@ class Completion(_message.Message):
         are not always the text. Empty unless the request's return_scores is set.
         """
 
+    @_builtins.property
+    def top_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopTokens]:
+        """top_tokens are for each produced token the most probable tokens of its step, parallel to token_ids. Empty unless the request's
+        num_top_tokens is set.
+        """
+
+    @_builtins.property
+    def others(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]:
+        """others are the further answers of Decoding.num_outputs, so one fewer than that; for beams and alternatives best first. A beam
+        search may have found fewer.
+        """
+
+    @_builtins.property
+    def prompt_log_probs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """prompt_log_probs are natural logarithms of the probability of each of the prompt's tokens but the first, under the model at
+        temperature 1. Empty unless GenerateRequest.return_prompt_scores is set.
+        """
+
     def __init__(
         self,
         *,
@@ -462,14 +956,112 @@ class Completion(_message.Message):
         model: Global___ResolvedModel | None = ...,
         request_id: _builtins.str = ...,
         tokens: _abc.Iterable[_builtins.str] | None = ...,
+        score: _builtins.float | None = ...,
+        top_tokens: _abc.Iterable[Global___TopTokens] | None = ...,
+        others: _abc.Iterable[Global___Output] | None = ...,
+        prompt_log_probs: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "model", b"model", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "decoding", b"decoding", "model", b"model", "score", b"score", "timings", b"timings", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "request_id", b"request_id", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "usage", b"usage"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "decoding", b"decoding", "finish_reason", b"finish_reason", "model", b"model", "others", b"others", "prompt_log_probs", b"prompt_log_probs", "request_id", b"request_id", "score", b"score", "text", b"text", "timings", b"timings", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens", "usage", b"usage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+
+Global___Completion: _TypeAlias = Completion  # noqa: Y015
+
+@_typing.final
+class TopTokens(_message.Message):
+    """TopTokens are the most probable tokens of one step, best first, under the model at temperature 1."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    LOG_PROBS_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """token_ids are the tokens."""
+
+    @_builtins.property
+    def log_probs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """log_probs are natural logarithms of their probabilities, parallel to token_ids."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tokens are text pieces to show, parallel to token_ids."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        log_probs: _abc.Iterable[_builtins.float] | None = ...,
+        tokens: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_probs", b"log_probs", "token_ids", b"token_ids", "tokens", b"tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Completion: _TypeAlias = Completion  # noqa: Y015
+Global___TopTokens: _TypeAlias = TopTokens  # noqa: Y015
+
+@_typing.final
+class Output(_message.Message):
+    """Output is one more answer to the same request. Its fields are those of Completion."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TOKEN_IDS_FIELD_NUMBER: _builtins.int
+    TOKEN_LOG_PROBS_FIELD_NUMBER: _builtins.int
+    FINISH_REASON_FIELD_NUMBER: _builtins.int
+    TOKENS_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is the produced text without special tokens."""
+    finish_reason: Global___FinishReason.ValueType
+    """finish_reason says why the text ends where it does."""
+    score: _builtins.float
+    """score is the answer's score in a beam search, else unset."""
+    @_builtins.property
+    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """token_ids are the produced tokens."""
+
+    @_builtins.property
+    def token_log_probs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """token_log_probs are parallel to token_ids. Empty unless the request's return_scores is set."""
+
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tokens are the produced tokens as text pieces. Empty unless the request's return_scores is set."""
+
+    @_builtins.property
+    def top_tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopTokens]:
+        """top_tokens are parallel to token_ids. Empty unless the request's num_top_tokens is set."""
+
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        token_ids: _abc.Iterable[_builtins.int] | None = ...,
+        token_log_probs: _abc.Iterable[_builtins.float] | None = ...,
+        finish_reason: Global___FinishReason.ValueType = ...,
+        tokens: _abc.Iterable[_builtins.str] | None = ...,
+        score: _builtins.float | None = ...,
+        top_tokens: _abc.Iterable[Global___TopTokens] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_score", b"_score", "finish_reason", b"finish_reason", "score", b"score", "text", b"text", "token_ids", b"token_ids", "token_log_probs", b"token_log_probs", "tokens", b"tokens", "top_tokens", b"top_tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__score: _TypeAlias = _typing.Literal["score"]  # noqa: Y015
+    _WhichOneofArgType__score: _TypeAlias = _typing.Literal["_score", b"_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__score) -> _WhichOneofReturnType__score | None: ...
+
+Global___Output: _TypeAlias = Output  # noqa: Y015
 
 @_typing.final
 class TextDelta(_message.Message):

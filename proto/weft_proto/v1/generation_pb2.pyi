@@ -87,12 +87,23 @@ class GenerateRequest(_message.Message):
     RETURN_SCORES_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
+    RETURN_PROMPT_SCORES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the prompt; not empty, and at most Limits.max_prompt_tokens once tokenized."""
     return_scores: _builtins.bool
     """return_scores asks for Completion.token_log_probs."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    num_top_tokens: _builtins.int
+    """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
+    cache_salt: _builtins.str
+    """cache_salt keeps the prefix cache to requests that have the same one; at most 64 printable ASCII characters. How long an
+    answer takes tells whether others have sent the same beginning, unless each tenant has a salt of its own.
+    """
+    return_prompt_scores: _builtins.bool
+    """return_prompt_scores asks for Completion.prompt_log_probs. It costs one more pass over the prompt; other requests don't pay."""
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only generation model."""
@@ -128,10 +139,13 @@ class GenerateRequest(_message.Message):
         return_scores: _builtins.bool = ...,
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
+        num_top_tokens: _builtins.int = ...,
+        cache_salt: _builtins.str = ...,
+        return_prompt_scores: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "messages", b"messages", "model", b"model", "prompt", b"prompt", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "messages", b"messages", "model", b"model", "prompt", b"prompt", "request_id", b"request_id", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "decoding", b"decoding", "explain", b"explain", "messages", b"messages", "model", b"model", "num_top_tokens", b"num_top_tokens", "prompt", b"prompt", "request_id", b"request_id", "return_prompt_scores", b"return_prompt_scores", "return_scores", b"return_scores", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_prompt: _TypeAlias = _typing.Literal["text", "token_ids", "messages"]  # noqa: Y015
     _WhichOneofArgType_prompt: _TypeAlias = _typing.Literal["prompt", b"prompt"]  # noqa: Y015

@@ -60,6 +60,8 @@ class Limits(_message.Message):
     MAX_TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
     MAX_IMAGE_BYTES_FIELD_NUMBER: _builtins.int
     MAX_IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
+    MAX_BEAMS_FIELD_NUMBER: _builtins.int
+    MAX_OUTPUTS_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
     """max_source_tokens bounds a source text (translate, classify, tag), special tokens included."""
     max_prompt_tokens: _builtins.int
@@ -72,6 +74,10 @@ class Limits(_message.Message):
     """max_image_bytes bounds an encoded image, in bytes. Set by the server, not by the bundle."""
     max_image_pixels: _builtins.int
     """max_image_pixels bounds width times height of an image as its header states them. Set by the server, not by the bundle."""
+    max_beams: _builtins.int
+    """max_beams bounds Beams.num_beams: one for each slot of a lane, and what the model's candidates can decide."""
+    max_outputs: _builtins.int
+    """max_outputs bounds Decoding.num_outputs of draws and alternatives."""
     def __init__(
         self,
         *,
@@ -81,10 +87,12 @@ class Limits(_message.Message):
         max_total_tokens: _builtins.int = ...,
         max_image_bytes: _builtins.int = ...,
         max_image_pixels: _builtins.int = ...,
+        max_beams: _builtins.int = ...,
+        max_outputs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_new_tokens", b"max_new_tokens", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -114,6 +122,8 @@ class Model(_message.Message):
     DEFAULT_ATTENTION_LAYER_FIELD_NUMBER: _builtins.int
     PREFIXES_FIELD_NUMBER: _builtins.int
     TAKES_MESSAGES_FIELD_NUMBER: _builtins.int
+    CAN_SCORE_FIELD_NUMBER: _builtins.int
+    TAKES_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -136,6 +146,10 @@ class Model(_message.Message):
     """default_attention_layer is the layer that an empty Explain reads; unset for attention rollout."""
     takes_messages: _builtins.bool
     """takes_messages is whether GenerateRequest.messages are answered."""
+    can_score: _builtins.bool
+    """can_score is whether ScoreService answers, and GenerateRequest.return_prompt_scores."""
+    takes_constraints: _builtins.bool
+    """takes_constraints is whether Decoding.constraint is followed. The server needs its `constraints` extra for it."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -185,10 +199,12 @@ class Model(_message.Message):
         default_attention_layer: _builtins.int | None = ...,
         prefixes: _abc.Iterable[_builtins.str] | None = ...,
         takes_messages: _builtins.bool = ...,
+        can_score: _builtins.bool = ...,
+        takes_constraints: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

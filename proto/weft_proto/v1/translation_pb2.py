@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weft_proto.v1 import common_pb2 as weft__proto_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fweft_proto/v1/translation.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xbf\x02\n\x10TranslateRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x17\n\x0fsource_language\x18\x04 \x01(\t\x12\x17\n\x0ftarget_language\x18\x05 \x01(\t\x12#\n\x08\x64\x65\x63oding\x18\x06 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x07 \x01(\x08\x12!\n\x07\x65xplain\x18\n \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x17\n\x0fsplit_sentences\x18\x0b \x01(\x08\x42\x08\n\x06sourceJ\x04\x08\x08\x10\t\"c\n\x11TranslateResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"D\n\x16StreamTranslateRequest\x12*\n\x07request\x18\x01 \x01(\x0b\x32\x19.weft.v1.TranslateRequest\"t\n\x17StreamTranslateResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12+\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x1a.weft.v1.TranslateResponseH\x00\x42\x07\n\x05\x65vent2\xb0\x01\n\x12TranslationService\x12\x42\n\tTranslate\x12\x19.weft.v1.TranslateRequest\x1a\x1a.weft.v1.TranslateResponse\x12V\n\x0fStreamTranslate\x12\x1f.weft.v1.StreamTranslateRequest\x1a .weft.v1.StreamTranslateResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fweft_proto/v1/translation.proto\x12\x07weft.v1\x1a\x1aweft_proto/v1/common.proto\"\xeb\x02\n\x10TranslateRequest\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.weft.v1.ModelSelector\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12&\n\ttoken_ids\x18\x03 \x01(\x0b\x32\x11.weft.v1.TokenIdsH\x00\x12\x17\n\x0fsource_language\x18\x04 \x01(\t\x12\x17\n\x0ftarget_language\x18\x05 \x01(\t\x12#\n\x08\x64\x65\x63oding\x18\x06 \x01(\x0b\x32\x11.weft.v1.Decoding\x12\x15\n\rreturn_scores\x18\x07 \x01(\x08\x12!\n\x07\x65xplain\x18\n \x01(\x0b\x32\x10.weft.v1.Explain\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x17\n\x0fsplit_sentences\x18\x0b \x01(\x08\x12\x16\n\x0enum_top_tokens\x18\x0c \x01(\r\x12\x12\n\ncache_salt\x18\r \x01(\tB\x08\n\x06sourceJ\x04\x08\x08\x10\t\"c\n\x11TranslateResponse\x12\'\n\ncompletion\x18\x01 \x01(\x0b\x32\x13.weft.v1.Completion\x12%\n\talignment\x18\x02 \x01(\x0b\x32\x12.weft.v1.Alignment\"D\n\x16StreamTranslateRequest\x12*\n\x07request\x18\x01 \x01(\x0b\x32\x19.weft.v1.TranslateRequest\"t\n\x17StreamTranslateResponse\x12#\n\x05\x64\x65lta\x18\x01 \x01(\x0b\x32\x12.weft.v1.TextDeltaH\x00\x12+\n\x05\x66inal\x18\x02 \x01(\x0b\x32\x1a.weft.v1.TranslateResponseH\x00\x42\x07\n\x05\x65vent2\xb0\x01\n\x12TranslationService\x12\x42\n\tTranslate\x12\x19.weft.v1.TranslateRequest\x1a\x1a.weft.v1.TranslateResponse\x12V\n\x0fStreamTranslate\x12\x1f.weft.v1.StreamTranslateRequest\x1a .weft.v1.StreamTranslateResponse0\x01\x42\x1b\n\x07weft.v1P\x01Z\x0eweft/v1;weftv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,13 +34,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\007weft.v1P\001Z\016weft/v1;weftv1'
   _globals['_TRANSLATEREQUEST']._serialized_start=73
-  _globals['_TRANSLATEREQUEST']._serialized_end=392
-  _globals['_TRANSLATERESPONSE']._serialized_start=394
-  _globals['_TRANSLATERESPONSE']._serialized_end=493
-  _globals['_STREAMTRANSLATEREQUEST']._serialized_start=495
-  _globals['_STREAMTRANSLATEREQUEST']._serialized_end=563
-  _globals['_STREAMTRANSLATERESPONSE']._serialized_start=565
-  _globals['_STREAMTRANSLATERESPONSE']._serialized_end=681
-  _globals['_TRANSLATIONSERVICE']._serialized_start=684
-  _globals['_TRANSLATIONSERVICE']._serialized_end=860
+  _globals['_TRANSLATEREQUEST']._serialized_end=436
+  _globals['_TRANSLATERESPONSE']._serialized_start=438
+  _globals['_TRANSLATERESPONSE']._serialized_end=537
+  _globals['_STREAMTRANSLATEREQUEST']._serialized_start=539
+  _globals['_STREAMTRANSLATEREQUEST']._serialized_end=607
+  _globals['_STREAMTRANSLATERESPONSE']._serialized_start=609
+  _globals['_STREAMTRANSLATERESPONSE']._serialized_end=725
+  _globals['_TRANSLATIONSERVICE']._serialized_start=728
+  _globals['_TRANSLATIONSERVICE']._serialized_end=904
 # @@protoc_insertion_point(module_scope)

@@ -33,6 +33,8 @@ class TranslateRequest(_message.Message):
     EXPLAIN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SPLIT_SENTENCES_FIELD_NUMBER: _builtins.int
+    NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHE_SALT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the source text; not empty, and at most Limits.max_source_tokens once tokenized (but see split_sentences). A
     model with Model.prefixes (text-to-text, such as T5) is told by one of them, at the text's beginning, what to do; any
@@ -61,6 +63,12 @@ class TranslateRequest(_message.Message):
       sentences, usage is their sum, timings run from the first to the last, finish_reason is STOP_STRING, else LENGTH, if
       one sentence has it.
       A text of one sentence is answered as without this field. It goes with neither token_ids nor explain.
+    """
+    num_top_tokens: _builtins.int
+    """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
+    cache_salt: _builtins.str
+    """cache_salt keeps the prefix cache to requests that have the same one; at most 64 printable ASCII characters. How long an
+    answer takes tells whether others have sent the same beginning, unless each tenant has a salt of its own.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -93,10 +101,12 @@ class TranslateRequest(_message.Message):
         explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
         split_sentences: _builtins.bool = ...,
+        num_top_tokens: _builtins.int = ...,
+        cache_salt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "source", b"source", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decoding", b"decoding", "explain", b"explain", "model", b"model", "request_id", b"request_id", "return_scores", b"return_scores", "source", b"source", "source_language", b"source_language", "split_sentences", b"split_sentences", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cache_salt", b"cache_salt", "decoding", b"decoding", "explain", b"explain", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores", "source", b"source", "source_language", b"source_language", "split_sentences", b"split_sentences", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["text", "token_ids"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
