@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft_server.choosing.rules import Rule
     from weft_server.source import Source
 
 
@@ -40,6 +41,8 @@ class Decoding:
     min_new_tokens: int = 0
     stop: tuple[str, ...] = ()
     sampling: Sampling | None = None
+    # What changes scores, in transformers' order. min_new_tokens is one of them if there are any.
+    rules: tuple[Rule, ...] = ()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toy import START, Toy
+from weft_server.choosing.banned import Suppressed
 from weft_server.choosing.candidates import Candidates
+from weft_server.choosing.repetition import Repetition
 from weft_server.engine.rows import Rows
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -226,3 +228,29 @@ def test_a_forced_end_has_the_log_probability_that_the_model_gives_it(opened):
     by_name = {one.sequence.request_id: one.log_probs for one in rows.hand_over()}
     assert [pytest.approx(float(logits[0, 2] - log_total[0]))] == by_name["asks"]
     assert np.isnan(by_name["does not"]).all()
+
+
+def test_rules_look_back_at_the_prompt_and_at_what_was_produced(opened):
+    """A row's rules go with it through moves, beside rows without; its log-probabilities stay the model's own."""
+    rows = rows_of(opened)
+    ruled = sequence("ruled", 3, scores=True)
+    ruled.decoding = Decoding(3, rules=(Suppressed([5]), Repetition(10.0)))
+    logits = np.tile(np.linspace(9, 1, 50, dtype=np.float32), (2, 1))
+    log_total = np.log(np.exp(logits).sum(axis=1))
+
+    def step(num_rows):
+        top = np.tile(np.arange(8), (num_rows, 1))
+        rows.advance(Candidates(logits[:num_rows, :8], top, log_total[:num_rows], logits[:num_rows]))
+
+    rows.begin(sequence("plain", 1), START)
+    rows.begin_prompt(ruled)
+    rows.end_prompt()
+    step(2)
+    assert 0 == ruled.slot
+    step(1)
+    step(1)
+
+    # 0, 1 and 2 are the prompt's, 5 is suppressed, 3 and 4 have come.
+    (plain, end) = rows.hand_over()
+    assert ([0], [3, 4, 6]) == (plain.token_ids, end.token_ids)
+    assert [pytest.approx(float(logits[0, token] - log_total[0])) for token in (3, 4, 6)] == end.log_probs

@@ -4,30 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from weft_server.choosing.candidates import Candidates
+from rows_of_logits import NO_END, candidates_of, settings_of
 from weft_server.choosing.sampler import Settings, sample, uniform
-
-NO_END = np.array([], np.int64)
-
-
-def candidates_of(logits, num_candidates):
-    """What a decoder would say of logits [n, vocab]: K best, normaliser, everything."""
-    ids = np.argsort(-logits, axis=1, kind="stable")[:, :num_candidates]
-    peak = logits.max(axis=1).astype(np.float64)
-    total = np.log(np.exp(logits - peak[:, None]).sum(axis=1)) + peak
-    return Candidates(np.take_along_axis(logits, ids, 1), ids.astype(np.int64), total.astype(np.float32), logits)
-
-
-def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_new=0):
-    """The same wishes for n rows, each with its own seed."""
-    return Settings(
-        temperature=np.full(n, float(temperature)),
-        top_k=np.full(n, top_k, np.int64),
-        top_p=np.full(n, float(top_p)),
-        seed=np.arange(n, dtype=np.uint64) if seed is None else np.full(n, seed, np.uint64),
-        step=np.full(n, step, np.int64),
-        min_new=np.full(n, min_new, np.int64),
-    )
 
 
 def exact_distribution(logits, temperature, top_k, top_p):

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 if TYPE_CHECKING:
-    import numpy as np
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+
+    # Who counts the rows that are read whole, by why.
+    Count = Callable[[str], None]
 
 
 class LogitRows(Protocol):
@@ -29,3 +35,15 @@ class Candidates:
     topk_ids: NDArray[np.int64]  # [n, k]
     logsumexp: NDArray[np.float32]  # [n], NaN where nobody asked for it
     logits: LogitRows  # [n, vocab], read only for rows that need it
+    # Set where rules have changed rows. See `processed`.
+    ranked: NDArray[np.bool_] | None = None  # [n, k], False where an entry is no token but bounds those beyond
+    loose: NDArray[np.bool_] | None = None  # [n], whether logsumexp is no more than an upper bound
+
+    def log_prob(self, row: int, token: int) -> np.float32:
+        """Return a token's log-probability under the model, at temperature 1. NaN without a normaliser."""
+        total: np.float32 = self.logsumexp[row]
+        if np.isnan(total):
+            return total
+        among = np.flatnonzero(self.topk_ids[row] == token)
+        logit: np.float32 = self.topk_logits[row, among[0]] if len(among) else self.logits[row][token]
+        return logit - total

@@ -17,7 +17,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from weft_server.choosing.candidates import Candidates
+    from weft_server.choosing.candidates import Candidates, Count
 
     Floats = NDArray[np.float32]
     Doubles = NDArray[np.float64]
@@ -40,20 +40,24 @@ class Settings:
     min_new: Ints  # [n], while step < min_new no end token may come
 
 
-def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[Ints, Floats]:
-    """Return next token ids [n] and their log-probabilities [n].
+def sample(
+    candidates: Candidates, settings: Settings, end_ids: Ints, count: Count | None = None
+) -> tuple[Ints, Floats]:
+    """Return next token ids [n] and their log-probabilities [n]. Rows that are read whole are counted.
 
     Log-probabilities are under the model at temperature 1. Without a normaliser they are NaN.
     """
     every_row = np.arange(len(candidates.topk_ids))
     barred = settings.step < settings.min_new
+    allowed = candidates.ranked
 
     if barred.any():
-        allowed = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
+        free = ~(barred[:, None] & (candidates.topk_ids[:, :, None] == end_ids).any(axis=2))
+        allowed = free if allowed is None else free & allowed
+    if allowed is not None:
         picks = allowed.argmax(axis=1)
         picks[~allowed.any(axis=1)] = -1
     else:
-        allowed = None
         picks = np.zeros_like(every_row)
 
     sampled = np.flatnonzero(settings.temperature)
@@ -64,6 +68,8 @@ def sample(candidates: Candidates, settings: Settings, end_ids: Ints) -> tuple[I
     chosen = candidates.topk_logits[every_row, picks]
     for row in np.flatnonzero(picks < 0).tolist():
         logits = candidates.logits[row]
+        if count:
+            count("draw" if settings.temperature[row] else "min_new_tokens")
         ids[row] = _full_row(logits, settings, row, end_ids if barred[row] else end_ids[:0])
         chosen[row] = logits[ids[row]]
     return ids, chosen - candidates.logsumexp
@@ -92,9 +98,15 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     cumulative = np.cumsum(weights, axis=1)
 
     num_beyond = np.maximum(top_k - counts[..., -1], 0)
-    low, high = _tail_bounds(gap, candidates.logsumexp[rows] - logits[:, 0], temperature, num_beyond)
+    listed = np.exp(gap)
+    if candidates.ranked is not None:
+        listed *= candidates.ranked[rows]
+    log_total = candidates.logsumexp[rows] - logits[:, 0]
+    low, high = _tail_bounds(gap[:, -1], listed.sum(axis=1), log_total, temperature, num_beyond)
     # A token that must not come may lie beyond the candidates, and top_k cuts there. Then only the upper bound holds.
     low[(top_k < vocab) | (settings.step[rows] < settings.min_new[rows])] = 0
+    if candidates.loose is not None:
+        low[candidates.loose[rows]] = 0
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
@@ -109,8 +121,13 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     return np.where(decided, picks[0], -1)
 
 
-def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints) -> tuple[Doubles, Doubles]:
+def _tail_bounds(
+    last_gap: Doubles, listed: Doubles, log_total: Doubles, temperature: Doubles, num_beyond: Ints
+) -> tuple[Doubles, Doubles]:
     """Bounds on the weight exp(gap / temperature) summed over `num_beyond` tokens beyond the candidates.
+
+    The gap is that to the best logit. `last_gap` is that of the last candidate, and `listed` is what all candidates
+    weigh at temperature 1.
 
     Three facts give the bounds:
 
@@ -120,10 +137,10 @@ def _tail_bounds(gap: Doubles, log_total: Doubles, temperature: Doubles, num_bey
     3. At temperature 1 that tail is the weight itself, give or take the error of logsumexp.
     """
     # A logit of -inf is a token that the graph itself rules out, and so are all below it. Their weight is 0, not 0 / 0.
-    last = np.maximum(gap[:, -1], -1e30)
+    last = np.maximum(last_gap, -1e30)
     total = np.exp(log_total.astype(np.float64))
     error = _LOGSUMEXP_ERROR * total
-    tail = np.maximum(total - np.exp(gap).sum(axis=1), 0)
+    tail = np.maximum(total - listed, 0)
     cool = temperature <= 1
     scale = np.where(cool, np.exp(last / np.where(cool, temperature, 1.0) - last), np.inf)
     high = np.minimum(num_beyond * np.exp(last / temperature), (tail + error) * scale)

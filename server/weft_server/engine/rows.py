@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.forced_end import force_end
+from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, StepFailed
+from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates
@@ -56,14 +58,15 @@ class Rows:
     def begin(self, sequence: Sequence, start_id: int) -> None:
         """Make a row of a sequence whose source an encoder will have read before the next decode run."""
         slots = self.slots
-        slots.place(slots.num_running, sequence)
+        slots.place(slots.num_running, sequence, (start_id, *sequence.prefix_ids))
         slots.input_ids[slots.num_running] = start_id
         slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
         slots.num_running += 1
 
     def begin_prompt(self, sequence: Sequence) -> None:
         """Give a sequence the slot behind the rows, to read its prompt there."""
-        self.slots.place(self.slots.num_running, sequence)
+        assert isinstance(sequence.source, Ids), "a prompt is no ids. This is a bug."
+        self.slots.place(self.slots.num_running, sequence, sequence.source.array)
         self.prompt = sequence
         self._runner.begin(self.slots.num_running)
 
@@ -132,7 +135,9 @@ class Rows:
         """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there."""
         slots = self.slots
         stop = slots.num_running
-        ids, log_probs = sample(candidates, slots.settings(start, stop), self._end_ids)
+        # A row that is still fed its prefix chooses nothing.
+        ruled = np.flatnonzero(slots.has_rules[start:stop] & (slots.prefix_left[start:stop] == 0)).tolist()
+        ids, log_probs = self._pick(start, candidates, ruled)
         at_end = (ids[:, None] == self._end_ids).any(axis=1)
         if self._forced_end_id is not None:
             last = slots.num_new[start:stop] + 1 == slots.max_new[start:stop]
@@ -140,6 +145,20 @@ class Rows:
             end_id = self._forced_end_id
             at_end &= ~force_end(candidates, ids, log_probs, end_id=end_id, last=last, scored=scored)
         return ids, log_probs, at_end
+
+    def _pick(self, start: int, candidates: Candidates, ruled: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the next token of the rows from `start` on, and its log-probability. Those of `ruled` have rules."""
+        slots = self.slots
+        settings = slots.settings(start, slots.num_running)
+        count = self._metrics.read_whole
+        if not ruled:
+            return sample(candidates, settings, self._end_ids, count)
+        rules = {row: slots.rules_of(start + row) for row in ruled}
+        processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
+        ids, log_probs = sample(processed, settings, self._end_ids, count)
+        for row in ruled:
+            log_probs[row] = candidates.log_prob(row, ids[row])
+        return ids, log_probs
 
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
         """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""

@@ -10,9 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.choosing.history import NO_IDS, History
+from weft_server.choosing.rules import RowRules
 from weft_server.choosing.sampler import Settings
+from weft_server.source import Ids
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
     from weft_server.sequence import Sequence
 
 
@@ -45,6 +50,9 @@ class Slots:
         self.wants_tokens = np.zeros(num_slots, np.bool_)
         # Whether a row needs more of a run than its best candidates: it is sampled, or its caller wants scores.
         self.reads_all = np.zeros(num_slots, np.bool_)
+        # The rules of each row that has some, and whether it has.
+        self.rules: list[RowRules | None] = [None] * num_slots
+        self.has_rules = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
     @property
@@ -52,8 +60,11 @@ class Slots:
         """Slots that are held, the one in prefill included."""
         return sum(sequence is not None for sequence in self.sequences)
 
-    def place(self, slot: int, sequence: Sequence) -> None:
-        """Give `slot` to a sequence and set its columns. The row starts with nothing produced and an empty cache."""
+    def place(self, slot: int, sequence: Sequence, given: Many[int] | np.ndarray = ()) -> None:
+        """Give `slot` to a sequence and set its columns. The row starts with nothing produced and an empty cache.
+
+        Its rules look back at what it is `given`: a prompt, or a start token and what is fed behind it.
+        """
         assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
         assert sequence.decoding is not None
         decoding = sequence.decoding
@@ -69,14 +80,16 @@ class Slots:
         self.prefix_left[slot] = num_prefix = len(sequence.prefix_ids)
         self.prefix_ids[slot, self.prefix_ids.shape[1] - num_prefix :] = sequence.prefix_ids
         self.max_new[slot] = decoding.max_new_tokens
-        self.min_new[slot] = decoding.min_new_tokens
+        self.min_new[slot] = 0 if decoding.rules else decoding.min_new_tokens
         self.temperature[slot] = sampling.temperature if sampling else 0.0
         self.top_k[slot] = sampling.top_k if sampling else 0
         self.top_p[slot] = sampling.top_p if sampling else 1.0
         self.seed[slot] = sampling.seed if sampling else 0
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
-        self.reads_all[slot] = sampling is not None or sequence.wants_scores
+        self.reads_all[slot] = sampling is not None or sequence.wants_scores or bool(decoding.rules)
+        self.has_rules[slot] = bool(decoding.rules)
+        self.rules[slot] = _begin(sequence, given) if decoding.rules else None
 
     def give(self, start: int, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
         """Give the rows from `start` on their next token, by which the next run goes on.
@@ -95,7 +108,15 @@ class Slots:
             self.input_ids[row] = self.prefix_ids[row, -self.prefix_left[row]]
             self.prefix_left[row] -= 1
         num_new += chosen
+        for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
+            self.rules_of(start + row).advance(int(ids[row]))
         return chosen
+
+    def rules_of(self, slot: int) -> RowRules:
+        """Return the rules of a row that has some."""
+        rules = self.rules[slot]
+        assert rules is not None, f"slot {slot} has no rules. This is a bug."
+        return rules
 
     def clear(self, slot: int) -> None:
         """Take the slot from its sequence, leaving a hole."""
@@ -103,6 +124,7 @@ class Slots:
         assert sequence is not None, f"slot {slot} is free. This is a bug."
         sequence.slot = None
         self.sequences[slot] = None
+        self.rules[slot] = None
 
     def move(self, source: int, target: int) -> None:
         """Move a row into a hole. The caller moves the row's state tensors."""
@@ -113,6 +135,7 @@ class Slots:
             column[target] = column[source]
         self.sequences[source] = None
         self.sequences[target] = sequence
+        self.rules[source], self.rules[target] = None, self.rules[source]
         sequence.slot = target
 
     def settings(self, start: int, stop: int) -> Settings:
@@ -138,3 +161,11 @@ class Slots:
 
     def __repr__(self) -> str:
         return f"<Slots [{self.num_running} running | {self.num_used}/{self.num_slots}]>"
+
+
+def _begin(sequence: Sequence, given: Many[int] | np.ndarray) -> RowRules:
+    """Begin a sequence's rules in its row."""
+    assert sequence.decoding is not None
+    source = sequence.source.array if isinstance(sequence.source, Ids) else NO_IDS
+    history = History(given, source, sequence.decoding.max_new_tokens)
+    return RowRules.begin(sequence.decoding.rules, history)

@@ -71,6 +71,10 @@ class ModelMetrics:
         """Count a completed answer."""
         self.counters["finished_total", reason].inc()
 
+    def read_whole(self, why: str) -> None:
+        """Count a row of which all logits were read to choose a token."""
+        self.counters["rows_read_whole_total", why].inc()
+
     def cancelled(self, stage: str) -> None:
         """Count a sequence whose caller went."""
         self.counters["cancelled_total", stage].inc()

@@ -48,6 +48,12 @@ TABLE = (
         "Input positions that encoders, prefill, classifiers and taggers computed, padding included.",
     ),
     Spec("counter", "padding_tokens_total", "The part of weft_computed_tokens_total that was padding."),
+    Spec(
+        "counter",
+        "rows_read_whole_total",
+        "Rows of which all logits were read, because the best did not decide: draw, rules or min_new_tokens.",
+        "why",
+    ),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
