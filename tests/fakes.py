@@ -212,20 +212,49 @@ def _completion(request, words, name):
     words = words[::-1]
     decoding = common.Decoding(max_new_tokens=8, min_new_tokens=0, greedy=common.Greedy())
     decoding.MergeFrom(request.decoding)
-    scores = [-0.5] * len(words) if request.return_scores else []
+    beams = decoding.HasField("beams")
+    outputs = [
+        _output(request, words if number % 2 == 0 else words[::-1], -0.25 * (number + 1) if beams else None)
+        for number in range(decoding.num_outputs or 1)
+    ]
+    best = outputs[0]
     return common.Completion(
-        text=" ".join(words),
-        token_ids=range(len(words)),
-        token_log_probs=scores,
-        tokens=words if request.return_scores else (),
-        finish_reason=common.FINISH_REASON_STOP,
+        **{field.name: value for field, value in best.ListFields()},
+        others=outputs[1:],
+        prompt_log_probs=[-1.0] * (len(words) - 1) if getattr(request, "return_prompt_scores", False) else (),
         decoding=decoding,
-        usage=common.Usage(input_tokens=len(words), output_tokens=len(words)),
+        usage=common.Usage(
+            input_tokens=len(words),
+            output_tokens=len(words),
+            cached_tokens=max(0, len(words) - 1) if getattr(request, "cache_salt", "") else 0,
+        ),
         timings=common.Timings(
             queue=Duration(nanos=1_500_000), prefill=Duration(nanos=2_000_000), decode=Duration(seconds=1)
         ),
         model=common.ResolvedModel(name=request.model.name or name, version=request.model.version or 1),
         request_id=request.request_id or "made-by-server",
+    )
+
+
+def _output(request, words, score):
+    """One of several answers; behind its token the most probable ones of a step are 1, 2 and so on."""
+    top = [
+        common.TopTokens(
+            token_ids=[index, *range(1, request.num_top_tokens)],
+            log_probs=[-0.5 - place for place in range(request.num_top_tokens)],
+            tokens=[word, *map(str, range(1, request.num_top_tokens))],
+        )
+        for index, word in enumerate(words)
+        if request.num_top_tokens
+    ]
+    return common.Output(
+        text=" ".join(words),
+        token_ids=range(len(words)),
+        token_log_probs=[-0.5] * len(words) if request.return_scores else (),
+        tokens=words if request.return_scores else (),
+        finish_reason=common.FINISH_REASON_STOP,
+        score=score,
+        top_tokens=top,
     )
 
 

@@ -5,26 +5,27 @@ from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
+from weft._decoding_message import read_decoding
+from weft._fields import optional
 from weft._types import (
     Alignment,
     Caption,
     Classification,
     Completion,
-    Decoding,
     FinishReason,
     Generation,
-    Greedy,
     LabelScore,
     Limits,
     Model,
     ModelState,
+    Output,
     ResolvedModel,
-    Sampling,
     Span,
     Tagging,
     Task,
     Timings,
     TokenLabel,
+    TopToken,
     Translation,
     Usage,
 )
@@ -45,22 +46,6 @@ def _seconds(duration: Duration) -> float:
     return duration.seconds + duration.nanos / 1e9
 
 
-def _optional(message: Any, field: str) -> Any:
-    return getattr(message, field) if message.HasField(field) else None
-
-
-def _decoding(message: common_pb2.Decoding) -> Decoding:
-    strategy: Greedy | Sampling | None = None
-    match message.WhichOneof("strategy"):
-        case "greedy":
-            strategy = Greedy()
-        case "sampling":
-            strategy = Sampling(*(_optional(message.sampling, f) for f in ("temperature", "top_k", "top_p", "seed")))
-    return Decoding(
-        _optional(message, "max_new_tokens"), _optional(message, "min_new_tokens"), tuple(message.stop), strategy
-    )
-
-
 def _alignment(message: common_pb2.Alignment) -> Alignment:
     width = len(message.source_tokens) or message.grid_rows * message.grid_columns
     weights = tuple(message.weights)
@@ -71,8 +56,8 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
         message.grid_columns,
         tuple(weights[row * width : (row + 1) * width] for row in range(len(message.target_tokens))),
         tuple(message.source_mass),
-        _optional(message, "layer"),
-        _optional(message, "head"),
+        optional(message, "layer"),
+        optional(message, "head"),
     )
 
 
@@ -86,21 +71,36 @@ Answer = TypeVar("Answer", bound=Completion)
 def _completion(kind: type[Answer], response: Any) -> Answer:
     message: common_pb2.Completion = response.completion
     return kind(
-        text=message.text,
-        token_ids=tuple(message.token_ids),
-        tokens=tuple(message.tokens),
-        token_log_probs=tuple(message.token_log_probs),
-        finish_reason=_name(FinishReason, common_pb2.FinishReason, "FINISH_REASON_", message.finish_reason),
-        decoding=_decoding(message.decoding),
+        decoding=read_decoding(message.decoding),
         alignment=_explanation(response),
+        others=tuple(Output(**_output(each)) for each in message.others),
+        prompt_log_probs=tuple(message.prompt_log_probs),
+        **_output(message),
         **_facts(message),
     )
+
+
+def _output(message: common_pb2.Completion | common_pb2.Output) -> dict[str, Any]:
+    """Read what each of several answers says of itself."""
+    return {
+        "text": message.text,
+        "token_ids": tuple(message.token_ids),
+        "tokens": tuple(message.tokens),
+        "token_log_probs": tuple(message.token_log_probs),
+        "finish_reason": _name(FinishReason, common_pb2.FinishReason, "FINISH_REASON_", message.finish_reason),
+        "score": optional(message, "score"),
+        "top_tokens": tuple(_top_tokens(each) for each in message.top_tokens),
+    }
+
+
+def _top_tokens(message: common_pb2.TopTokens) -> tuple[TopToken, ...]:
+    return tuple(map(TopToken, message.token_ids, message.tokens, message.log_probs))
 
 
 def _facts(message: Any) -> dict[str, Any]:
     """Read what every answer says of itself."""
     return {
-        "usage": Usage(message.usage.input_tokens, message.usage.output_tokens),
+        "usage": Usage(**_fields(message.usage, Usage)),
         "timings": Timings(*(_seconds(getattr(message.timings, field)) for field in ("queue", "prefill", "decode"))),
         "model": ResolvedModel(message.model.name, message.model.version),
         "request_id": message.request_id,
@@ -154,11 +154,13 @@ def model(message: model_pb2.Model) -> Model:
         labels=tuple(message.labels),
         source_languages=tuple(message.source_languages),
         target_languages=tuple(message.target_languages),
-        decoding=_decoding(message.decoding) if message.HasField("decoding") else None,
+        decoding=read_decoding(message.decoding) if message.HasField("decoding") else None,
         vocab_size=message.vocab_size,
         can_explain=message.can_explain,
         attention_heads=tuple(message.attention_heads),
-        default_attention_layer=_optional(message, "default_attention_layer"),
+        default_attention_layer=optional(message, "default_attention_layer"),
         prefixes=tuple(message.prefixes),
         takes_messages=message.takes_messages,
+        can_score=message.can_score,
+        takes_constraints=message.takes_constraints,
     )

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._client import Client
+from weft._decoding import Decoding, Sampling
 from weft._show import words
-from weft._types import Classification, Completion, Decoding, Sampling, Tagging
+from weft._types import Classification, Completion, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment
 

@@ -11,11 +11,12 @@ import typer
 
 from weft import _show as show
 from weft._client import Client
-from weft._types import Alignment, Decoding, Explain, Sampling
+from weft._decoding import Decoding, Sampling
+from weft._types import Alignment, Explain
 from weft.exceptions import Error, InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._requests import GenerateOptions, Options
+    from weft._requests import Options, WritingOptions
 
 PICTURES = (".png", ".pdf", ".svg")
 
@@ -141,7 +142,7 @@ class TextRequest(Request):
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed draws the same text again.")] = None
     stream: Annotated[bool, typer.Option("--stream", help="Print the text piece by piece, as it comes.")] = False
 
-    def options(self) -> "GenerateOptions":
+    def options(self) -> "WritingOptions":
         """Return what the SDK takes. As soon as one option of sampling is given it samples; else the model decides."""
         sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
         decoding = Decoding(
@@ -149,7 +150,7 @@ class TextRequest(Request):
             stop=tuple(self.stop or ()),
             strategy=None if sampling == Sampling() else sampling,
         )
-        return {**super().options(), "decoding": decoding, "return_scores": self.scores}
+        return {**super().options(), "decoding": decoding, "return_scores": self.scores, "num_top_tokens": 0}
 
 
 def flat(verb: Callable[..., None]) -> Callable[..., None]:

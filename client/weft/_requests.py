@@ -8,8 +8,11 @@ from typing import Any, TypedDict, Unpack
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import StringValue
 
-from weft._types import Decoding, Explain, Greedy, Messages, Picture, Sampling, Text
-from weft.exceptions import FieldViolation, InvalidRequest
+from weft._decoding import Decoding
+from weft._decoding_message import decoding_message
+from weft._fields import fill, refusal
+from weft._types import Explain, Messages, Picture, Text
+from weft.exceptions import InvalidRequest
 from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
 
 # What the largest limit that a server can be given allows.
@@ -30,27 +33,45 @@ class Options(TypedDict, total=False):
     explain: bool | Explain
 
 
-class GenerateOptions(Options, total=False):
-    """What a request for text takes besides: how to produce it, and whether to return each token's log-probability."""
+class WritingOptions(Options, total=False):
+    """What a request for text takes besides: how to produce it, and what to tell of its tokens.
+
+    `return_scores` asks for each token's log-probability, `num_top_tokens` for so many of the most probable tokens of
+    each step.
+    """
 
     decoding: Decoding | None
     return_scores: bool
+    num_top_tokens: int
 
 
-class CaptionOptions(GenerateOptions, total=False):
+class CaptionOptions(WritingOptions, total=False):
     """What a caption takes: all that a request for text does."""
 
 
-class TranslateOptions(GenerateOptions, total=False):
+class GenerateOptions(WritingOptions, total=False):
+    """What a continuation takes besides.
+
+    `return_prompt_scores` asks for the log-probability of the prompt's tokens, at the cost of one more pass over it.
+    `cache_salt` keeps the server's prefix cache to requests that have the same one.
+    """
+
+    return_prompt_scores: bool
+    cache_salt: str
+
+
+class TranslateOptions(WritingOptions, total=False):
     """What a translation takes besides: BCP-47 tags, by default the model's only source and target language.
 
     `split_sentences` is for a text that is longer than the model takes: each sentence is translated by itself, and the
-    translations are joined. It goes with neither token ids nor `explain`.
+    translations are joined. It goes with neither token ids nor `explain`. `cache_salt` keeps the server's cache to
+    requests that have the same one.
     """
 
     source_language: str
     target_language: str
     split_sentences: bool
+    cache_salt: str
 
 
 class ClassifyOptions(Options, total=False):
@@ -63,62 +84,39 @@ class TagOptions(Options, total=False):
     """What tagging takes: all that every request does."""
 
 
-def _refuse(field: str, why: str, reason: str = "INVALID_FIELD") -> InvalidRequest:
-    return InvalidRequest(f"{field}: {why}", reason=reason, field_violations=(FieldViolation(field, why),))
-
-
-def _fill(message: Message, within: str = "", /, **values: Any) -> None:
-    """Set every field whose value is not None; protobuf refuses wrong types, numbers out of range and bad Unicode.
-
-    `within` is the path of the message in the request: a field is refused by the name that the server has for it.
-    """
-    for field, value in values.items():
-        if value is None:
-            continue
-        try:
-            if isinstance(value, Message):
-                getattr(message, field).CopyFrom(value)
-            elif isinstance(value, tuple):
-                getattr(message, field).extend(value)
-            else:
-                setattr(message, field, value)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise _refuse(within + field, str(error)) from None
-
-
 def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
     """Name a model."""
     message = common_pb2.ModelSelector()
-    _fill(message, "model.", name=model, version=version)
+    fill(message, "model.", name=model, version=version)
     return message
 
 
 def _fill_text(message: Message, text: Text) -> None:
     if isinstance(text, str):
-        _fill(message, text=text)
+        fill(message, text=text)
     elif isinstance(text, bytes | bytearray):  # a sequence of integers too, but never meant as token ids
-        raise _refuse("text", "must be a str or token ids, not bytes")
+        raise refusal("text", "must be a str or token ids, not bytes")
     else:
         ids = common_pb2.TokenIds()
         try:
-            _fill(ids, "token_ids.", ids=tuple(text))
+            fill(ids, "token_ids.", ids=tuple(text))
         except TypeError:
-            raise _refuse("text", f"must be a str or token ids, not {type(text).__name__}") from None
-        _fill(message, token_ids=ids)
+            raise refusal("text", f"must be a str or token ids, not {type(text).__name__}") from None
+        fill(message, token_ids=ids)
 
 
 def _messages(messages: Messages) -> generation_pb2.Messages:
     if isinstance(messages, str | Mapping):  # one message, or its text
-        raise _refuse("messages", f"must be a list of messages, not {type(messages).__name__}")
+        raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}")
     chat = generation_pb2.Messages()
     try:
         turns = list(messages)
     except TypeError:
-        raise _refuse("messages", f"must be a list of messages, not {type(messages).__name__}") from None
+        raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}") from None
     for index, turn in enumerate(turns):
         if not isinstance(turn, Mapping) or {"role", "content"} != turn.keys():
-            raise _refuse(f"messages[{index}]", 'must be {"role": ..., "content": ...}')
-        _fill(chat.turns.add(), f"messages[{index}].", **turn)
+            raise refusal(f"messages[{index}]", 'must be {"role": ..., "content": ...}')
+        fill(chat.turns.add(), f"messages[{index}].", **turn)
     return chat
 
 
@@ -128,54 +126,27 @@ def _image(picture: Picture) -> common_pb2.Image:
     try:
         status = Path(picture).stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe or a device may never end
-            raise _refuse("image", f"{picture} is not a regular file", "BAD_IMAGE")
+            raise refusal("image", f"{picture} is not a regular file", "BAD_IMAGE")
         if status.st_size > MAX_PICTURE_BYTES:
-            raise _refuse("image", f"{picture} has {status.st_size} bytes; no server takes so many", "IMAGE_TOO_LARGE")
+            raise refusal("image", f"{picture} has {status.st_size} bytes; no server takes so many", "IMAGE_TOO_LARGE")
         return common_pb2.Image(data=Path(picture).read_bytes())
     except OSError as error:
-        raise _refuse("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None
+        raise refusal("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None
     except (TypeError, ValueError) as error:
-        raise _refuse("image", str(error), "BAD_IMAGE") from None
-
-
-def _decoding(decoding: Decoding | None) -> common_pb2.Decoding | None:
-    if decoding is None:
-        return None
-    if not isinstance(decoding, Decoding):
-        raise _refuse("decoding", f"must be a weft.Decoding, not {type(decoding).__name__}")
-    if isinstance(decoding.stop, str):  # a tuple of characters otherwise
-        raise _refuse("decoding.stop", "must be a tuple of strings, not one string")
-    try:
-        stop = tuple(decoding.stop or ())
-    except TypeError:
-        raise _refuse("decoding.stop", f"must be a tuple of strings, not {type(decoding.stop).__name__}") from None
-    message = common_pb2.Decoding()
-    lengths = {"max_new_tokens": decoding.max_new_tokens, "min_new_tokens": decoding.min_new_tokens}
-    _fill(message, "decoding.", **lengths, stop=stop)
-    match decoding.strategy:
-        case None:
-            pass
-        case Greedy() | Sampling(temperature=0):
-            message.greedy.SetInParent()
-        case Sampling(temperature, top_k, top_p, seed):
-            message.sampling.SetInParent()
-            _fill(message.sampling, "decoding.sampling.", temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        case other:  # the class without its parentheses, a name
-            raise _refuse("decoding.strategy", f"must be weft.Greedy() or weft.Sampling(...), not {other!r}")
-    return message
+        raise refusal("image", str(error), "BAD_IMAGE") from None
 
 
 def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
     if not isinstance(explain, bool | Explain | None):
-        raise _refuse("explain", f"must be a bool or weft.Explain, not {type(explain).__name__}")
+        raise refusal("explain", f"must be a bool or weft.Explain, not {type(explain).__name__}")
     if explain is None or explain is False:
         return None
     message = common_pb2.Explain()
     if isinstance(explain, Explain):
         if explain.layer is None and explain.head is not None:
-            raise _refuse("explain.head", "needs a layer")
+            raise refusal("explain.head", "needs a layer")
         for part, number in (("layer", explain.layer), ("head", explain.head)):
-            _fill(message, "explain.", **{part: number})
+            fill(message, "explain.", **{part: number})
     return message
 
 
@@ -184,9 +155,9 @@ def _fill_options(message: Message, options: dict[str, Any]) -> None:
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
-    decoding = _decoding(options.pop("decoding", None))
+    decoding = decoding_message(options.pop("decoding", None))
     explain = _explain(options.pop("explain", False))
-    _fill(message, model=model, decoding=decoding, explain=explain, **options)
+    fill(message, model=model, decoding=decoding, explain=explain, **options)
 
 
 def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> translation_pb2.TranslateRequest:
@@ -250,5 +221,5 @@ def get_model_request(name: str, version: int | None) -> model_pb2.GetModelReque
 def health_request(service: str) -> StringValue:
     """Ask whether a health service serves; see `_channel.health_check` for the type."""
     message = StringValue()
-    _fill(message, value=service)
+    fill(message, value=service)
     return message

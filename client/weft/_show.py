@@ -17,8 +17,9 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from weft._decoding import Sampling
 from weft._streams import Stream
-from weft._types import Classification, Completion, Model, Sampling, Tagging
+from weft._types import Classification, Completion, Model, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from os import PathLike
 
+from weft._decoding import Decoding
+
 Text = str | Sequence[int]
 """A text, or the ids of its tokens made with the model's own tokenizer."""
 
@@ -54,35 +56,6 @@ class Health(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Greedy:
-    """Take the most probable token at each step; the lower id wins a tie."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """Draw each token from softmax(logits / temperature) cut to `top_k` tokens, then to the nucleus of mass `top_p`.
-
-    None leaves a number to the server. The same seed gives the same text, whatever else the server does. A temperature
-    of 0 draws nothing: it asks for `Greedy`, whatever the other numbers are.
-    """
-
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    seed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How text is produced. None leaves a field to the model; an answer carries all of them, the seed included."""
-
-    max_new_tokens: int | None = None
-    min_new_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    strategy: Greedy | Sampling | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Explain:
     """Which attention to return: of one layer, and of one head of it; counted from 0, see `Model.attention_heads`.
 
@@ -96,10 +69,14 @@ class Explain:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts: of the source or prompt, and of the answer with its end-of-sequence token."""
+    """Token counts: of the source or prompt, and of the answers with their end-of-sequence tokens.
+
+    `cached_tokens` is how many of the input's were not read again, because the server's cache held them.
+    """
 
     input_tokens: int
     output_tokens: int
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +132,38 @@ class Alignment:
 
 
 @dataclass(frozen=True, slots=True)
+class TopToken:
+    """One of the most probable tokens of a step: its id, the text it stands for, its log-probability."""
+
+    id: int
+    token: str
+    log_prob: float
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One more answer to the same request. Its fields are those of `Completion`."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    token_log_probs: tuple[float, ...]
+    finish_reason: FinishReason
+    score: float | None = None
+    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """Produced text and how it came about.
 
     `tokens`, what each id stands for, and `token_log_probs` are empty unless `return_scores` was asked for, and
     `alignment` is None unless `explain` was.
+
+    `score` is the answer's score in a beam search, else None. `others` are the further answers of
+    `Decoding.num_outputs`. `top_tokens` are for each produced token the most probable ones of its step, best first, if
+    `num_top_tokens` was asked for. `prompt_log_probs` are those of the prompt's tokens but the first, if
+    `return_prompt_scores` was. All log-probabilities are natural logarithms, under the model at temperature 1.
     """
 
     text: str
@@ -173,6 +177,10 @@ class Completion:
     model: ResolvedModel
     request_id: str
     alignment: Alignment | None = None
+    score: float | None = None
+    others: tuple[Output, ...] = ()
+    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+    prompt_log_probs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +268,10 @@ class Tagging:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model refuses to go beyond, in tokens, bytes and pixels; 0 where a limit does not apply."""
+    """What a model refuses to go beyond, in tokens, bytes, pixels, beams and outputs; 0: the limit does not apply.
+
+    `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives.
+    """
 
     max_source_tokens: int
     max_prompt_tokens: int
@@ -268,6 +279,8 @@ class Limits:
     max_total_tokens: int
     max_image_bytes: int
     max_image_pixels: int
+    max_beams: int = 0
+    max_outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +291,8 @@ class Model:
     `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
     `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
     must begin with one of them: they tell a text-to-text model what to do.
-    `takes_messages` is whether `generate` takes `messages`.
+    `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
+    `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     """
 
     name: str
@@ -299,3 +313,5 @@ class Model:
     default_attention_layer: int | None = None
     prefixes: tuple[str, ...] = ()
     takes_messages: bool = False
+    can_score: bool = False
+    takes_constraints: bool = False

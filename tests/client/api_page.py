@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import weft
-from weft import _requests, _types, plot
+from weft import _decoding, _requests, _types, plot
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 HEAD = """\
@@ -24,11 +24,13 @@ Everything below is in the module `weft`; the section on pictures is in `weft.pl
 GROUPS = {
     "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream"],
     "What goes in": [
-        "Text", "Messages", "Picture", "Options", "TranslateOptions", "CaptionOptions", "GenerateOptions",
-        "ClassifyOptions", "TagOptions", "Decoding", "Greedy", "Sampling", "Explain",
+        "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
+        "GenerateOptions", "ClassifyOptions", "TagOptions", "Decoding", "Phrase", "Greedy", "Sampling", "Beams",
+        "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
-        "Completion", "Translation", "Caption", "Generation", "Classification", "LabelScore", "Tagging", "TokenLabel",
+        "Completion", "Translation", "Caption", "Generation", "Output", "TopToken", "Classification",
+        "LabelScore", "Tagging", "TokenLabel",
         "Span", "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "ModelState", "Health",
     ],
@@ -37,6 +39,8 @@ GROUPS = {
         "Unavailable", "DeadlineExceeded", "Cancelled", "InternalError", "FieldViolation",
     ],
 }  # fmt: skip
+# Names of types without a class, and where they stand.
+ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Phrase": _decoding}
 
 
 def page():
@@ -49,8 +53,8 @@ def page():
 
 
 def _entry(name):
-    if name in {"Text", "Messages", "Picture"}:
-        return _alias(name)
+    if name in ALIASES:
+        return _alias(name, ALIASES[name])
     kind = getattr(weft, name, None) or getattr(_requests, name)
     parts = [f"### `{name}`", _prose(kind.__doc__)]
     node = _parsed(kind)
@@ -83,9 +87,9 @@ def _parsed(member):
     return ast.parse(textwrap.dedent(inspect.getsource(member))).body[0]
 
 
-def _alias(name):
+def _alias(name, module):
     """Return a type alias with the string that stands under it in the source."""
-    body = ast.parse(inspect.getsource(_types)).body
+    body = ast.parse(inspect.getsource(module)).body
     for node, doc in pairwise(body):
         if isinstance(node, ast.Assign) and node.targets[0].id == name:
             return f"### `{name}`\n\n`{ast.unparse(node.value)}`\n\n{_prose(doc.value.value)}\n"

@@ -17,4 +17,4 @@ def test_the_page_is_fresh():
 def test_every_public_name_is_on_it():
     """Each name of `weft.__all__`, once."""
     listed = [name for names in api_page.GROUPS.values() for name in names]
-    assert sorted({*weft.__all__, "Text", "Messages", "Picture", "Options"} - {"__version__"}) == sorted(listed)
+    assert sorted({*weft.__all__, *api_page.ALIASES, "Options", "WritingOptions"} - {"__version__"}) == sorted(listed)

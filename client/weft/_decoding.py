@@ -1,0 +1,134 @@
+"""How text is produced: the settings of one request, all of them optional."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Phrase = str | Sequence[int]
+"""Words of the model's language, or the ids of tokens."""
+
+
+class EarlyStopping(StrEnum):
+    """When a beam search is done that has `num_beams` finished answers.
+
+    HEURISTIC: when the best unfinished answer, scored at its length now, is no better than the worst finished one.
+    FULL: at once. NEVER: when no unfinished answer can become better. These are False, True and "never" of
+    `transformers`.
+    """
+
+    HEURISTIC = "heuristic"
+    FULL = "full"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Greedy:
+    """Take the most probable token at each step; the lower id wins a tie."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Draw each token from softmax(logits / temperature), cut in the order of the fields.
+
+    `top_k` keeps that many of the most probable tokens. `top_p` keeps the nucleus of that mass. `min_p` keeps what has
+    at least that share of the best one's probability. `typical_p` keeps what is nearest to the entropy (Meister et al.
+    2022). `epsilon_cutoff` and `eta_cutoff` drop what is improbable (Hewitt et al. 2022).
+
+    None leaves a number to the server. The same seed gives the same text, whatever else the server does. A temperature
+    of 0 draws nothing: it asks for `Greedy`, whatever the other numbers are.
+    """
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    min_p: float | None = None
+    typical_p: float | None = None
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Beams:
+    """Keep the `num_beams` most probable beginnings at each step, and answer with the best finished ones.
+
+    The score of an answer is the sum of its log-probabilities over its number of tokens to the power of
+    `length_penalty`. A stream gives the whole answer at its end.
+    """
+
+    num_beams: int | None = None
+    length_penalty: float | None = None
+    early_stopping: EarlyStopping | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """Begin with each of the `Decoding.num_outputs` most probable tokens, and continue each one greedily.
+
+    With `Decoding.prefix` they are the most probable tokens behind it.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseBias:
+    """Add `bias` to the logit of a phrase's last token, wherever the tokens before it have just come."""
+
+    token_ids: Sequence[int]
+    bias: float
+
+
+@dataclass(frozen=True, slots=True)
+class LengthDecay:
+    """Make the end more probable at each step behind `start` tokens, by `factor`."""
+
+    start: int
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How text is produced. None leaves a field to the model; an answer carries all of them, the seed included.
+
+    `num_outputs` is how many answers to return: the best of a search, draws of seed, seed + 1 and so on, or
+    alternatives.
+
+    Penalties: `repetition_penalty` above 1 makes tokens less probable that have been read or produced,
+    `encoder_repetition_penalty` above 1 makes tokens of the source more probable. `presence_penalty` and
+    `frequency_penalty` are taken from the logits of produced tokens, once, and for each time.
+    `no_repeat_ngram_size` and `encoder_no_repeat_ngram_size` let no run of that many tokens come again, of the answer
+    or of the source.
+
+    Tokens: `bias` adds to logits. `banned` phrases do not come. `suppressed` tokens never come, and `suppressed_first`
+    do not come first. `forced_first_id` is the first token. `forced_last_id` is the last one that `max_new_tokens`
+    allows. `length_decay` makes the end more probable. `stop_token_ids` end the answer. An empty set of tokens takes
+    the place of the model's own.
+
+    `prefix` is what the answer begins with. At most one of `json_schema` (a dict, or its JSON), `regex`, `lark` (a
+    grammar) and `choices` says what the text must be. An answer that `max_new_tokens` cuts is a beginning of it.
+    """
+
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    strategy: Greedy | Sampling | Beams | Alternatives | None = None
+    num_outputs: int | None = None
+    repetition_penalty: float | None = None
+    encoder_repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    no_repeat_ngram_size: int | None = None
+    encoder_no_repeat_ngram_size: int | None = None
+    bias: tuple[PhraseBias, ...] = ()
+    banned: tuple[Phrase, ...] = ()
+    suppressed: tuple[int, ...] | None = None
+    suppressed_first: tuple[int, ...] | None = None
+    forced_first_id: int | None = None
+    forced_last_id: int | None = None
+    length_decay: LengthDecay | None = None
+    stop_token_ids: tuple[int, ...] | None = None
+    prefix: Phrase | None = None
+    json_schema: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    lark: str | None = None
+    choices: tuple[str, ...] | None = None
