@@ -6,8 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rows_of_logits import NO_END, candidates_of, settings_of
-from weft_server.choosing.banned import Suppressed
+from weft_server.choosing.banned import Banned, Suppressed
+from weft_server.choosing.bias import Bias
+from weft_server.choosing.decay import LengthDecay
 from weft_server.choosing.history import History
+from weft_server.choosing.ngrams import NoRepeat, NoSourceRepeat
+from weft_server.choosing.presence import Presence
 from weft_server.choosing.processed import process, rank, whole
 from weft_server.choosing.repetition import Repetition, SourceRepetition
 from weft_server.choosing.rules import RowRules
@@ -15,12 +19,19 @@ from weft_server.choosing.sampler import sample
 
 VOCAB = 40
 IDS = st.lists(st.integers(0, VOCAB - 1), max_size=12)
+PHRASES = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=2)
 RULES = st.lists(
     st.one_of(
         st.builds(Repetition, st.floats(0.2, 5)),
         st.builds(SourceRepetition, st.floats(0.2, 5)),
         st.builds(Suppressed, IDS),
         st.builds(Suppressed, IDS, st.integers(0, 3)),
+        st.builds(Presence, st.floats(-2, 2), st.floats(-2, 2)),
+        st.builds(NoRepeat, st.integers(1, 3)),
+        st.builds(NoSourceRepeat, st.integers(1, 3)),
+        st.builds(Banned, st.lists(PHRASES, max_size=4)),
+        st.builds(Bias, st.lists(st.tuples(PHRASES, st.floats(-9, 9)), max_size=4)),
+        st.builds(LengthDecay, st.integers(0, 4), st.floats(0.5, 4), IDS),
     ),
     max_size=3,
 ).map(tuple)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.history import NO_IDS
+from weft_server.choosing.phrases import Endings
 from weft_server.choosing.rules import BARRED, Stateless, places
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Sequence as Many
 
     from numpy.typing import NDArray
 
@@ -29,7 +31,7 @@ class Bans(Stateless):
 
     def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:
         """Give them a score of -inf."""
-        where, _ = places(ids, self.now(history))
+        where, _ = places(ids, self.now(history), len(scores))
         scores[where] = BARRED
 
     def touched(self, history: History) -> Ints:
@@ -38,12 +40,29 @@ class Bans(Stateless):
 
 
 class Suppressed(Bans):
-    """Tokens that must not come while the answer has fewer than `until` tokens. None: never."""
+    """Tokens that must not come while the answer has fewer than `until` tokens. None: never.
+
+    transformers has SuppressTokensLogitsProcessor, SuppressTokensAtBeginLogitsProcessor, and for end tokens
+    MinNewTokensLengthLogitsProcessor.
+    """
 
     def __init__(self, tokens: Iterable[int], until: int | None = None) -> None:
+        """Begin with tokens in any order."""
         self._tokens = np.unique(np.fromiter(tokens, np.int64))
         self._until = until
 
     def now(self, history: History) -> Ints:
         """All of them, or none."""
         return self._tokens if self._until is None or history.num_new < self._until else NO_IDS
+
+
+class Banned(Bans):
+    """Phrases that must not come: transformers' NoBadWordsLogitsProcessor, which lets an end token alone pass."""
+
+    def __init__(self, phrases: Iterable[Many[int]]) -> None:
+        """Begin with phrases of one token or more."""
+        self._endings = Endings(phrases)
+
+    def now(self, history: History) -> Ints:
+        """The tokens with which a phrase would end."""
+        return np.unique(self._endings.tokens[self._endings.now(history.read)])

@@ -136,8 +136,8 @@ def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]
     last_id, bound = ids[-1], logits[-1] - shift
-    more = raised[~np.isin(raised, ids)] if len(raised) else raised
-    if len(more):
+    if len(more := raised[~np.isin(raised, ids)] if len(raised) else raised):
+        more = more[more < candidates.logits.shape[1]]
         ids = np.concatenate([ids, more])
         logits = np.concatenate([logits, candidates.logits[row][more]])
     scores: Floats = logits - shift
@@ -161,9 +161,9 @@ def _total(candidates: Candidates, row: int, rules: RowRules, peak: np.float32) 
     touched = rules.touched()
     if touched is None:
         return None
-    old = candidates.logits[row][touched]
+    old = candidates.logits[row][touched[touched < candidates.logits.shape[1]]]
     new = old.copy()
-    rules.apply(touched, new)
+    rules.apply(touched[: len(old)], new)
     before = np.exp(np.float64(candidates.logsumexp[row]) - peak)
     after = before + (np.exp(new.astype(np.float64) - peak) - np.exp(old.astype(np.float64) - peak)).sum()
     return np.float32(peak + np.log(after)) if after > _LEAST_LEFT * before else None

@@ -50,7 +50,7 @@ class _Penalty(Stateless):
 
     def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:  # noqa: ARG002 - the protocol's
         """Change the tokens' scores."""
-        where, _ = places(ids, self._tokens)
+        where, _ = places(ids, self._tokens, len(scores))
         penalty = np.float32(self._penalty)
         old = scores[where]
         scores[where] = np.where(old < 0, old * penalty, old / penalty)

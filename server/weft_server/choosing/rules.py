@@ -102,7 +102,10 @@ class RowRules:
         return _union([processor.raised(self.history) for processor in self._processors])
 
     def touched(self) -> Ints | None:
-        """The tokens whose scores may change, each once and ascending. None: any may."""
+        """The tokens whose scores may change, each once and ascending. None: any may.
+
+        The decoder may read tokens that it never writes. These may be among them.
+        """
         return _union([processor.touched(self.history) for processor in self._processors])
 
     def advance(self, token: int) -> None:
@@ -124,15 +127,17 @@ def _union(parts: list[Ints | None]) -> Ints | None:
     return np.unique(np.concatenate(some)) if some else NO_IDS
 
 
-def places(ids: Ints | None, wanted: Ints) -> tuple[Ints, Ints | slice]:
-    """Return where in `ids` the `wanted` tokens stand, and which of them each place holds.
+def places(ids: Ints | None, wanted: Ints, num: int) -> tuple[Ints, Ints | slice]:
+    """Return where among the `num` tokens `ids` the `wanted` ones stand, and which of them each place holds.
 
-    `wanted` are ascending, each once. No `ids`: all tokens in their order.
+    `wanted` are ascending, each once. A decoder may read tokens that it never writes, so some may be none of them. No
+    `ids`: all tokens in their order.
     """
-    if ids is None:
-        return wanted, slice(None)
     if not len(wanted):
         return NO_IDS, NO_IDS
+    if ids is None:
+        known = wanted if wanted[-1] < num else wanted[wanted < num]
+        return known, slice(len(known))
     which = np.minimum(np.searchsorted(wanted, ids), len(wanted) - 1)
     found = np.flatnonzero(wanted[which] == ids)
     return found, which[found]

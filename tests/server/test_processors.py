@@ -1,0 +1,148 @@
+"""Each rule does what transformers' processor of the same name does, element for element."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weft_server.choosing.banned import Banned, Suppressed
+from weft_server.choosing.bias import Bias
+from weft_server.choosing.decay import MOST, LengthDecay
+from weft_server.choosing.history import History
+from weft_server.choosing.ngrams import NoRepeat, NoSourceRepeat
+from weft_server.choosing.presence import Presence
+from weft_server.choosing.repetition import Repetition, SourceRepetition
+from weft_server.choosing.rules import RowRules
+
+VOCAB = 20
+TOKEN = st.integers(0, VOCAB - 1)
+# Few different tokens, so that they repeat.
+TOKENS = st.lists(st.one_of(TOKEN, st.integers(0, 2)), min_size=1, max_size=14)
+SIZE = st.integers(1, 4)
+PENALTY = st.floats(0.125, 10, width=32)
+PHRASE = st.lists(st.one_of(TOKEN, st.integers(0, 2)), min_size=1, max_size=4).map(tuple)
+ENDS = st.lists(TOKEN, min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def pairs(draw):
+    """A rule of ours, and transformers' processor, for a row that was given, has produced, and has a source."""
+    given_ids, produced, source = draw(TOKENS), draw(st.lists(st.integers(0, 3), max_size=8)), draw(TOKENS)
+    kinds = {
+        "repetition": lambda: (
+            Repetition(penalty := draw(PENALTY)),
+            transformers.RepetitionPenaltyLogitsProcessor(penalty),
+        ),
+        "source repetition": lambda: (
+            SourceRepetition(penalty := draw(PENALTY)),
+            transformers.EncoderRepetitionPenaltyLogitsProcessor(penalty, torch.tensor([source])),
+        ),
+        "no repeat": lambda: (NoRepeat(size := draw(SIZE)), transformers.NoRepeatNGramLogitsProcessor(size)),
+        "no source repeat": lambda: (
+            NoSourceRepeat(size := draw(SIZE)),
+            transformers.EncoderNoRepeatNGramLogitsProcessor(size, torch.tensor([source])),
+        ),
+        "bias": lambda: (
+            Bias(list((biases := draw(st.dictionaries(PHRASE, st.floats(-9, 9, width=32), min_size=1))).items())),
+            transformers.SequenceBiasLogitsProcessor(biases),
+        ),
+        "banned": lambda: (
+            Banned(phrases := draw(st.lists(PHRASE, min_size=1, max_size=6))),
+            transformers.NoBadWordsLogitsProcessor([list(phrase) for phrase in phrases]),
+        ),
+        "suppressed": lambda: (
+            Suppressed(tokens := draw(ENDS)),
+            transformers.SuppressTokensLogitsProcessor(tokens),
+        ),
+        "suppressed first": lambda: (
+            Suppressed(tokens := draw(ENDS), 1),
+            transformers.SuppressTokensAtBeginLogitsProcessor(tokens, len(given_ids)),
+        ),
+        "min new": lambda: (
+            Suppressed(tokens := draw(ENDS), least := draw(st.integers(1, 6))),
+            transformers.MinNewTokensLengthLogitsProcessor(len(given_ids), least, tokens),
+        ),
+        "decay": lambda: (
+            LengthDecay(start := draw(st.integers(0, 5)), factor := draw(st.floats(0.5, 4)), tokens := draw(ENDS)),
+            transformers.ExponentialDecayLengthPenalty((start, factor), tokens, len(given_ids)),
+        ),
+    }
+    ours, theirs = kinds[draw(st.sampled_from(sorted(kinds)))]()
+    return ours, theirs, given_ids, produced, source
+
+
+def begun(rule, given_ids, produced, source=()):
+    """The rule in a row that has produced some tokens."""
+    one = RowRules.begin((rule,), History(given_ids, np.array(source, np.int64), len(produced) + 1))
+    for token in produced:
+        one.advance(token)
+    return one
+
+
+@given(pairs(), st.integers(0, 999), st.booleans())
+def test_a_rule_is_the_processor_of_transformers(pair, seed, has_barred):
+    """The same scores for all tokens. For a few of them, in any order, the same as for all."""
+    ours, theirs, given_ids, produced, source = pair
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(0, 3, VOCAB).astype(np.float32)
+    if has_barred:
+        scores[rng.integers(0, VOCAB, 3)] = -np.inf
+    expected = theirs(torch.tensor([given_ids + produced]), torch.tensor(scores[None]))[0].numpy()
+    one = begun(ours, given_ids, produced, source)
+
+    whole = scores.copy()
+    one.apply(None, whole)
+    assert np.array_equal(expected, whole)
+
+    some = rng.permutation(VOCAB)[: rng.integers(1, VOCAB)]
+    part = scores[some]
+    one.apply(some, part)
+    assert np.array_equal(whole[some], part)
+    assert set(np.flatnonzero(whole > scores)) <= set(one.raised().tolist())
+    assert set(np.flatnonzero(whole != scores)) <= set(one.touched().tolist())
+
+
+@given(st.floats(-10, 10, width=32), st.floats(-10, 10, width=32), TOKENS, st.integers(0, 99))
+def test_presence_and_frequency_count_the_answer(presence, frequency, produced, seed):
+    """Each token loses `presence` if the answer has it, and `frequency` for each time. A prompt does not count."""
+    scores = np.random.default_rng(seed).normal(0, 3, VOCAB).astype(np.float32)
+    counts = np.bincount(produced, minlength=VOCAB)
+    one = begun(Presence(presence, frequency), [1, 2, 3], produced)
+
+    whole = scores.copy()
+    one.apply(None, whole)
+
+    assert scores - (presence * (counts > 0) + frequency * counts) == pytest.approx(whole, abs=1e-4)
+    assert np.array_equal(scores[counts == 0], whole[counts == 0])
+    assert set(np.flatnonzero(whole > scores)) <= set(one.raised().tolist())
+    assert set(np.flatnonzero(whole != scores)) <= set(one.touched().tolist())
+
+
+@given(st.lists(PHRASE, min_size=1, max_size=6), TOKENS)
+def test_phrases_with_the_same_end_add_up(phrases, read):
+    """Also the same phrase twice, which a dictionary of transformers cannot hold."""
+    whole = np.zeros(VOCAB, np.float32)
+    begun(Bias([(phrase, 1.0) for phrase in phrases]), read, []).apply(None, whole)
+
+    expected = np.zeros(VOCAB)
+    for *before, last in phrases:
+        expected[last] += read[len(read) - len(before) :] == before if len(before) <= len(read) else 0
+    assert expected.tolist() == whole.tolist()
+
+
+def test_a_decay_stays_finite():
+    """However long the answer is: an infinite score would make every probability NaN."""
+    one = begun(LengthDecay(0, 4.0, [3]), [1], [2] * 3000)
+    scores = np.array([5, 1, 2, -4], np.float32)
+    one.apply(None, scores)
+    assert [5, 1, 2, pytest.approx(4 * MOST)] == scores.tolist()
+
+
+def test_tokens_that_the_decoder_reads_and_never_writes_are_left_alone():
+    """A prompt may hold ids beyond the logits."""
+    for rule in (Repetition(2.0), NoRepeat(1), SourceRepetition(2.0), NoSourceRepeat(1)):
+        scores = np.ones(VOCAB, np.float32)
+        begun(rule, [1, 25], [], [2, 30]).apply(None, scores)
+        assert 1 == np.count_nonzero(scores != 1)
