@@ -88,11 +88,13 @@ class FakeServicer(
 
     `script` holds what the next calls do instead, first come first served: a Failure fails, a float waits this number
     of seconds before the answer, NUM_WAITING calls at a time. `step_s` is the pause before each delta. `seen` lists the
-    calls.
+    calls. With `only_final` a stream has no deltas, as of a search; `glue` stands between the words of an answer.
     """
 
     def __init__(self):
         self.script = deque()
+        self.only_final = False
+        self.glue = " "
         self._waiting = threading.BoundedSemaphore(NUM_WAITING)
         self.step_s = 0.0
         self.seen = []
@@ -113,7 +115,7 @@ class FakeServicer(
     def _stream(self, method, request, context, answer, response):
         next_up = self._enter(method, request, context)
         final = answer(request.request)
-        words = final.completion.text.split(" ")
+        words = [] if self.only_final else final.completion.text.split(" ")
         for index, word in enumerate(words):
             if isinstance(next_up, Failure) and index == next_up.after:
                 if next_up.code is grpc.StatusCode.OK:
@@ -152,7 +154,10 @@ class FakeServicer(
 
     def Generate(self, request, context):
         self._enter("Generate", request, context)
-        return self._finish(context, generate(request))
+        answer = generate(request)
+        for output in (answer.completion, *answer.completion.others):
+            output.text = output.text.replace(" ", self.glue)
+        return self._finish(context, answer)
 
     def StreamGenerate(self, request, context):
         yield from self._stream("StreamGenerate", request, context, generate, generation.StreamGenerateResponse)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from weft import _show as show
-from weft._options import AsJson, Language, PicturePath, Request, Server, SourceText, TextRequest
+from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, Server, SourceText, TextRequest
+from weft._tables import model_table
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
@@ -21,11 +22,13 @@ def translate(
     split: Annotated[
         bool, typer.Option("--split", help="Translate each sentence by itself. For a text that is too long.")
     ] = False,
+    cache_salt: CacheSalt = "",
     request: TextRequest,
 ) -> None:
     """Translate a text."""
     asked = {**request.options(), "source_language": source_language, "target_language": target_language}
-    _write("translate", _read(text), asked | {"split_sentences": split}, request, "translating")
+    asked |= {"split_sentences": split, "cache_salt": cache_salt}
+    _write("translate", _read(text), asked, request, "translating")
 
 
 def caption(picture: PicturePath, *, request: TextRequest) -> None:
@@ -47,10 +50,14 @@ def generate(
     system: Annotated[
         str | None, typer.Option("--system", metavar="TEXT", help="With --chat: what the model shall keep to.")
     ] = None,
+    prompt_scores: Annotated[
+        bool, typer.Option("--prompt-scores", help="Say how probable the prompt is. In --json of each token.")
+    ] = False,
+    cache_salt: CacheSalt = "",
     request: TextRequest,
 ) -> None:
     """Continue a text, or answer a message."""
-    asked: dict[str, Any] = {**request.options()}
+    asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
     if (prompt is None) == (chat is None):
         raise InvalidRequest("give either a text to continue or --chat with a message")
     if system is not None and chat is None:
@@ -65,12 +72,14 @@ def _write(verb: str, source: str | Path | None, asked: Mapping[str, Any], reque
     """Ask for new text, and print and draw what came."""
     with request.client() as client:
         if request.stream:
-            answer = show.streamed(getattr(client, f"stream_{verb}")(source, **asked), as_json=request.as_json)
+            answer = show.streamed(
+                getattr(client, f"stream_{verb}")(source, **asked), scores=request.scores, as_json=request.as_json
+            )
         else:
             with show.patience(doing):
                 answer = getattr(client, verb)(source, **asked)
-            show.whole(answer, answer.text, as_json=request.as_json)
-    show.more(answer, verbose=request.verbose, scores=request.scores and not request.as_json)
+            show.written(answer, scores=request.scores, as_json=request.as_json)
+    show.more(answer, verbose=request.verbose, tokens=request.tells_tokens and not request.as_json)
     request.draw(answer.alignment, title=answer.text, image=source if isinstance(source, Path) else None)
 
 
@@ -131,7 +140,7 @@ def models(*, server: Server, as_json: AsJson = False) -> None:
         for model in found:
             show.emit_json(model)
     else:
-        show.model_table(found)
+        model_table(found)
 
 
 def health(

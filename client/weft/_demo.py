@@ -14,7 +14,7 @@ from rich.text import Text
 
 from weft._client import Client
 from weft._decoding import Decoding, Sampling
-from weft._show import words
+from weft._terminal import words
 from weft._types import Classification, Completion, Tagging
 from weft.exceptions import Error, InvalidRequest
 from weft.plot import plot_alignment

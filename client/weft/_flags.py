@@ -8,17 +8,40 @@ from typing import Any
 from weft.exceptions import InvalidRequest
 
 _FLAGS = {
+    "cache_salt": "--cache-salt",
+    "decoding.banned": "--ban",
+    "decoding.beams": "--beams",
+    "decoding.beams.early_stopping": "--early-stopping",
+    "decoding.beams.length_penalty": "--length-penalty",
+    "decoding.beams.num_beams": "--beams",
+    "decoding.constraint.choice": "--choice",
+    "decoding.constraint.json_schema": "--json-schema",
+    "decoding.constraint.lark": "--lark",
+    "decoding.constraint.regex": "--regex",
     "decoding.max_new_tokens": "--max-new-tokens",
-    "decoding.stop": "--stop",
+    "decoding.min_new_tokens": "--min-new-tokens",
+    "decoding.num_outputs": "--num-outputs",
+    "decoding.penalties.frequency": "--frequency-penalty",
+    "decoding.penalties.no_repeat_ngram_size": "--no-repeat-ngram",
+    "decoding.penalties.presence": "--presence-penalty",
+    "decoding.penalties.repetition": "--repetition-penalty",
+    "decoding.prefix": "--prefix",
+    "decoding.sampling.epsilon_cutoff": "--epsilon-cutoff",
+    "decoding.sampling.eta_cutoff": "--eta-cutoff",
+    "decoding.sampling.min_p": "--min-p",
+    "decoding.sampling.seed": "--seed",
     "decoding.sampling.temperature": "--temperature",
     "decoding.sampling.top_k": "--top-k",
     "decoding.sampling.top_p": "--top-p",
-    "decoding.sampling.seed": "--seed",
+    "decoding.sampling.typical_p": "--typical-p",
+    "decoding.stop": "--stop",
     "explain.layer": "--layer",
     "explain.head": "--head",
     "image.data": "the picture",
     "model.name": "--model",
     "model.version": "--model-version",
+    "num_top_tokens": "--top-logprobs",
+    "return_prompt_scores": "--prompt-scores",
     "source_language": "--source-language",
     "split_sentences": "--split",
     "target_language": "--target-language",
@@ -26,13 +49,23 @@ _FLAGS = {
 }
 # One with a dot stands for nothing else; of the others only the one that the message begins with.
 _FIELD = re.compile(
-    r"(?:(?<![\w.'\"])(?:request\.)?(?:explain|model|decoding|image)\.[\w.]*\w|^(?:request\.)?\w+)(?:\[\d+\])?"
+    r"(?:(?<![\w.'\"-])(?:request\.)?(?:explain|model|decoding|image)(?:(?:\[\d+\])?\.\w+)+"
+    r"|^(?:request\.)?\w+)(?:\[\d+\])?"
 )
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def in_flags(message: str) -> str:
     """Put flags for fields in what the SDK or a server says of a request."""
-    return _FIELD.sub(lambda found: _FLAGS.get(found[0].removeprefix("request.").partition("[")[0], found[0]), message)
+    return _FIELD.sub(lambda found: _flag(found[0]), message)
+
+
+def _flag(field: str) -> str:
+    """Give the flag that a field, or a message around it, comes from; the field itself if there is none."""
+    name = _INDEX.sub("", field.removeprefix("request."))
+    while name not in _FLAGS and "." in name:
+        name = name.rpartition(".")[0]
+    return _FLAGS.get(name, field)
 
 
 def names_flags(verb: Callable[..., None]) -> Callable[..., None]:

@@ -5,13 +5,13 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
 from weft import _show as show
 from weft._client import Client
-from weft._decoding import Decoding, Sampling
+from weft._decoding_options import DecodingOptions
 from weft._types import Alignment, Explain
 from weft.exceptions import Error, InvalidRequest
 
@@ -23,12 +23,17 @@ PICTURES = (".png", ".pdf", ".svg")
 SourceText = Annotated[str, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")]
 PicturePath = Annotated[Path, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
 Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag such as en. By default the model's only one.")]
+CacheSalt = Annotated[
+    str, typer.Option("--cache-salt", metavar="TEXT", help="Share the server's cache only with who has the same.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 
 @dataclass(frozen=True)
 class Server:
     """Where the server is, and how long to wait for it."""
+
+    HEADING: ClassVar = "Server"
 
     target: Annotated[
         str, typer.Option("--target", "-t", metavar="HOST:PORT", envvar="WEFT_TARGET", help="Where the server is.")
@@ -45,6 +50,8 @@ class Server:
 @dataclass(frozen=True)
 class Request(Server):
     """What every request to a model takes."""
+
+    HEADING: ClassVar = "Model and answer"
 
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="Name of the model. By default the only one for the task.")
@@ -107,50 +114,45 @@ class Request(Server):
 
 
 @dataclass(frozen=True)
-class TextRequest(Request):
+class TextRequest(DecodingOptions, Request):
     """What every request for new text takes."""
 
-    max_new_tokens: Annotated[
-        int | None, typer.Option("--max-new-tokens", min=1, help="Stop after this number of tokens.")
-    ] = None
-    stop: Annotated[
-        list[str] | None,
-        typer.Option("--stop", metavar="TEXT", help="Stop before this text. Can be given up to four times."),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            min=0.0,
-            max=10.0,
-            help="How randomly tokens are drawn. 0 always takes the most probable token.",
-        ),
-    ] = None
-    top_k: Annotated[
+    HEADING: ClassVar = "Model and answer"
+
+    top_logprobs: Annotated[
         int | None,
-        typer.Option("--top-k", min=0, help="Draw only from this number of the most probable tokens. 0: from all."),
-    ] = None
-    top_p: Annotated[
-        float | None,
         typer.Option(
-            "--top-p",
-            min=0.0,
-            max=1.0,
-            help="Draw only from the most probable tokens that together have this probability. Above 0.",
+            "--top-logprobs",
+            min=1,
+            max=20,
+            help="Print for each token this number of the most probable ones, with --scores.",
         ),
     ] = None
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="The same seed draws the same text again.")] = None
     stream: Annotated[bool, typer.Option("--stream", help="Print the text piece by piece, as it comes.")] = False
 
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether the tokens of an answer are asked for."""
+        return self.scores or self.top_logprobs is not None
+
     def options(self) -> "WritingOptions":
-        """Return what the SDK takes. As soon as one option of sampling is given it samples; else the model decides."""
-        sampling = Sampling(self.temperature, self.top_k, self.top_p, self.seed)
-        decoding = Decoding(
-            max_new_tokens=self.max_new_tokens,
-            stop=tuple(self.stop or ()),
-            strategy=None if sampling == Sampling() else sampling,
-        )
-        return {**super().options(), "decoding": decoding, "return_scores": self.scores, "num_top_tokens": 0}
+        """Return what the SDK takes."""
+        return {
+            **super().options(),
+            "decoding": self.decoding(),
+            "return_scores": self.tells_tokens,
+            "num_top_tokens": self.top_logprobs or 0,
+        }
+
+
+def _hints_with_headings(group: Any) -> dict[str, Any]:
+    """Return the annotations of a group; each of its options stands in the help where its class says."""
+    types = get_type_hints(group, include_extras=True)
+    for base in group.__mro__:
+        for name in vars(base).get("__annotations__", {}) if "HEADING" in vars(base) else ():
+            for option in getattr(types[name], "__metadata__", ()):
+                option.rich_help_panel = base.HEADING
+    return types
 
 
 def flat(verb: Callable[..., None]) -> Callable[..., None]:
@@ -162,7 +164,7 @@ def flat(verb: Callable[..., None]) -> Callable[..., None]:
         if (group := groups.get(parameter.name)) is None:
             parameters.append(parameter.replace(annotation=hints[parameter.name]))
             continue
-        types = get_type_hints(group, include_extras=True)
+        types = _hints_with_headings(group)
         parameters += (
             Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=types[each.name])
             for each in fields(group)

@@ -2,45 +2,25 @@
 
 import codecs
 import json
-import math
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.status import Status
-from rich.table import Table
-from rich.text import Text
 
-from weft._decoding import Sampling
+from weft._decoding_json import plain_decoding
 from weft._streams import Stream
-from weft._types import Classification, Completion, Model, Tagging
+from weft._tables import about, every_output, prompt_line, token_tables
+from weft._terminal import steerless
+from weft._types import Classification, Completion, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
-
-
-# Line ends and tabs are text. C0 has signs of its own; C1, which a terminal may obey as well, shares one.
-_SIGNS = (
-    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-    | {127: 0x2421}
-    | dict.fromkeys(range(128, 160), 0xFFFD)
-)
-
-
-def steerless(text: str) -> str:
-    """Return a text with a sign for each control character: what a bundle says must not steer a terminal."""
-    return text.translate(_SIGNS)
-
-
-def words(text: str, style: str = "") -> Text:
-    """Return text that others wrote as a table can show it."""
-    return Text(steerless(text), style)
 
 
 def emit(text: str, end: str = "\n") -> None:
@@ -69,8 +49,8 @@ def _is_utf8(encoding: str | None) -> bool:
 
 def _plain(answer: Any) -> dict[str, Any]:
     plain = asdict(answer)
-    if strategy := getattr(getattr(answer, "decoding", None), "strategy", None):  # a dict alone would not say which
-        plain["decoding"]["strategy"] = {type(strategy).__name__.lower(): asdict(strategy)}
+    if decoding := getattr(answer, "decoding", None):
+        plain["decoding"] = plain_decoding(decoding)
     return plain
 
 
@@ -92,11 +72,15 @@ def patience(what: str) -> Iterator[None]:
         status.stop()
 
 
-def streamed(stream: Stream[Answer], *, as_json: bool) -> Answer:
-    """Print a stream as it comes and return its result; as JSON, one line per delta and one for the whole."""
+def streamed(stream: Stream[Answer], *, scores: bool, as_json: bool) -> Answer:
+    """Print a stream as it comes and return its result; as JSON, one line per delta and one for the whole.
+
+    Of several answers, and of a search, all comes at the end.
+    """
     with stream:
         with patience("waiting for the first token"):
             delta = next(stream, None)
+        came = delta is not None
         while delta is not None:
             if as_json:
                 emit_json({"delta": delta})
@@ -105,8 +89,10 @@ def streamed(stream: Stream[Answer], *, as_json: bool) -> Answer:
             delta = _next(stream, as_json=as_json)
         if as_json:
             emit_json({"final": _plain(stream.result)})
-        else:
+        elif came:
             emit("")
+        else:
+            written(stream.result, scores=scores, as_json=False)
     return stream.result
 
 
@@ -119,7 +105,20 @@ def _next(stream: Stream[Answer], *, as_json: bool) -> str | None:
         raise
 
 
-def whole(answer: Completion | Classification, text: str, *, as_json: bool) -> None:
+def written(answer: Completion, *, scores: bool, as_json: bool) -> None:
+    """Print the text of an answer, or of each of several: a line for each, or, of longer ones, lines between them."""
+    if as_json:
+        emit_json(answer)
+        return
+    texts = [
+        each.text if each.score is None or not scores or not answer.others else f"{each.score:.4f}  {each.text}"
+        for each in every_output(answer)
+    ]
+    between = "\n---\n" if any("\n" in text for text in texts) else "\n"
+    emit(between.join(texts))
+
+
+def whole(answer: Classification, text: str, *, as_json: bool) -> None:
     """Print an answer that came at once."""
     if as_json:
         emit_json(answer)
@@ -138,73 +137,12 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
         emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
 
 
-def more(answer: Completion | Classification | Tagging, *, verbose: bool, scores: bool = False) -> None:
+def more(answer: Completion | Classification | Tagging, *, verbose: bool, tokens: bool = False) -> None:
     """Print on stderr what was asked for besides the answer."""
-    if scores and isinstance(answer, Completion):
-        _token_scores(answer)
-    if verbose:
-        _about(answer)
-
-
-def _about(answer: Completion | Classification | Tagging) -> None:
-    timings = answer.timings
-    facts = {
-        "model": f"{answer.model.name} version {answer.model.version}",
-        "tokens": f"{answer.usage.input_tokens} in, {answer.usage.output_tokens} out",
-        "time": f"queue {_ms(timings.queue)}, prefill {_ms(timings.prefill)}, decode {_ms(timings.decode)}",
-        "request": answer.request_id,
-    }
     if isinstance(answer, Completion):
-        facts["finish"] = answer.finish_reason
-        if isinstance(answer.decoding.strategy, Sampling):
-            facts["seed"] = str(answer.decoding.strategy.seed)
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts.items():
-        grid.add_row(Text(name, style="dim"), words(value))
-    Console(stderr=True).print(grid)
-
-
-def _token_scores(answer: Completion) -> None:
-    table = Table("token", "id", "probability", box=SIMPLE_HEAD)
-    for text, id_, log_prob in zip(answer.tokens, answer.token_ids, answer.token_log_probs, strict=True):
-        table.add_row(words(repr(text)), str(id_), f"{math.exp(log_prob):.4f}")
-    Console(stderr=True).print(table)
-
-
-def model_table(models: Sequence[Model]) -> None:
-    """Print the models of a server, one a row; narrow enough for a window of 60 columns."""
-    table = Table(box=SIMPLE_HEAD)
-    for column in ("model", "about"):
-        table.add_column(column, overflow="fold")
-    for model in models:
-        about = "\n".join((model.error or model.description, *_facts(model)))
-        which = words(f"{model.name} {model.version}\n", style="bold")
-        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), words(about))
-    Console(width=None if sys.stdout.isatty() else 140).print(table)
-
-
-def _facts(model: Model) -> Iterator[str]:
-    """Yield what there is to know before asking: limits, what explains, how a text must begin."""
-    limits = {
-        "source": model.limits.max_source_tokens,
-        "prompt": model.limits.max_prompt_tokens,
-        "new": model.limits.max_new_tokens,
-        "total": model.limits.max_total_tokens,
-    }
-    if stated := [f"{name} {count}" for name, count in limits.items() if count]:
-        yield f"tokens: {', '.join(stated)}"
-    if heads := model.attention_heads:
-        layer = model.default_attention_layer
-        default = "rollout" if layer is None else f"layer {layer}"
-        yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
-    if model.prefixes:
-        yield f"begins with: {', '.join(map(repr, model.prefixes))}"
-    for name, tags in (("from", model.source_languages), ("into", model.target_languages)):
-        if len(tags) > 1:  # then a request has to name one
-            yield f"translates {name}: {', '.join(tags)}"
-    if model.takes_messages:
-        yield "takes messages"
-
-
-def _ms(seconds: float) -> str:
-    return f"{seconds * 1000:.1f} ms"
+        if tokens:
+            token_tables(answer)
+        if answer.prompt_log_probs:
+            prompt_line(answer)
+    if verbose:
+        about(answer)

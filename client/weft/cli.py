@@ -15,6 +15,7 @@ import typer
 from weft import __version__, _commands
 from weft._bench.command import bench
 from weft._flags import names_flags
+from weft._help import SectionedCommand
 from weft._options import flat
 from weft.exceptions import Error, InvalidRequest, Unavailable
 
@@ -43,8 +44,8 @@ for _verb in (
     _commands.models,
     _commands.health,
 ):
-    app.command()(flat(names_flags(_verb)))
-app.command()(flat(bench))
+    app.command(cls=SectionedCommand)(flat(names_flags(_verb)))
+app.command(cls=SectionedCommand)(flat(bench))
 
 
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:

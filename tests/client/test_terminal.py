@@ -10,7 +10,7 @@ from grpc import StatusCode
 import fakes
 from fakes import Failure
 from weft import cli
-from weft._show import steerless
+from weft._terminal import steerless
 
 EVIL = "a\x1b[2Jb\x9b31mc\x07\x7f\r\nd\te"
 HARMLESS = "a␛[2Jb\ufffd31mc␇␡␍\nd\te"

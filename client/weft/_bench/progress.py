@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from weft._bench.load import Plan, Run
 from weft._bench.record import Outcome
-from weft._show import steerless
+from weft._terminal import steerless
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from weft import _show as show
 from weft._bench.percentiles import Summary
 from weft._bench.report import Report
+from weft._terminal import words
 
 NAMES = {
     "ttft": "first message (TTFT)",
@@ -33,10 +33,10 @@ NARROW_SWEEP = 112
 def print_report(report: Report, title: str) -> None:
     """Print one load on stdout."""
     console = _console()
-    console.print(show.words(title, style="bold"))
+    console.print(words(title, style="bold"))
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(report):
-        facts.add_row(show.words(name, style="dim"), show.words(value))
+        facts.add_row(words(name, style="dim"), words(value))
     console.print(facts)
     table = Table("milli-\nseconds", box=SIMPLE_HEAD)
     columns = COLUMNS if console.width >= NARROW else NARROW_COLUMNS
@@ -75,7 +75,7 @@ def print_sweep(reports: Sequence[Report], title: str) -> None:
     """Print the loads of a sweep on stdout, one a row."""
     console = _console()
     gaps = (0, 1) if console.width >= NARROW else (0, 1, 0, 0)
-    table = Table(title=show.words(title), box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=gaps)
+    table = Table(title=words(title), box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=gaps)
     streams = any("ttft" in report.latency for report in reports)
     table.add_column("in\nflight" if reports[0].kind == "closed" else "sent/s", justify="right", no_wrap=True)
     shown = ["ttft", "tpot", "e2e"] if streams else ["e2e"]

@@ -1,0 +1,127 @@
+"""Tables of the command line: tokens, models, and how an answer came about."""
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft._decoding import Sampling
+from weft._terminal import words
+from weft._types import Classification, Completion, Model, Output, Tagging, TopToken
+
+
+def every_output(answer: Completion) -> list[Completion | Output]:
+    """Return the answer, and the further ones of the same request."""
+    return [answer, *answer.others]
+
+
+def token_tables(answer: Completion) -> None:
+    """Print on stderr the tokens of an answer, or of each of several, with their probabilities."""
+    console = Console(stderr=True)
+    outputs = every_output(answer)
+    for number, output in enumerate(outputs, 1):
+        if len(outputs) > 1:
+            console.print(Text(f"answer {number}", style="bold"))
+        console.print(_token_table(output))
+        if output.score is not None:
+            console.print(f"  score {output.score:.4f}", highlight=False)
+
+
+def _token_table(output: Completion | Output) -> Table:
+    table = Table("token", "id", "probability", box=SIMPLE_HEAD)
+    if output.top_tokens:
+        table.add_column("most probable")
+    for index, (text, id_) in enumerate(zip(output.tokens, output.token_ids, strict=True)):
+        row = [words(repr(text)), Text(str(id_)), Text(f"{math.exp(output.token_log_probs[index]):.4f}")]
+        if output.top_tokens:
+            row.append(_top(output.top_tokens[index]))
+        table.add_row(*row)
+    return table
+
+
+def _top(tokens: Sequence[TopToken]) -> Text:
+    """Say each of the most probable tokens of a step on a line of its own."""
+    return words("\n".join(f"{math.exp(each.log_prob):.4f}  {each.token!r}" for each in tokens))
+
+
+def prompt_line(answer: Completion) -> None:
+    """Say on stderr how probable the prompt is."""
+    total, count = sum(answer.prompt_log_probs), len(answer.prompt_log_probs)
+    perplexity = math.exp(min(-total / count, 700.0))
+    Console(stderr=True).print(
+        f"prompt: log-probability {total:.4f}, perplexity {perplexity:.4g}", highlight=False, soft_wrap=True
+    )
+
+
+def about(answer: Completion | Classification | Tagging) -> None:
+    """Print on stderr the model, the tokens, the times and the request."""
+    timings, usage = answer.timings, answer.usage
+    cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
+    facts = {
+        "model": f"{answer.model.name} version {answer.model.version}",
+        "tokens": f"{usage.input_tokens} in{cached}, {usage.output_tokens} out",
+        "time": f"queue {_ms(timings.queue)}, prefill {_ms(timings.prefill)}, decode {_ms(timings.decode)}",
+        "request": answer.request_id,
+    }
+    if isinstance(answer, Completion):
+        facts["finish"] = ", ".join(each.finish_reason for each in every_output(answer))
+        if isinstance(answer.decoding.strategy, Sampling):
+            facts["seed"] = str(answer.decoding.strategy.seed)
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(Text(name, style="dim"), words(value))
+    Console(stderr=True).print(grid)
+
+
+def model_table(models: Sequence[Model]) -> None:
+    """Print the models of a server, one a row; narrow enough for a window of 60 columns."""
+    table = Table(box=SIMPLE_HEAD)
+    for column in ("model", "about"):
+        table.add_column(column, overflow="fold")
+    for model in models:
+        about = "\n".join((model.error or model.description, *_facts(model)))
+        which = words(f"{model.name} {model.version}\n", style="bold")
+        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), words(about))
+    Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _facts(model: Model) -> Iterator[str]:
+    """Yield what there is to know before asking: limits, what explains, how a text must begin."""
+    limits = {
+        "source": model.limits.max_source_tokens,
+        "prompt": model.limits.max_prompt_tokens,
+        "new": model.limits.max_new_tokens,
+        "total": model.limits.max_total_tokens,
+    }
+    if stated := [f"{name} {count}" for name, count in limits.items() if count]:
+        yield f"tokens: {', '.join(stated)}"
+    if heads := model.attention_heads:
+        layer = model.default_attention_layer
+        default = "rollout" if layer is None else f"layer {layer}"
+        yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
+    if model.prefixes:
+        yield f"begins with: {', '.join(map(repr, model.prefixes))}"
+    for name, tags in (("from", model.source_languages), ("into", model.target_languages)):
+        if len(tags) > 1:  # then a request has to name one
+            yield f"translates {name}: {', '.join(tags)}"
+    if most := [f"{count} {name}" for name, count in _most(model) if count]:
+        yield f"at most {', '.join(most)}"
+    takes = {
+        "messages": model.takes_messages,
+        "constraints": model.takes_constraints,
+        "texts to score": model.can_score,
+    }
+    if taken := [name for name, does in takes.items() if does]:
+        yield f"takes {', '.join(taken)}"
+
+
+def _most(model: Model) -> tuple[tuple[str, int], ...]:
+    return ("beams", model.limits.max_beams), ("outputs", model.limits.max_outputs)
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms"
