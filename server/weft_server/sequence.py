@@ -23,6 +23,14 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
 
 
+class EarlyStopping(enum.Enum):
+    """When a beam search is done that has found enough. It is the proto's EarlyStopping."""
+
+    HEURISTIC = "heuristic"
+    FULL = "full"
+    NEVER = "never"
+
+
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How to draw tokens, every default filled in. `top_k` 0 means all tokens."""
@@ -34,8 +42,17 @@ class Sampling:
 
 
 @dataclass(frozen=True, slots=True)
+class Beams:
+    """How to search for the most probable answers, every default filled in."""
+
+    num_beams: int
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+
+
+@dataclass(frozen=True, slots=True)
 class Decoding:
-    """How to produce text, every default filled in. `sampling` None means greedy."""
+    """How to produce text, every default filled in. Greedy, or one of `sampling`, `beams` and `alternatives`."""
 
     max_new_tokens: int
     min_new_tokens: int = 0
@@ -43,6 +60,20 @@ class Decoding:
     sampling: Sampling | None = None
     # What changes scores, in transformers' order. min_new_tokens is one of them if there are any.
     rules: tuple[Rule, ...] = ()
+    beams: Beams | None = None
+    # The most probable first tokens, each continued by the most probable ones.
+    alternatives: bool = False
+    num_outputs: int = 1
+
+    @property
+    def width(self) -> int:
+        """How many rows it takes."""
+        return self.beams.num_beams if self.beams else self.num_outputs
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether one row makes one answer, so that its tokens can be given as they come."""
+        return self.num_outputs == 1 and self.beams is None and not self.alternatives
 
 
 @dataclass(slots=True)
@@ -73,12 +104,24 @@ class StepFailed(Exception):
 Outcome = FinishReason | Exception
 
 
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One answer of a sequence. `score` is that of a beam search, else None."""
+
+    token_ids: list[int]
+    log_probs: list[float]
+    reason: FinishReason
+    score: float | None = None
+
+
 class Reply:
     """Where a sequence's answer arrives. Only the event loop touches it. Lanes hand over a Delivery instead."""
 
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
+        # All answers of a sequence that is not plain, best first. The first one's tokens are those above.
+        self.outputs: list[Output] = []
         # float32 [labels], or [tokens, labels] of a tagger.
         self.probabilities: np.ndarray | None = None
         self.outcome: Outcome | None = None
@@ -91,10 +134,13 @@ class Reply:
         log_probs: list[float],
         outcome: Outcome | None,
         probabilities: np.ndarray | None = None,
+        outputs: list[Output] | None = None,
     ) -> None:
         """Append what a step brought. After an outcome nothing more is taken."""
         if self.outcome is not None:
             return
+        if outputs:
+            self.outputs = outputs
         self.token_ids += token_ids
         self.log_probs += log_probs
         self.probabilities = probabilities
@@ -142,13 +188,23 @@ class Sequence:
     times: Times = field(default_factory=Times)
     # Set by the engine.
     lane: int | None = None
+    # How many slots it holds, and one of them. Of several, it is the first at the beginning, and later any.
+    num_slots: int = 0
     slot: int | None = None
+    # Tokens that its rows have produced, those of beams that were given up included.
     num_output_tokens: int = 0
+    # What its rows have ended with, by their rank. Empty for a plain decoding and for a beam search.
+    outputs: dict[int, Output] = field(default_factory=dict)
 
     @property
     def num_input_tokens(self) -> int:
         """Tokens or patches of the input."""
         return self.source.num_tokens
+
+    @property
+    def width(self) -> int:
+        """How many slots it takes, all at once."""
+        return self.decoding.width if self.decoding else 1
 
     @property
     def stage(self) -> str:
@@ -162,7 +218,7 @@ class Sequence:
 class Delivery:
     """What one step hands to one reply: new tokens, and the end.
 
-    An answer that does not stream gets all its tokens at once.
+    An answer that does not stream gets all its tokens at once. One of several rows that ends alone brings no tokens.
     """
 
     sequence: Sequence
@@ -171,6 +227,10 @@ class Delivery:
     outcome: Outcome | None
     # The whole answer of a classifier, float32 [labels], or of a tagger, [tokens, labels].
     probabilities: np.ndarray | None = None
+    # All answers of a sequence that is not plain, best first.
+    outputs: list[Output] | None = None
+    # How many places of the lane are free now: slots, or the one in a batch.
+    num_freed: int = 0
 
 
 class Usage(NamedTuple):

@@ -4,8 +4,9 @@ import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.serving.decoding import resolve_decoding, verify_default
+from weft_server.serving.decoding import Widths, resolve_decoding, verify_default
 
+WIDTHS = Widths(max_beams=8, max_outputs=8)
 TEXT = bundle_pb2.TextSpec(max_total_tokens=16, max_new_tokens=8)
 
 
@@ -17,7 +18,7 @@ def manifest(**sampling):
 
 def test_a_default_that_a_request_may_ask_for_is_taken():
     """Numbers in their ranges raise nothing."""
-    verify_default(manifest(temperature=0.7, top_p=0.9))
+    verify_default(manifest(temperature=0.7, top_p=0.9), WIDTHS)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +32,7 @@ def test_a_default_that_a_request_may_ask_for_is_taken():
 def test_a_default_that_no_request_may_ask_for_is_refused(sampling, refusal):
     """A request that asks for nothing is never the first to meet it."""
     with pytest.raises(BundleError, match=refusal):
-        verify_default(manifest(**sampling))
+        verify_default(manifest(**sampling), WIDTHS)
 
 
 def test_a_least_length_may_be_a_models_default():
@@ -40,10 +41,10 @@ def test_a_least_length_may_be_a_models_default():
     default = bundle_pb2.BundleManifest(text=TEXT, decoding=decoding)
 
     def resolved(**asked):
-        found = resolve_decoding(common_pb2.Decoding(**asked), default, 0)
+        found = resolve_decoding(common_pb2.Decoding(**asked), default, WIDTHS, 0)
         return found.max_new_tokens, found.min_new_tokens
 
-    verify_default(default)
+    verify_default(default, WIDTHS)
     assert (8, 5) == resolved()
     assert (8, 0) == resolved(min_new_tokens=0)
     assert (6, 5) == resolved(max_new_tokens=6)

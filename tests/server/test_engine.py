@@ -8,11 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from toy import START, Toy
+from running import Running
+from toy import Toy
 from weft_server.engine.decode_lane import DecodeLane
-from weft_server.engine.engine import Engine
 from weft_server.engine.runner import DecodeRunner
-from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired, Draining, Overloaded
 from weft_server.runtime.session import Session
@@ -27,41 +26,6 @@ def toy(tmp_path_factory, request):
     toy = Toy(tmp_path_factory.mktemp("toy"), attends=request.param)
     toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
     return toy
-
-
-class Running:
-    """An engine over the toy, started; stopped at the end of the block, with nothing left in it."""
-
-    def __init__(self, toy, num_slots=4, num_lanes=2, max_queued=1000):
-        self.metrics = Metrics().for_model("toy", 1, "translate")
-        self.slots = [Slots(num_slots, toy.manifest.text.max_new_tokens, 3) for _ in range(num_lanes)]
-        self.runners = [DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots) for slots in self.slots]
-        lanes = [
-            DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
-            for slots, runner in zip(self.slots, self.runners, strict=True)
-        ]
-        scheduler = Scheduler(num_lanes, max_queued, 10_000)
-        self.engine = Engine(scheduler, lanes, self.metrics, asyncio.get_running_loop())
-
-    async def __aenter__(self):
-        self.engine.start()
-        return self
-
-    async def __aexit__(self, *_):
-        assert await asyncio.to_thread(self.engine.stop, 30)
-        for slots in self.slots:
-            slots.check_integrity()
-            assert 0 == slots.num_used
-        stats = self.engine.stats()
-        assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
-
-    def submit(self, source, decoding, **more):
-        """Submit as the servicer does."""
-        self.engine.reserve()
-        sequence = Sequence("r", Ids(np.array(source, np.int64)), decoding, **more)
-        sequence.times.accepted = time.monotonic()
-        self.engine.submit(sequence)
-        return sequence
 
 
 def test_answers_are_the_definitions_whatever_shares_the_batch(toy):

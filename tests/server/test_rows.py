@@ -5,18 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from running import best, given_to, rows_of
 from toy import START, Toy
 from weft_server.choosing.banned import Suppressed
 from weft_server.choosing.candidates import Candidates
 from weft_server.choosing.repetition import Repetition
-from weft_server.engine.rows import Rows
-from weft_server.engine.runner import DecodeRunner
-from weft_server.engine.slots import Slots
 from weft_server.errors import DeadlineExpired
 from weft_server.runtime.session import Session
 from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence, StepFailed
 from weft_server.source import Ids
-from weft_server.telemetry.metrics import Metrics
 
 
 @pytest.fixture(scope="module")
@@ -26,30 +23,10 @@ def opened(tmp_path_factory):
     return toy, Session(toy.path, 1)
 
 
-def rows_of(opened, num_slots=6, *, end_ids=(2,), forced_end_id=None):
-    """Rows over the toy's states, nobody in them; 2 ends an answer, and a prefix has at most 3 ids."""
-    toy, session = opened
-    slots = Slots(num_slots, 24, 3)
-    metrics = Metrics().for_model("toy", 1, "generate")
-    runner = DecodeRunner(toy.manifest, None, session, slots)
-    return Rows(slots, runner, end_ids=end_ids, forced_end_id=forced_end_id, metrics=metrics)
-
-
 def sequence(name, max_new=24, *, prefix=(), streams=False, scores=False):
     """A sequence with a prompt of three tokens."""
     decoding = Decoding(max_new)
     return Sequence(name, Ids(np.arange(3)), decoding, prefix, wants_tokens=streams, wants_scores=scores)
-
-
-def best(*token_ids):
-    """Candidates that give each row one of these tokens."""
-    ids = np.array(token_ids)[:, None]
-    return Candidates(np.zeros(ids.shape, np.float32), ids, np.zeros(len(ids), np.float32), np.zeros((len(ids), 50)))
-
-
-def given_to(rows):
-    """What there is to hand over: (who, tokens, outcome)."""
-    return [(one.sequence.request_id, one.token_ids, one.outcome) for one in rows.hand_over()]
 
 
 def test_a_stream_gets_each_token_as_it_comes_and_others_all_at_the_end(opened):

@@ -211,7 +211,7 @@ def test_nobody_is_lost_or_taken_twice(steps):
         elif kind == "finish" and books.held:
             sequence = books.held.pop(arguments[0] % len(books.held))
             assert not scheduler.remove(sequence)
-            scheduler.finished(sequence.lane)
+            scheduler.free(sequence.lane)
 
     assert books.waiting == list(scheduler.waiting)
     assert len(books.held) == sum(scheduler.loads)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -47,3 +47,30 @@ class Candidates:
         among = np.flatnonzero(self.topk_ids[row] == token)
         logit: np.float32 = self.topk_logits[row, among[0]] if len(among) else self.logits[row][token]
         return logit - total
+
+    def stretched(self, num_rows: int) -> Candidates:
+        """The same, with the last row repeated until there are `num_rows`: the rows of a prompt that was read once."""
+        num_read = len(self.topk_ids)
+        if num_read == num_rows:
+            return self
+        rows = np.minimum(np.arange(num_rows), num_read - 1)
+        return replace(
+            self,
+            topk_logits=self.topk_logits[rows],
+            topk_ids=self.topk_ids[rows],
+            logsumexp=self.logsumexp[rows],
+            logits=_Stretched(self.logits, num_read),
+        )
+
+
+class _Stretched:
+    """Logits whose last row stands for all behind it too."""
+
+    def __init__(self, logits: LogitRows, num_read: int) -> None:
+        self._logits = logits
+        self._last = num_read - 1
+        self.shape = logits.shape
+
+    def __getitem__(self, row: int) -> NDArray[np.float32]:
+        """Return one row, [vocab]."""
+        return self._logits[min(row, self._last)]

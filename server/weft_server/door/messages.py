@@ -9,18 +9,24 @@ from typing import TYPE_CHECKING
 from google.protobuf import duration_pb2
 
 from weft_proto.v1 import common_pb2
-from weft_server.sequence import FinishReason
+from weft_server.sequence import EarlyStopping, FinishReason
 
 if TYPE_CHECKING:
+    from weft_server.content.tokenizer import Tokenizer
     from weft_server.sequence import Decoding, Times
     from weft_server.serving.call import Call
-    from weft_server.serving.completion import Completed
+    from weft_server.serving.completion import Completed, Other
     from weft_server.serving.model import Model
 
 _REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
     FinishReason.STOP_STRING: common_pb2.FINISH_REASON_STOP_STRING,
     FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
+}
+_EARLY_STOPPING = {
+    EarlyStopping.HEURISTIC: common_pb2.EARLY_STOPPING_HEURISTIC,
+    EarlyStopping.FULL: common_pb2.EARLY_STOPPING_FULL,
+    EarlyStopping.NEVER: common_pb2.EARLY_STOPPING_NEVER,
 }
 
 
@@ -36,10 +42,25 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
         decoding=_decoding_proto(done.sequence.decoding),
-        usage=common_pb2.Usage(input_tokens=done.num_input_tokens, output_tokens=len(done.token_ids)),
+        usage=common_pb2.Usage(input_tokens=done.num_input_tokens, output_tokens=done.num_output_tokens),
         timings=timings_proto(done.times),
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
+        score=done.score,
+        others=[_output_proto(model.target_tokenizer, other, scored=scored) for other in done.others],
+    )
+
+
+def _output_proto(tokenizer: Tokenizer, other: Other, *, scored: bool) -> common_pb2.Output:
+    """One more answer as a message."""
+    output = other.output
+    return common_pb2.Output(
+        text=other.text,
+        token_ids=output.token_ids,
+        token_log_probs=output.log_probs if scored else (),
+        tokens=tokenizer.pieces(output.token_ids) if scored else (),
+        finish_reason=_REASONS[output.reason],
+        score=output.score,
     )
 
 
@@ -65,9 +86,18 @@ def resolved_proto(name: str, version: int) -> common_pb2.ResolvedModel:
 def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
     """How the answer was produced, every default filled in."""
     proto = common_pb2.Decoding(
-        max_new_tokens=decoding.max_new_tokens, min_new_tokens=decoding.min_new_tokens, stop=decoding.stop
+        max_new_tokens=decoding.max_new_tokens,
+        min_new_tokens=decoding.min_new_tokens,
+        stop=decoding.stop,
+        num_outputs=decoding.num_outputs,
     )
-    if decoding.sampling is None:
+    if decoding.beams:
+        proto.beams.num_beams = decoding.beams.num_beams
+        proto.beams.length_penalty = decoding.beams.length_penalty
+        proto.beams.early_stopping = _EARLY_STOPPING[decoding.beams.early_stopping]
+    elif decoding.alternatives:
+        proto.alternatives.SetInParent()
+    elif decoding.sampling is None:
         proto.greedy.SetInParent()
     else:
         sampling = decoding.sampling

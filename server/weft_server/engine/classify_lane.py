@@ -78,16 +78,16 @@ class ClassifyLane:
         answers = self._run(batch) if batch else []
         gone = self._take_gone()
         self._batch = []
-        deliveries = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in late]
+        deliveries = [Delivery(sequence, [], [], DeadlineExpired(), num_freed=1) for sequence in late]
         for sequence, probabilities in zip(batch, answers, strict=True):
             outcome = gone.get(sequence, FinishReason.STOP)
-            deliveries.append(Delivery(sequence, [], [], outcome, probabilities))
+            deliveries.append(Delivery(sequence, [], [], outcome, probabilities, num_freed=1))
         return deliveries
 
     def fail(self, error: Exception) -> list[Delivery]:
         """End the batch with `error` after a failed step."""
         batch, self._batch = self._batch, []
-        return [Delivery(sequence, [], [], StepFailed(error)) for sequence in batch]
+        return [Delivery(sequence, [], [], StepFailed(error), num_freed=1) for sequence in batch]
 
     def _take_gone(self) -> dict[Sequence, Outcome]:
         """Return the sequences that were cancelled since the last call, with their outcomes.

@@ -73,8 +73,12 @@ class DecodeLane:
         return self._rows.num_held > 0 or bool(self.gone)
 
     def has_room(self) -> bool:
-        """Whether a waiting sequence could get a slot now."""
-        return self._rows.num_held < self.slots.num_slots
+        """Whether a waiting sequence could get a slot now. One that takes several may have to wait for more."""
+        return self._num_free > 0
+
+    @property
+    def _num_free(self) -> int:
+        return self.slots.num_slots - self._rows.num_held
 
     def is_open(self) -> bool:
         """Whether it takes waiting sequences within some steps.
@@ -93,7 +97,8 @@ class DecodeLane:
     def usage(self) -> Usage:
         """Slots and cache entries that are held. They may be one step old."""
         num_held = self._rows.num_held
-        kv_used = int(self.slots.past_lengths[:num_held].sum())
+        num_filled = self.slots.num_running + (self._rows.prompt is not None)
+        kv_used = int(self.slots.past_lengths[:num_filled].sum())
         return Usage(num_held, self.slots.num_slots, kv_used, self._runner.kv_capacity)
 
     def step(self, take: Take) -> list[Delivery]:
@@ -131,8 +136,8 @@ class DecodeLane:
 
         A prefix is not read at once. Each step feeds its row one token of it, so its first token comes so much later.
         """
-        num_free = self.slots.num_slots - self.slots.num_running
-        taken = take(most=num_free, budget=self._allowance(), least=self._company())
+        num_free = self._num_free
+        taken = take(most=num_free, room=num_free, budget=self._allowance(), least=self._company())
         self._num_held_off = 0 if taken else self._num_held_off + 1
         runs = runs_of(taken)
         # All get their slots before anything runs. So a failed run leaves no sequence without a place.
@@ -143,6 +148,8 @@ class DecodeLane:
             for slot in slots:
                 self._runner.begin(slot)
             self._runner.encode([sequence.source for sequence in run], slots)
+            for sequence in run:
+                self._rows.spread(sequence)
             self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
 
     def _company(self) -> int:
@@ -203,7 +210,7 @@ class DecodeLane:
     def _has_prompt(self, take: Take, budget: int) -> bool:
         """Whether there is a prompt to read: the one begun, or one that waits."""
         if self._rows.prompt is None and self.has_room():
-            for sequence in take(most=1, budget=budget):
+            for sequence in take(most=1, room=self._num_free, budget=budget):
                 self._rows.begin_prompt(sequence)
         return self._rows.prompt is not None
 

@@ -167,7 +167,7 @@ class Engine:
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
                 oldest_queued_s=time.monotonic() - waiting[0].times.accepted if waiting else 0.0,
-                running=sum(self._scheduler.loads),
+                running=len(self._live) - len(waiting),
                 slots_used=sum(usage.slots_used for usage in held),
                 slots_total=sum(usage.slots_total for usage in held),
                 kv_used=sum(usage.kv_used for usage in held),
@@ -194,9 +194,11 @@ class Engine:
     def _take_for(self, index: int) -> Take:
         """The waiting room as a lane asks it."""
 
-        def take(*, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+        def take(
+            *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
+        ) -> list[Sequence]:
             with self._lock:
-                taken = self._scheduler.take(index, most=most, budget=budget, least=least, alike=alike)
+                taken = self._scheduler.take(index, most=most, budget=budget, room=room, least=least, alike=alike)
             now = time.monotonic()
             for sequence in taken:
                 sequence.times.admitted = now
@@ -225,13 +227,13 @@ class Engine:
     def _hand_over(self, deliveries: list[Delivery]) -> None:
         if not deliveries:
             return
-        ended = [delivery for delivery in deliveries if delivery.outcome is not None]
-        if ended:
+        leaving = [delivery for delivery in deliveries if delivery.num_freed]
+        if leaving:
             with self._lock:
-                for delivery in ended:
-                    assert delivery.outcome is not None
-                    self._scheduler.finished(self._lane_of(delivery.sequence))
-                    self._finish(delivery.sequence, delivery.outcome)
+                for delivery in leaving:
+                    self._scheduler.free(self._lane_of(delivery.sequence), delivery.num_freed)
+                    if delivery.outcome is not None:
+                        self._finish(delivery.sequence, delivery.outcome)
         self._loop.call_soon_threadsafe(_deliver, deliveries)
 
     def _lane_of(self, sequence: Sequence) -> int:
@@ -256,4 +258,4 @@ class Engine:
 def _deliver(deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
         reply = delivery.sequence.reply
-        reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome, delivery.probabilities)
+        reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome, delivery.probabilities, delivery.outputs)

@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 class Take(Protocol):
     """The waiting room as one lane sees it. What is taken belongs to the lane."""
 
-    def __call__(self, *, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
-        """At most `most` waiting sequences, of `budget` input tokens together; see Scheduler.take."""
+    def __call__(
+        self, *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
+    ) -> list[Sequence]:
+        """At most `most` waiting sequences for `room` slots, of `budget` input tokens; see Scheduler.take."""
 
 
 class Lane(Protocol):

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.choosing.alternatives import nth_best
 from weft_server.choosing.forced_end import force_end
 from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
 from weft_server.errors import DeadlineExpired
-from weft_server.sequence import Delivery, FinishReason, StepFailed
+from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """A row for each running sequence, and at most one prompt in prefill, in the slot behind them."""
+    """The rows of running sequences, one or more of each, and at most one prompt in prefill, behind them."""
 
     def __init__(
         self,
@@ -37,6 +38,8 @@ class Rows:
         self.slots = slots
         # In prefill, in slot num_running.
         self.prompt: Sequence | None = None
+        # Rows of the last prompt that ended.
+        self._num_begun = 1
         self._runner = runner
         self._end_ids = np.array(end_ids, np.int64)
         # The last token that a request allows. None: it is chosen as all others are.
@@ -48,36 +51,50 @@ class Rows:
 
     @property
     def num_held(self) -> int:
-        """Slots that are held: a prefix of all."""
-        return self.slots.num_running + (self.prompt is not None)
+        """Slots that are held: a prefix of all. A prompt holds as many as it will have rows, from its beginning on."""
+        return self.slots.num_running + (self.prompt.width if self.prompt is not None else 0)
 
     def is_watched(self) -> bool:
         """Whether somebody is given each token of a row as it comes."""
         return bool(self.slots.wants_tokens[: self.slots.num_running].any())
 
     def begin(self, sequence: Sequence, start_id: int) -> None:
-        """Make a row of a sequence whose source an encoder will have read before the next decode run."""
+        """Make rows of a sequence whose source an encoder will have read before the next decode run. See `spread`."""
         slots = self.slots
-        slots.place(slots.num_running, sequence, (start_id, *sequence.prefix_ids))
-        slots.input_ids[slots.num_running] = start_id
-        slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
-        slots.num_running += 1
+        given = (start_id, *sequence.prefix_ids)
+        for rank in range(sequence.width):
+            slots.place(slots.num_running, sequence, given, rank)
+            slots.input_ids[slots.num_running] = start_id
+            slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
+            slots.num_running += 1
+
+    def spread(self, sequence: Sequence) -> None:
+        """Copy what an encoder has filled from the first row of a sequence that has just begun to its others."""
+        first = slot_of(sequence)
+        for slot in range(first + 1, first + sequence.width):
+            self._runner.move(first, slot)
 
     def begin_prompt(self, sequence: Sequence) -> None:
-        """Give a sequence the slot behind the rows, to read its prompt there."""
-        assert isinstance(sequence.source, Ids), "a prompt is no ids. This is a bug."
-        self.slots.place(self.slots.num_running, sequence, sequence.source.array)
+        """Give a sequence the slot behind the rows, to read its prompt there. Its other slots are kept free."""
+        self.slots.place(self.slots.num_running, sequence, _prompt_of(sequence))
         self.prompt = sequence
         self._runner.begin(self.slots.num_running)
 
     def end_prompt(self) -> None:
-        """Make a row of the prompt: its last token has been read."""
-        self.prompt = None
-        self.slots.num_running += 1
+        """Make rows of the prompt: its last token has been read. All begin with what the first one holds."""
+        sequence, self.prompt = self.prompt, None
+        assert sequence is not None, "no prompt has ended. This is a bug."
+        slots, first = self.slots, self.slots.num_running
+        for rank in range(1, sequence.width):
+            slots.place(first + rank, sequence, _prompt_of(sequence), rank)
+            self._runner.move(first, first + rank)
+            slots.past_lengths[first + rank] = slots.past_lengths[first]
+        slots.num_running += sequence.width
+        self._num_begun = sequence.width
 
     def start(self, candidates: Candidates) -> None:
-        """Give the last row its first token, of the prefill run that ended its prompt."""
-        self._give(self.slots.num_running - 1, candidates)
+        """Give the rows of the prompt that has ended their first token, of the prefill run that ended it."""
+        self._give(self.slots.num_running - self._num_begun, candidates)
 
     def advance(self, candidates: Candidates) -> None:
         """Give every row its next token, of a decode run."""
@@ -88,18 +105,27 @@ class Rows:
         self._last_token = now
 
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
-        """End a sequence between two steps, unless it has ended."""
-        if sequence.slot is not None:
-            self._end(sequence.slot, outcome)
+        """End all rows of a sequence between two steps, unless it has ended. Its caller takes no more of its tokens."""
+        if not sequence.num_slots:
+            return
+        # From the last one down: what moves into the hole of one is no later one.
+        for slot in reversed(self.slots.held_by(sequence)):
+            sequence.num_output_tokens += int(self.slots.num_new[slot])
+            self._free(slot, sequence)
+        self._deliver_end(sequence, outcome)
 
     def fail(self, error: Exception) -> None:
         """End everything with `error`. All slots are free afterwards."""
-        for sequence in [sequence for sequence in self.slots.sequences if sequence is not None]:
-            slot = slot_of(sequence)
-            sequence.num_output_tokens = int(self.slots.num_new[slot])
-            self.slots.clear(slot)
-            self._deliveries.append(Delivery(sequence, [], [], StepFailed(error)))
-        self.slots.num_running = 0
+        slots = self.slots
+        ended: dict[Sequence, None] = {}
+        for slot, sequence in enumerate(slots.sequences):
+            if sequence is not None:
+                sequence.num_output_tokens += int(slots.num_new[slot])
+                slots.clear(slot)
+                ended[sequence] = None
+        for sequence in ended:
+            self._deliver_end(sequence, StepFailed(error))
+        slots.num_running = 0
         self.prompt = None
 
     def hand_over(self) -> list[Delivery]:
@@ -110,11 +136,11 @@ class Rows:
     def _give(self, start: int, candidates: Candidates) -> tuple[float, int]:
         """Give the rows from `start` on their next token. End those that are done, and deliver those that stream.
 
-        Returns the monotonic seconds of the tokens, and how many of them were the third or a later one of their answer.
+        Returns the monotonic seconds of the tokens, and how many of them were the third or a later one of their row.
         """
         slots = self.slots
         stop = slots.num_running
-        ids, log_probs, at_end = self._choose(start, candidates)
+        ids, log_probs, at_end = self._choose(start, candidates.stretched(stop - start))
         chosen = slots.give(start, ids, log_probs)
         num_chosen = int(np.count_nonzero(chosen))
         self._metrics.generated_tokens.inc(num_chosen)
@@ -122,13 +148,18 @@ class Rows:
         num_young = self._note_young(start, chosen, now)
 
         at_end &= chosen
-        done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop]) | (slots.deadline[start:stop] < now)
-        for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done).tolist():
+        done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
+        late = (slots.deadline[start:stop] < now) & ~done
+        for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done & ~late).tolist():
             sequence = self._sequence(start + row)
             self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None))
+        # Looked up before any row moves.
+        late_ones = [self._sequence(start + row) for row in np.flatnonzero(late)[::-1].tolist()]
         # From the last row down: ending one moves the last running row into its place.
         for row in np.flatnonzero(done)[::-1].tolist():
-            self._end(start + row, self._outcome(start + row, bool(at_end[row])))
+            self._end(start + row, FinishReason.STOP if at_end[row] else FinishReason.LENGTH)
+        for sequence in late_ones:
+            self.drop(sequence, DeadlineExpired())
         return now, num_chosen - num_young
 
     def _choose(self, start: int, candidates: Candidates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,14 +182,28 @@ class Rows:
         slots = self.slots
         settings = slots.settings(start, slots.num_running)
         count = self._metrics.read_whole
-        if not ruled:
-            return sample(candidates, settings, self._end_ids, count)
-        rules = {row: slots.rules_of(start + row) for row in ruled}
-        processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
+        processed = candidates
+        if ruled:
+            rules = {row: slots.rules_of(start + row) for row in ruled}
+            processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
         ids, log_probs = sample(processed, settings, self._end_ids, count)
-        for row in ruled:
+        begun = self._begun_alternatives(start)
+        for row in begun:
+            barred = self._end_ids if slots.min_new[start + row] else self._end_ids[:0]
+            ids[row] = nth_best(processed, row, int(slots.rank[start + row]), barred)
+        for row in (*ruled, *begun):
             log_probs[row] = candidates.log_prob(row, ids[row])
         return ids, log_probs
+
+    def _begun_alternatives(self, start: int) -> list[int]:
+        """Rows from `start` on, counted from there, whose next token is the one of their rank and not the best."""
+        slots = self.slots
+        rows = slice(start, slots.num_running)
+        alternatives = slots.is_alternative[rows]
+        if not alternatives.any():
+            return []
+        first = (slots.num_new[rows] == 0) & (slots.prefix_left[rows] == 0)
+        return np.flatnonzero(alternatives & first).tolist()
 
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
         """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""
@@ -172,49 +217,44 @@ class Rows:
                 self._metrics.inter_token_latency.observe(now - times.first_token)
         return len(young)
 
-    def _outcome(self, slot: int, at_end: bool) -> Outcome:  # noqa: FBT001 - a fact of the row, not a mode
-        """Why a row that is done ends.
+    def _end(self, slot: int, reason: FinishReason) -> None:
+        """End a row that is done, hand its answer over, and close the hole.
 
-        There are three cases, and the first that holds counts:
-
-        1. Its last token is an end token.
-        2. It has all the tokens that it may have.
-        3. Its deadline has passed.
+        The answer of one of several rows waits for the others. Its slot does not.
         """
-        if at_end:
-            return FinishReason.STOP
-        if self.slots.num_new[slot] >= self.slots.max_new[slot]:
-            return FinishReason.LENGTH
-        return DeadlineExpired()
-
-    def _end(self, slot: int, outcome: Outcome) -> None:
-        """Hand over a row's end, and close the hole."""
         slots = self.slots
         sequence = self._sequence(slot)
         num_new = int(slots.num_new[slot])
-        sequence.num_output_tokens = num_new
-        fresh = slice(self._num_delivered(sequence, num_new, outcome), num_new)
-        token_ids = slots.output_ids[slot, fresh].tolist()
-        log_probs = slots.log_probs[slot, fresh].tolist()
-        self._deliveries.append(Delivery(sequence, token_ids, log_probs, outcome))
-        slots.clear(slot)
-        self._close(slot, sequence)
+        sequence.num_output_tokens += num_new
+        # All but its last token have been given to who streams.
+        fresh = slice(num_new - 1 if sequence.wants_tokens else 0, num_new)
+        token_ids, log_probs = slots.output_ids[slot, fresh].tolist(), slots.log_probs[slot, fresh].tolist()
+        rank = int(slots.rank[slot])
+        self._free(slot, sequence)
+        if sequence.width == 1:
+            self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1))
+            return
+        sequence.outputs[rank] = Output(token_ids, log_probs, reason)
+        if sequence.num_slots:
+            self._deliveries.append(Delivery(sequence, [], [], None, num_freed=1))
+        else:
+            self._deliver_outputs(sequence, [sequence.outputs[rank] for rank in range(sequence.width)], num_freed=1)
 
-    def _num_delivered(self, sequence: Sequence, num_new: int, outcome: Outcome) -> int:
-        """How many of its tokens a sequence's last delivery leaves out.
+    def _deliver_outputs(self, sequence: Sequence, outputs: list[Output], num_freed: int) -> None:
+        """Hand over all answers of a sequence that is not plain, best first."""
+        best = outputs[0]
+        self._deliveries.append(
+            Delivery(sequence, best.token_ids, best.log_probs, best.reason, outputs=outputs, num_freed=num_freed)
+        )
 
-        There are three cases, and the first that holds counts:
+    def _deliver_end(self, sequence: Sequence, outcome: Outcome) -> None:
+        """Hand over the end of a sequence that gets no answer. Slots of rows that had ended were free before."""
+        num_freed = sequence.width - len(sequence.outputs)
+        self._deliveries.append(Delivery(sequence, [], [], outcome, num_freed=num_freed))
 
-        1. It is dropped, late, or cut by a stop string: all. Its caller takes no more of them.
-        2. It streams: all but the last one, which this step made.
-        3. Its caller has waited for the whole answer: none.
-        """
-        if not isinstance(outcome, FinishReason) or outcome is FinishReason.STOP_STRING:
-            return num_new
-        return num_new - 1 if sequence.wants_tokens else 0
-
-    def _close(self, hole: int, sequence: Sequence) -> None:
-        """Keep held slots a prefix. The last row moves into the hole, and the prompt into that row's place."""
+    def _free(self, hole: int, sequence: Sequence) -> None:
+        """Free a slot. The last row moves into it, and the prompt into that row's place: held slots stay a prefix."""
+        self.slots.clear(hole)
         if sequence is self.prompt:
             self.prompt = None
             return
@@ -238,3 +278,8 @@ def slot_of(sequence: Sequence) -> int:
     """Return the slot that a sequence holds."""
     assert sequence.slot is not None, f"{sequence.request_id} has no slot. This is a bug."
     return sequence.slot
+
+
+def _prompt_of(sequence: Sequence) -> np.ndarray:
+    assert isinstance(sequence.source, Ids), "a prompt is no ids. This is a bug."
+    return sequence.source.array

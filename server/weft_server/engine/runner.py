@@ -81,7 +81,7 @@ class DecodeRunner:
         self._memory_lengths = Column(slots.memory_lengths, device)
 
         vocab = manifest.text.target_vocab_size
-        num_candidates = min(_fixed_size(manifest, "topk_ids"), vocab)
+        num_candidates = candidates_of(manifest)
         self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
         # There are two cases in which each run computes all:
         # 1. The graph has no port to ask for less.
@@ -253,6 +253,8 @@ class DecodeRunner:
             self._memory_lengths.send()
 
 
-def _fixed_size(manifest: bundle_pb2.BundleManifest, port_name: str) -> int:
+def candidates_of(manifest: bundle_pb2.BundleManifest) -> int:
+    """Return how many candidates a run of the decoder gives for each row."""
     graph = next(graph for graph in manifest.graphs if graph.role == bundle_pb2.GRAPH_ROLE_DECODER)
-    return int(next(port for port in graph.outputs if port.name == port_name).shape[-1])
+    size = int(next(port for port in graph.outputs if port.name == "topk_ids").shape[-1])
+    return min(size, manifest.text.target_vocab_size)

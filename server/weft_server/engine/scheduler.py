@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 
 class Scheduler:
-    """A bounded waiting room and the number of sequences each lane holds.
+    """A bounded waiting room and the number of slots each lane holds.
+
+    A sequence takes as many slots as it is wide, all at once. One that finds too few of them waits at the head of the
+    queue, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
     """
@@ -25,6 +28,8 @@ class Scheduler:
     def __init__(self, num_lanes: int, max_queued_requests: int, max_queued_tokens: int) -> None:
         self.waiting: deque[Sequence] = deque()
         self.queued_tokens = 0
+        # Slots that those who wait will take.
+        self._queued_slots = 0
         self.num_reserved = 0
         self.loads = [0] * num_lanes
         # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
@@ -61,6 +66,7 @@ class Scheduler:
             raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
         self.num_reserved -= len(sequences)
         self.queued_tokens += num_tokens
+        self._queued_slots += sum(sequence.width for sequence in sequences)
         self.waiting.extend(sequences)
 
     def remove(self, sequence: Sequence) -> bool:
@@ -68,16 +74,19 @@ class Scheduler:
         if sequence.lane is not None or sequence not in self.waiting:
             return False
         self.waiting.remove(sequence)
-        self.queued_tokens -= sequence.num_input_tokens
+        self._leave(sequence)
         return True
 
     def may_take(self, lane: int) -> bool:
         """Whether `lane` should take from the waiting room now: a sequence waits, and no open lane holds fewer."""
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
-    def take(self, lane: int, *, most: int, budget: int, least: int = 1, alike: bool = False) -> list[Sequence]:
+    def take(
+        self, lane: int, *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
+    ) -> list[Sequence]:
         """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
 
+        Together they are no wider than `room`, the lane's free slots. Without it, each takes one of `most` places.
         The first one may cost more than the budget. Otherwise a sequence that is too long for it would wait forever.
 
         There are two cases:
@@ -88,12 +97,14 @@ class Scheduler:
            takes none. A stream or a long input among the first ones is an exception: it gains nothing by company, so
            they are taken.
         """
-        return self._take_alike(lane, most, budget) if alike else self._take_share(lane, most, budget, least)
+        if alike:
+            return self._take_alike(lane, most, budget)
+        return self._take_share(lane, most, most if room is None else room, budget, least)
 
-    def finished(self, lane: int) -> None:
-        """Count one sequence out of a lane."""
-        self.loads[lane] -= 1
-        assert self.loads[lane] >= 0, f"lane {lane} finished more than it took. This is a bug."
+    def free(self, lane: int, num_slots: int = 1) -> None:
+        """Count slots of a lane that are free again."""
+        self.loads[lane] -= num_slots
+        assert self.loads[lane] >= 0, f"lane {lane} freed more than it took. This is a bug."
 
     def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
         if not self.waiting:
@@ -103,17 +114,19 @@ class Scheduler:
         taken = self._pick(lambda sequence: sequence.source.bucket == bucket, limit)
         return [self._admit(lane, sequence) for sequence in taken]
 
-    def _take_share(self, lane: int, most: int, budget: int, least: int) -> list[Sequence]:
+    def _take_share(self, lane: int, most: int, room: int, budget: int, least: int) -> list[Sequence]:
         if not self.may_take(lane) or self._should_wait(most, least):
             return []
         loads = self._loads_beside(lane)
-        even = math.ceil((sum(loads) + len(self.waiting)) / len(loads))
+        even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
         while self.waiting and len(taken) < most and self.loads[lane] < limit:
-            budget -= self.waiting[0].source.bucket
-            if taken and budget < 0:
+            first = self.waiting[0]
+            budget -= first.source.bucket
+            if first.width > room or (taken and budget < 0):
                 break
+            room -= first.width
             taken.append(self._admit(lane, self.waiting.popleft()))
         return taken
 
@@ -136,10 +149,14 @@ class Scheduler:
         return taken
 
     def _admit(self, lane: int, sequence: Sequence) -> Sequence:
-        self.queued_tokens -= sequence.num_input_tokens
-        self.loads[lane] += 1
+        self._leave(sequence)
+        self.loads[lane] += sequence.width
         sequence.lane = lane
         return sequence
+
+    def _leave(self, sequence: Sequence) -> None:
+        self.queued_tokens -= sequence.num_input_tokens
+        self._queued_slots -= sequence.width
 
     def __repr__(self) -> str:
         return f"<Scheduler [{self.num_queued} waiting | lanes hold {self.loads}]>"

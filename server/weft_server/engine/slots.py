@@ -2,6 +2,9 @@
 
 The numbers are columns that the runner binds directly. Running sequences hold the slots [0, num_running). One sequence
 may be in prefill: it holds slot num_running.
+
+A sequence may hold several slots, in any order and anywhere among those that run. Its rank says which of its rows a
+slot is.
 """
 
 from __future__ import annotations
@@ -19,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.sequence import Sequence
+
+
+# Seeds are counted modulo this.
+_NUM_SEEDS = 1 << 64
 
 
 class Slots:
@@ -53,6 +60,12 @@ class Slots:
         # The rules of each row that has some, and whether it has.
         self.rules: list[RowRules | None] = [None] * num_slots
         self.has_rules = np.zeros(num_slots, np.bool_)
+        # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
+        self.rank = np.zeros(num_slots, np.int64)
+        # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself.
+        self.is_beam = np.zeros(num_slots, np.bool_)
+        # Whether its first token is the one that is `rank` worse than the best.
+        self.is_alternative = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
     @property
@@ -60,7 +73,7 @@ class Slots:
         """Slots that are held, the one in prefill included."""
         return sum(sequence is not None for sequence in self.sequences)
 
-    def place(self, slot: int, sequence: Sequence, given: Many[int] | np.ndarray = ()) -> None:
+    def place(self, slot: int, sequence: Sequence, given: Many[int] | np.ndarray = (), rank: int = 0) -> None:
         """Give `slot` to a sequence and set its columns. The row starts with nothing produced and an empty cache.
 
         Its rules look back at what it is `given`: a prompt, or a start token and what is fed behind it.
@@ -71,7 +84,9 @@ class Slots:
         sampling = decoding.sampling
 
         self.sequences[slot] = sequence
-        sequence.slot = slot
+        sequence.num_slots += 1
+        if sequence.slot is None:
+            sequence.slot = slot
 
         self.past_lengths[slot] = 0
         self.memory_lengths[slot] = 1
@@ -84,12 +99,16 @@ class Slots:
         self.temperature[slot] = sampling.temperature if sampling else 0.0
         self.top_k[slot] = sampling.top_k if sampling else 0
         self.top_p[slot] = sampling.top_p if sampling else 1.0
-        self.seed[slot] = sampling.seed if sampling else 0
+        self.seed[slot] = (sampling.seed + rank) % _NUM_SEEDS if sampling else 0
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
-        self.reads_all[slot] = sampling is not None or sequence.wants_scores or bool(decoding.rules)
+        self.reads_all[slot] = sampling is not None or sequence.wants_scores or decoding.beams is not None
+        self.reads_all[slot] |= bool(decoding.rules)
         self.has_rules[slot] = bool(decoding.rules)
         self.rules[slot] = _begin(sequence, given) if decoding.rules else None
+        self.rank[slot] = rank
+        self.is_beam[slot] = decoding.beams is not None
+        self.is_alternative[slot] = decoding.alternatives
 
     def give(self, start: int, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
         """Give the rows from `start` on their next token, by which the next run goes on.
@@ -122,9 +141,17 @@ class Slots:
         """Take the slot from its sequence, leaving a hole."""
         sequence = self.sequences[slot]
         assert sequence is not None, f"slot {slot} is free. This is a bug."
-        sequence.slot = None
+        sequence.num_slots -= 1
+        if not sequence.num_slots:
+            sequence.slot = None
         self.sequences[slot] = None
         self.rules[slot] = None
+
+    def held_by(self, sequence: Sequence) -> list[int]:
+        """Return the slots that a sequence holds, ascending."""
+        if sequence.width == 1:
+            return [] if sequence.slot is None else [sequence.slot]
+        return [slot for slot, held in enumerate(self.sequences) if held is sequence]
 
     def move(self, source: int, target: int) -> None:
         """Move a row into a hole. The caller moves the row's state tensors."""
@@ -136,7 +163,8 @@ class Slots:
         self.sequences[source] = None
         self.sequences[target] = sequence
         self.rules[source], self.rules[target] = None, self.rules[source]
-        sequence.slot = target
+        if sequence.slot == source:
+            sequence.slot = target
 
     def settings(self, start: int, stop: int) -> Settings:
         """How rows [start, stop) want their next token, as views."""
@@ -157,7 +185,9 @@ class Slots:
         for slot in held:
             sequence = self.sequences[slot]
             assert sequence is not None
-            assert sequence.slot == slot, f"{sequence.request_id} does not sit in {slot}. This is a bug."
+            places = self.held_by(sequence)
+            assert slot in places, f"{sequence.request_id} does not sit in {slot}. This is a bug."
+            assert len(places) == sequence.num_slots, f"{sequence.request_id} does not hold {places}. This is a bug."
 
     def __repr__(self) -> str:
         return f"<Slots [{self.num_running} running | {self.num_used}/{self.num_slots}]>"

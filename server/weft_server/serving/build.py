@@ -9,6 +9,7 @@ import numpy as np
 from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.choosing.beams import num_kept
 from weft_server.content.chat import Chat
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
@@ -17,13 +18,14 @@ from weft_server.engine.classify_lane import ClassifyLane
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.engine import Engine
 from weft_server.engine.mixed_proof import verify_mixed
-from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.runner import DecodeRunner, candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import device_of, verify_precision
 from weft_server.runtime.session import Session
+from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
 from weft_server.serving.model import Model, worker_name
@@ -72,6 +74,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         reader=reader,
         engine=Engine(scheduler, lanes, metrics, loop),
         explainer=explainer,
+        widths=widths_of(manifest, config),
     )
 
 
@@ -105,12 +108,32 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
 def _share(manifest: bundle_pb2.BundleManifest, config: ServerConfig, device: Device) -> tuple[int, int]:
     """How many lanes the model gets, and how many threads each of its sessions."""
     num_lanes, threads = share_cpus(config.lanes, config.threads, cpu_quota())
-    if TASKS[manifest.task].writes_text and num_lanes > config.slots:
-        # A lane without a slot would never run.
-        num_lanes, threads = share_cpus(config.slots, config.threads, cpu_quota())
+    if TASKS[manifest.task].writes_text and num_lanes > (most := _most_lanes(manifest, config)):
+        num_lanes, threads = share_cpus(most, config.threads, cpu_quota())
     if device.kind == "cuda":
         num_lanes = 1
     return num_lanes, capped_threads(threads, manifest)
+
+
+def _most_lanes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> int:
+    """How many lanes have slots enough for a request that asks for nothing. One that is too narrow would never run."""
+    return max(1, config.slots // default_width(manifest))
+
+
+def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widths:
+    """Return how many rows a request may take: no more than the narrowest lane has slots.
+
+    A beam search must also be decided by the candidates of its rows. See choosing/beams.py.
+    """
+    if not TASKS[manifest.task].writes_text:
+        return Widths(0, 0)
+    text = manifest.text
+    num_slots = config.slots // _share(manifest, config, device_of(config))[0]
+    num_candidates = candidates_of(manifest)
+    # Each alternative begins with another token, and none with an end token.
+    max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
+    max_beams = 0 if num_candidates else num_candidates // num_kept(1, len(text.end_ids))
+    return Widths(min(num_slots, max_beams), max_outputs)
 
 
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:

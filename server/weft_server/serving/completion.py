@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.tasks import TASKS
 from weft_server.content.text_stream import TextStream
-from weft_server.sequence import Decoding, FinishReason, Sequence, Times
+from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 from weft_server.serving.decoding import resolve_decoding
 
 if TYPE_CHECKING:
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     Read = Source | Callable[[Wanted], Source]
 
 
+class Other(NamedTuple):
+    """One more answer to the same request, and its text."""
+
+    text: str
+    output: Output
+
+
 @dataclass(frozen=True, slots=True)
 class Completed:
     """A finished answer."""
@@ -39,11 +46,20 @@ class Completed:
     finish_reason: FinishReason
     # One, or those of the sentences that a text was split into.
     sequences: tuple[Sequence, ...]
+    # Of a beam search.
+    score: float | None = None
+    # The other answers that were asked for, best first.
+    others: tuple[Other, ...] = ()
 
     @property
     def sequence(self) -> Sequence:
         """The only one, or that of the first sentence."""
         return self.sequences[0]
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens of all answers."""
+        return len(self.token_ids) + sum(len(other.output.token_ids) for other in self.others)
 
     @property
     def num_input_tokens(self) -> int:
@@ -79,6 +95,11 @@ def input_of(model: Model, request: Any, kind: str, frame: Frame) -> Read:
     return model.reader.read_ids(request.token_ids, "token_ids")
 
 
+def wants_tokens(decoding: Decoding | None, *, streams: bool) -> bool:
+    """Whether a sequence is given each token as it comes. One that is not plain has no tokens before its end."""
+    return decoding is not None and decoding.is_plain and (streams or bool(decoding.stop))
+
+
 async def submit(
     call: Call,
     model: Model,
@@ -105,7 +126,7 @@ async def submit(
             source=source,
             decoding=decoding,
             prefix_ids=prefix_ids,
-            wants_tokens=streams or bool(decoding and decoding.stop),
+            wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
             deadline=call.deadline,
         )
@@ -153,7 +174,8 @@ async def complete(
     takes_prompt = TASKS[model.manifest.task].takes_prompt
 
     def resolve(source: Source) -> Decoding:
-        return resolve_decoding(requested, model.manifest, source.num_tokens if takes_prompt else 0)
+        num_prompt_tokens = source.num_tokens if takes_prompt else 0
+        return resolve_decoding(requested, model.manifest, model.widths, num_prompt_tokens)
 
     sequence = await submit(call, model, read, resolve, prefix_ids=prefix_ids, streams=streams, scores=scores)
     try:
@@ -203,8 +225,34 @@ def whole_answer(model: Model, sequence: Sequence, reason: FinishReason) -> Comp
     """The answer of a caller who waited for the whole of it."""
     assert model.target_tokenizer is not None
     reply = sequence.reply
+    if reply.outputs:
+        return _several(model, sequence, reply.outputs)
     text = model.target_tokenizer.decode(reply.token_ids)
     return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,))
+
+
+def _several(model: Model, sequence: Sequence, outputs: list[Output]) -> Completed:
+    """The answers of a sequence that is not plain, each cut at its first stop string."""
+    assert sequence.decoding is not None
+    (text, best), *others = (_read(model, output, sequence.decoding.stop) for output in outputs)
+    return Completed(
+        text, best.token_ids, best.log_probs, best.reason, (sequence,), score=best.score, others=tuple(others)
+    )
+
+
+def _read(model: Model, output: Output, stop: tuple[str, ...]) -> Other:
+    assert model.target_tokenizer is not None
+    if not stop:
+        return Other(model.target_tokenizer.decode(output.token_ids), output)
+    text = TextStream(model.target_tokenizer, stop)
+    text.push(output.token_ids)
+    if not text.stopped:
+        text.finish()
+    if text.stopped:
+        used = text.tokens_used
+        token_ids, log_probs = output.token_ids[:used], output.log_probs[:used]
+        output = replace(output, token_ids=token_ids, log_probs=log_probs, reason=FinishReason.STOP_STRING)
+    return Other(text.text, output)
 
 
 def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Completed:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import BundleError, InvalidRequest
-from weft_server.sequence import Decoding, Sampling
+from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -17,19 +17,34 @@ if TYPE_CHECKING:
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
 MAX_TEMPERATURE = 10.0
+MAX_LENGTH_PENALTY = 10.0
+DEFAULT_BEAMS = 4
+_EARLY_STOPPING = {
+    common_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC,
+    common_pb2.EARLY_STOPPING_HEURISTIC: EarlyStopping.HEURISTIC,
+    common_pb2.EARLY_STOPPING_FULL: EarlyStopping.FULL,
+    common_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
+}
 # Every language holds integers of this number of bits exactly, also one whose only numbers are doubles.
 DRAWN_SEED_BITS = 53
 
 
+class Widths(NamedTuple):
+    """How many rows a request may take: 0 where it may not at all."""
+
+    max_beams: int
+    max_outputs: int
+
+
 def resolve_decoding(
-    requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, num_prompt_tokens: int
+    requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, widths: Widths, num_prompt_tokens: int
 ) -> Decoding:
     """Check what a request asked for, and fill in the defaults.
 
     A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0.
 
     Raises:
-        InvalidRequest: a number is outside its range. Nothing is clamped.
+        InvalidRequest: a number is outside its range, or two settings contradict each other. Nothing is clamped.
     """
     max_new = _max_new_tokens(requested, manifest, num_prompt_tokens)
     asks_least = requested.HasField("min_new_tokens")
@@ -37,17 +52,89 @@ def resolve_decoding(
     if min_new > max_new:
         raise InvalidRequest("decoding.min_new_tokens", f"must be at most max_new_tokens, {max_new}, not {min_new}")
     _check_stop(requested)
-    chosen = requested if requested.WhichOneof("strategy") else manifest.decoding
-    sampling = _sampling(chosen.sampling) if chosen.WhichOneof("strategy") == "sampling" else None
-    return Decoding(max_new, min_new, tuple(requested.stop), sampling)
+    chosen = _strategy(requested, manifest.decoding)
+    kind = chosen.WhichOneof("strategy")
+    beams = _beams(chosen.beams, widths.max_beams) if kind == "beams" else None
+    num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
+    sampling = _sampling(chosen.sampling) if kind == "sampling" else None
+    return Decoding(
+        max_new,
+        min_new,
+        tuple(requested.stop),
+        sampling,
+        beams=beams,
+        alternatives=kind == "alternatives",
+        num_outputs=num_outputs,
+    )
 
 
-def verify_default(manifest: bundle_pb2.BundleManifest) -> None:
+def verify_default(manifest: bundle_pb2.BundleManifest, widths: Widths) -> None:
     """Raise BundleError if the defaults are not what a request may ask for."""
     try:
-        resolve_decoding(common_pb2.Decoding(), manifest, 1)
+        resolve_decoding(common_pb2.Decoding(), manifest, widths, 1)
     except InvalidRequest as error:
         raise BundleError(error.message) from error
+
+
+def default_width(manifest: bundle_pb2.BundleManifest) -> int:
+    """Return how many rows a request takes that asks for nothing."""
+    default = manifest.decoding
+    if default.WhichOneof("strategy") == "beams":
+        return default.beams.num_beams if default.beams.HasField("num_beams") else DEFAULT_BEAMS
+    return max(default.num_outputs, 1)
+
+
+def _strategy(requested: common_pb2.Decoding, default: common_pb2.Decoding) -> common_pb2.Decoding:
+    """Return the request's strategy and number of outputs, with what it leaves unset of the model's own.
+
+    The model's own counts if the request names no strategy, or the same one.
+    """
+    kind, own = requested.WhichOneof("strategy"), default.WhichOneof("strategy")
+    merged = common_pb2.Decoding()
+    if kind in (None, own):
+        if own:
+            getattr(merged, own).CopyFrom(getattr(default, own))
+        if default.HasField("num_outputs"):
+            merged.num_outputs = default.num_outputs
+    if kind:
+        getattr(merged, kind).MergeFrom(getattr(requested, kind))
+        getattr(merged, kind).SetInParent()
+    if requested.HasField("num_outputs"):
+        merged.num_outputs = requested.num_outputs
+    return merged
+
+
+def _beams(asked: common_pb2.Beams, max_beams: int) -> Beams:
+    num_beams = asked.num_beams if asked.HasField("num_beams") else min(DEFAULT_BEAMS, max_beams)
+    if not 1 <= num_beams <= max_beams:
+        raise InvalidRequest("decoding.beams.num_beams", f"must be 1..{max_beams}, not {num_beams}")
+    penalty = asked.length_penalty if asked.HasField("length_penalty") else 1.0
+    # A comparison with NaN is false, so this refuses it too.
+    if not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
+        why = f"must be -{MAX_LENGTH_PENALTY:g}..{MAX_LENGTH_PENALTY:g}, not {_float32(penalty)}"
+        raise InvalidRequest("decoding.beams.length_penalty", why)
+    if asked.early_stopping not in _EARLY_STOPPING:
+        why = f"has no value {asked.early_stopping}"
+        raise InvalidRequest("decoding.beams.early_stopping", why)
+    return Beams(num_beams, penalty, _EARLY_STOPPING[asked.early_stopping])
+
+
+def _num_outputs(
+    requested: common_pb2.Decoding, chosen: common_pb2.Decoding, beams: Beams | None, max_outputs: int
+) -> int:
+    """How many answers there are. The model's own number gives way to the beams that a request asks for."""
+    number = chosen.num_outputs if chosen.HasField("num_outputs") else 1
+    if beams and not requested.HasField("num_outputs"):
+        return min(number, beams.num_beams)
+    limit, why = max_outputs, ""
+    if beams:
+        limit, why = beams.num_beams, ", decoding.beams.num_beams"
+    elif chosen.WhichOneof("strategy") not in ("sampling", "alternatives"):
+        limit, why = 1, " with decoding.greedy, which has a single answer"
+    if not 1 <= number <= limit:
+        range_ = "1" if limit == 1 else f"1..{limit}"
+        raise InvalidRequest("decoding.num_outputs", f"must be {range_}{why}, not {number}")
+    return number
 
 
 def _max_new_tokens(requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, num_prompt: int) -> int:

@@ -14,7 +14,7 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError, RequestError, first_line
-from weft_server.serving.build import build_model
+from weft_server.serving.build import build_model, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import verify_golden
 
@@ -107,7 +107,7 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
         entry.task = bundle.manifest.task
         task = TASKS[bundle.manifest.task]
         if task.writes_text:
-            verify_default(bundle.manifest)
+            verify_default(bundle.manifest, widths_of(bundle.manifest, config))
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop)
         model.engine.start()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft_server.content.inputs import InputReader
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.engine.engine import Engine
+    from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -44,6 +45,7 @@ class Model:
         reader: InputReader,
         engine: Engine,
         explainer: Explainer | None,
+        widths: Widths,
     ) -> None:
         self.bundle = bundle
         self.name = bundle.name
@@ -56,6 +58,7 @@ class Model:
         self.reader = reader
         self.engine = engine
         self.explainer = explainer
+        self.widths = widths
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason, Sequence
-from weft_server.serving.completion import Completed, answer_in_pieces, whole_answer
+from weft_server.serving.completion import Completed, answer_in_pieces, wants_tokens, whole_answer
 from weft_server.serving.decoding import resolve_decoding
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import common_pb2
     from weft_server.content.inputs import Sentence
     from weft_server.content.wanted import Wanted
+    from weft_server.sequence import Decoding
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
 
@@ -105,7 +106,8 @@ async def _submit(
         sentences = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
         # A seed that is drawn is drawn once, so all sentences have the same.
-        decoding = resolve_decoding(requested, model.manifest, 0)
+        decoding = resolve_decoding(requested, model.manifest, model.widths, 0)
+        _check_single(decoding)
         _check_room(len(sentences), engine.max_queued)
         engine.reserve(len(sentences) - 1)
         num_reserved = len(sentences)
@@ -115,7 +117,7 @@ async def _submit(
                 source=sentence.source,
                 decoding=decoding,
                 prefix_ids=prefix_ids,
-                wants_tokens=streams or bool(decoding.stop),
+                wants_tokens=wants_tokens(decoding, streams=streams),
                 wants_scores=scores,
                 deadline=call.deadline,
             )
@@ -128,6 +130,12 @@ async def _submit(
         engine.release(num_reserved)
         raise
     return sentences, sequences
+
+
+def _check_single(decoding: Decoding) -> None:
+    if decoding.num_outputs > 1:
+        why = f"must be 1 with split_sentences, not {decoding.num_outputs}: send each sentence by itself"
+        raise InvalidRequest("decoding.num_outputs", why)
 
 
 def _check_room(num_sentences: int, max_queued: int) -> None:

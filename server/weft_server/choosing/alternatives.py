@@ -1,0 +1,32 @@
+"""Picks the n-th most probable token, which is where an alternative answer begins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft_server.choosing.candidates import Candidates
+
+    Ints = NDArray[np.int64]
+
+
+def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> int:
+    """Return the token of a row that `rank` others are better than, 0 for the best.
+
+    `barred_ids` must not come. Of equal logits the lower id is better. All logits are read where the candidates are too
+    few.
+    """
+    ids = candidates.topk_ids[row]
+    allowed = ~np.isin(ids, barred_ids)
+    if candidates.ranked is not None:
+        allowed &= candidates.ranked[row]
+    if rank < np.count_nonzero(allowed):
+        return int(ids[allowed][rank])
+    every = candidates.logits[row].copy()
+    every[barred_ids] = -np.inf
+    # A stable sort, so that of equal ones the lower id comes first.
+    return int(np.argsort(-every, kind="stable")[rank])

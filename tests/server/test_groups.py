@@ -1,0 +1,293 @@
+"""Laws of sequences that hold several slots: all or nothing, each row as if it were alone, and all free at the end."""
+
+import asyncio
+import random
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+
+from loaded import Loaded, ask
+from running import Running, best, rows_of
+from toy import START, Toy
+from waiting import until
+from weft_proto.v1 import common_pb2
+from weft_server.engine.scheduler import Scheduler
+from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.runtime.session import Session
+from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
+from weft_server.source import Ids
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    """The toy, and a session of its decoder."""
+    toy = Toy(tmp_path_factory.mktemp("toy"))
+    return toy, Session(toy.path, 1)
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["recurrent", "recurrent and memory"])
+def toy(tmp_path_factory, request):
+    """The toy and its two sessions."""
+    toy = Toy(tmp_path_factory.mktemp("toy"), attends=request.param)
+    toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
+    return toy
+
+
+def draws(num_outputs, max_new=24, *, seed=0):
+    """A decoding of several draws."""
+    return Decoding(max_new, sampling=Sampling(1.0, 0, 1.0, seed), num_outputs=num_outputs)
+
+
+def wide(name, width, max_new=24):
+    """A sequence of several rows, with a prompt of three tokens."""
+    return Sequence(name, Ids(np.arange(3)), draws(width, max_new))
+
+
+def outputs_of(rows):
+    """What there is to hand over: (who, tokens of each answer, slots freed)."""
+    return [
+        (one.sequence.request_id, [each.token_ids for each in one.outputs or ()], one.num_freed)
+        for one in rows.hand_over()
+    ]
+
+
+def test_each_row_ends_by_itself_and_the_sequence_with_the_last(opened):
+    """Its slot is free at once; the answers come together, in the order of the rows."""
+    rows, three = rows_of(opened), wide("three", 3, 4)
+    rows.slots.temperature[:] = 0
+    rows.begin(three, START)
+    rows.slots.temperature[:] = 0  # so that `best` says which token comes
+
+    rows.advance(best(5, 2, 6))
+    assert [("three", [], 1)] == outputs_of(rows)
+    assert (2, 2) == (rows.num_held, three.num_slots)
+    rows.advance(best(7, 8))
+    rows.advance(best(2, 9))
+    assert [("three", [], 1)] == outputs_of(rows)
+    rows.advance(best(3))
+    assert [("three", [[5, 7, 2], [2], [6, 8, 9, 3]], 1)] == outputs_of(rows)
+    assert (0, 0, None, 8) == (rows.num_held, three.num_slots, three.slot, three.num_output_tokens)
+
+
+@pytest.mark.parametrize("how", ["dropped", "late", "failed"])
+def test_all_slots_of_a_group_are_free_at_once(opened, how):
+    """Cancelled, late or failed it ends exactly once, in one step, and others keep their rows."""
+    rows, group = rows_of(opened), wide("group", 3)
+    for one in (wide("before", 1), group, wide("behind", 2)):
+        rows.begin(one, START)
+    rows.slots.temperature[:] = 0
+    rows.slots.output_ids[:, 0] = range(6)
+    if how == "late":
+        rows.slots.deadline[1:4] = 0.0
+    rows.advance(best(5, 6, 2, 8, 9, 10) if how == "late" else best(5, 6, 7, 8, 9, 10))
+    if how == "dropped":
+        rows.drop(group, Cancelled())
+        rows.drop(group, Cancelled())
+    elif how == "failed":
+        rows.fail(RuntimeError("broken"))
+
+    ends = {one.sequence.request_id: one for one in rows.hand_over() if one.outcome is not None}
+    assert {"dropped": Cancelled, "late": DeadlineExpired, "failed": StepFailed}[how] is type(ends["group"].outcome)
+    assert (0, 3) == (group.num_slots, group.num_output_tokens)
+    assert 3 == ends["group"].num_freed + (how == "late")
+    if how == "failed":
+        assert 3 == len(ends)
+        assert 0 == rows.num_held
+    else:
+        assert ["group"] == list(ends)
+        rows.slots.check_integrity()
+        held = {sequence.request_id for sequence in rows.slots.sequences[:3]}
+        assert ({"before", "behind"}, 3) == (held, rows.num_held)
+
+
+def test_a_prompt_holds_the_slots_of_its_rows_from_its_beginning(opened):
+    """They stay behind the rows when one of these ends, and become rows at the prompt's end."""
+    rows, prompt = rows_of(opened), wide("prompt", 3)
+    rows.begin(wide("row", 1, 2), START)
+    rows.begin_prompt(prompt)
+    assert 4 == rows.num_held
+    rows.slots.temperature[:] = 0
+    rows.advance(best(2))
+    assert (3, prompt.slot) == (rows.num_held, 0)
+    rows.end_prompt()
+    rows.slots.temperature[:] = 0
+    rows.start(best(5))
+    assert [[5, 0]] * 3 == rows.slots.output_ids[:3, :2].tolist()
+    rows.begin_prompt(wide("other", 2))
+    rows.drop(prompt, Cancelled())
+    assert (2, rows.prompt.slot) == (rows.num_held, 0)
+
+
+def test_a_wide_sequence_waits_at_the_head_until_it_fits():
+    """Nobody overtakes it, however narrow, and a lane takes no more than it has room for."""
+    scheduler = Scheduler(1, 99, 1000)
+    for width in (2, 4, 1, 1):
+        scheduler.reserve()
+        scheduler.enqueue(wide(f"{width}", width))
+    take = partial(scheduler.take, 0, most=9, budget=1000)
+    assert ["2"] == [one.request_id for one in take(room=5)]
+    assert [] == take(room=3)
+    assert ["4"] == [one.request_id for one in take(room=4)]
+    assert [6] == scheduler.loads
+    scheduler.free(0, 2)
+    assert ["1", "1"] == [one.request_id for one in take(room=2)]
+    assert [6] == scheduler.loads
+
+
+def test_lanes_share_by_slots():
+    """A lane that holds a wide sequence holds as much as one with so many narrow ones."""
+    scheduler = Scheduler(2, 99, 1000)
+    for width in (4, 1, 1, 1, 1):
+        scheduler.reserve()
+        scheduler.enqueue(wide("w", width))
+    assert 1 == len(scheduler.take(0, most=8, room=8, budget=1000))
+    assert 4 == len(scheduler.take(1, most=8, room=8, budget=1000))
+    assert [4, 4] == scheduler.loads
+
+
+def test_draws_are_those_of_single_requests_in_any_crowd(toy):
+    """Output i is what the seed `seed + i` gives alone, tokens and log-probabilities, whoever else is there."""
+
+    async def run():
+        rng = random.Random(1)
+        async with Running(toy, num_slots=6, num_lanes=2) as running:
+            asked = []
+            for index in range(60):
+                source = [rng.randrange(3, 50) for _ in range(rng.randrange(1, 9))]
+                width, seed = rng.choice([1, 2, 3, 6]), rng.choice([index * 100, 2**64 - 2])
+                prefix = tuple(rng.randrange(50) for _ in range(rng.choice([0, 2])))
+                group = running.submit(source, draws(width, seed=seed), prefix_ids=prefix)
+                seeds = [(seed + rank) % 2**64 for rank in range(width)]
+                alone = [running.submit(source, draws(1, seed=each), prefix_ids=prefix) for each in seeds]
+                asked.append((group, alone))
+            for group, alone in asked:
+                await group.reply.done()
+                for each in alone:
+                    await each.reply.done()
+                outputs = group.reply.outputs or [group.reply]
+                assert len(alone) == len(outputs)
+                for one, other in zip(outputs, alone, strict=True):
+                    assert (other.reply.token_ids, other.reply.log_probs) == (one.token_ids, one.log_probs)
+                assert group.num_output_tokens == sum(len(one.token_ids) for one in outputs)
+
+    asyncio.run(run())
+
+
+def test_groups_that_go_leave_nothing_behind(toy):
+    """Cancelled at any moment, late, or as wide as the lane: every slot comes back, and the rest are answered."""
+
+    async def run():
+        rng = random.Random(2)
+        async with Running(toy, num_slots=4, num_lanes=2) as running:
+            kept = []
+            for index in range(80):
+                deadline = time.monotonic() + rng.random() * 0.01 if rng.random() < 0.2 else np.inf
+                width = rng.choice([1, 2, 4])
+                sequence = running.submit([5, 6], draws(width, seed=index), deadline=deadline)
+                if rng.random() < 0.4:
+                    await asyncio.sleep(rng.random() * 0.003)
+                    running.engine.cancel(sequence)
+                elif deadline == np.inf:
+                    kept.append(sequence)
+            for sequence in kept:
+                assert isinstance(await sequence.reply.done(), FinishReason)
+            await until(lambda: not running.engine.stats().running)
+            assert [0, 0] == running.engine._scheduler.loads
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-gpt", "tiny-translate", "tiny-t5", "tiny-attention-rnn"])
+def test_outputs_of_a_model_share_its_prompt(tiny_repository, name):
+    """Draws are those of single requests; alternatives begin with the best first tokens and go on as greedy does."""
+    directory = tiny_repository / name / "1"
+
+    async def run():
+        async with Loaded(directory, slots=8, lanes=1) as model:
+            text = model.manifest.golden.text
+            common = {"text": text, "return_scores": True}
+
+            async def answer(**decoding):
+                return (
+                    await ask(model, **common, decoding=common_pb2.Decoding(max_new_tokens=8, **decoding))
+                ).completion
+
+            several, greedy, *alone = await asyncio.gather(
+                answer(sampling=common_pb2.Sampling(seed=7), num_outputs=3),
+                answer(),
+                *(answer(sampling=common_pb2.Sampling(seed=7 + rank)) for rank in range(3)),
+            )
+            for one, other in zip([several, *several.others], alone, strict=True):
+                assert (other.text, other.token_ids, other.token_log_probs) == (
+                    one.text,
+                    one.token_ids,
+                    one.token_log_probs,
+                )
+                assert (other.finish_reason, other.tokens) == (one.finish_reason, one.tokens)
+            assert sum(len(one.token_ids) for one in alone) == several.usage.output_tokens
+            assert 3 == several.decoding.num_outputs
+
+            first = await answer(alternatives=common_pb2.Alternatives(), num_outputs=4)
+            assert greedy.token_ids == first.token_ids
+            begins = [one.token_log_probs[0] for one in (first, *first.others)]
+            assert sorted(begins, reverse=True) == begins
+            assert 4 == len({one.token_ids[0] for one in (first, *first.others)})
+            assert first.decoding.HasField("alternatives")
+
+    asyncio.run(run())
+
+
+def test_what_contradicts_is_refused_by_name(tiny_repository):
+    """Both fields are named."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4, lanes=1) as model:
+            limits = model.widths
+            assert 4 == limits.max_outputs
+            sampling, alternatives = common_pb2.Sampling(seed=1), common_pb2.Alternatives()
+            for decoding, sentence in [
+                (
+                    {"num_outputs": 2},
+                    "decoding.num_outputs must be 1 with decoding.greedy, which has a single answer, not 2",
+                ),
+                ({"num_outputs": 0}, "decoding.num_outputs must be 1 with decoding.greedy"),
+                ({"num_outputs": 5, "sampling": sampling}, "decoding.num_outputs must be 1..4, not 5"),
+                ({"num_outputs": 0, "sampling": sampling}, "decoding.num_outputs must be 1..4, not 0"),
+                ({"num_outputs": 5, "alternatives": alternatives}, "decoding.num_outputs must be 1..4, not 5"),
+            ]:
+                with pytest.raises(InvalidRequest) as refused:
+                    await ask(model, text="dog", decoding=common_pb2.Decoding(**decoding))
+                assert refused.value.message.startswith(sentence)
+                assert "decoding.num_outputs" == refused.value.field
+            decoding = common_pb2.Decoding(sampling=sampling, num_outputs=2)
+            with pytest.raises(InvalidRequest, match="num_outputs must be 1 with split_sentences, not 2"):
+                await ask(model, text="dog", split_sentences=True, decoding=decoding)
+
+    asyncio.run(run())
+
+
+def test_each_output_is_cut_at_its_first_stop_string(tiny_repository):
+    """Its reason says so; others go on to their own end."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", slots=8, lanes=1) as model:
+            num_cut = 0
+            for seed in range(8):
+                asked = {"max_new_tokens": 20, "stop": ["e", "a"]}
+                several = await ask(
+                    model, text="def", decoding=common_pb2.Decoding(**asked, sampling={"seed": seed}, num_outputs=3)
+                )
+                for rank, one in enumerate([several.completion, *several.completion.others]):
+                    decoding = common_pb2.Decoding(**asked, sampling={"seed": seed + rank})
+                    alone = (await ask(model, text="def", decoding=decoding)).completion
+                    assert (alone.text, alone.token_ids, alone.finish_reason) == (
+                        one.text,
+                        one.token_ids,
+                        one.finish_reason,
+                    )
+                    num_cut += one.finish_reason == common_pb2.FINISH_REASON_STOP_STRING
+            assert num_cut
+
+    asyncio.run(run())
