@@ -73,6 +73,14 @@ class ServerConfig(BaseSettings):
         "A mixed run reads one prompt. "
         "A larger budget starts new requests sooner, and makes the gaps between the tokens of a stream longer.",
     )
+    prefix_cache_mb: int = Field(
+        0,
+        ge=0,
+        le=1_048_576,
+        description="MiB of memory in which each model keeps beginnings of prompts, and whole sources of a translator, "
+        "that it has read twice. Whoever sends them again does not wait for them, and gets the same bits. "
+        "0 means none. Only with `--device cpu`.",
+    )
     batch_tokens: Count = Field(
         4096,
         le=10_000_000,

@@ -182,6 +182,8 @@ class Sequence:
     wants_tokens: bool = False
     # The caller asked for log-probabilities.
     wants_scores: bool = False
+    # Who shares the prefix cache with it.
+    cache_salt: str = ""
     # Monotonic seconds. The slot is free within one step of it.
     deadline: float = math.inf
     reply: Reply = field(default_factory=Reply)
@@ -195,6 +197,8 @@ class Sequence:
     num_output_tokens: int = 0
     # What its rows have ended with, by their rank. Empty for a plain decoding and for a beam search.
     outputs: dict[int, Output] = field(default_factory=dict)
+    # Of its input, those that the prefix cache held.
+    num_cached_tokens: int = 0
 
     @property
     def num_input_tokens(self) -> int:

@@ -42,7 +42,11 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         tokens=model.target_tokenizer.pieces(done.token_ids) if scored else (),
         finish_reason=_REASONS[done.finish_reason],
         decoding=_decoding_proto(done.sequence.decoding),
-        usage=common_pb2.Usage(input_tokens=done.num_input_tokens, output_tokens=done.num_output_tokens),
+        usage=common_pb2.Usage(
+            input_tokens=done.num_input_tokens,
+            output_tokens=done.num_output_tokens,
+            cached_tokens=done.num_cached_tokens,
+        ),
         timings=timings_proto(done.times),
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,

@@ -45,6 +45,10 @@ class TextService:
         """Return what stands around the ids of a request."""
         return model.languages.plain
 
+    def _salt(self, request: Any) -> str:
+        """What keeps the prefix cache to some callers."""
+        return str(request.cache_salt)
+
     def _splits(self, request: Any) -> bool:  # noqa: ARG002 - a translation's request can ask for it
         """Whether its text is answered sentence by sentence. Then `_read` gives a function that reads sentences."""
         return False
@@ -57,6 +61,7 @@ class TextService:
         """TextDeltas as they come, if it streams, then the response."""
         call = CALL.get()
         call.name(request.request_id)
+        call.salt(self._salt(request))
         model = self._models.resolve(request.model, self.task)
         call.metrics = model.metrics
         with reading_of(model, request) as reading:
@@ -149,6 +154,9 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
     def StreamCaption(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
         """Answer as it comes."""
         return self._stream(request.request, caption_pb2.StreamCaptionResponse)
+
+    def _salt(self, request: Any) -> str:  # noqa: ARG002 - pictures are not cached
+        return ""
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if not request.HasField("image"):

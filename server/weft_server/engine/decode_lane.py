@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_server.engine.chunks import PREFILL_BUCKETS
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft_server.engine.lane import Take
+    from weft_server.engine.recall import Recall
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
     from weft_server.sequence import Delivery, Outcome, Sequence
@@ -55,6 +55,7 @@ class DecodeLane:
         forced_end_id: int | None = None,
         prefill_budget: int,
         metrics: ModelMetrics,
+        recall: Recall | None = None,
     ) -> None:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
@@ -64,6 +65,8 @@ class DecodeLane:
         self._start_id = start_id
         self._budget = prefill_budget
         self._metrics = metrics
+        # None: there is no prefix cache.
+        self._recall = recall
         # Steps since the last admission.
         self._num_held_off = 0
 
@@ -124,6 +127,8 @@ class DecodeLane:
 
     def fail(self, error: Exception) -> list[Delivery]:
         """End everything with `error` after a failed step. The lane is empty and usable afterwards."""
+        if self._recall:
+            self._recall.forget()
         self._rows.fail(error)
         return self._rows.hand_over()
 
@@ -136,21 +141,39 @@ class DecodeLane:
 
         A prefix is not read at once. Each step feeds its row one token of it, so its first token comes so much later.
         """
-        num_free = self._num_free
-        taken = take(most=num_free, room=num_free, budget=self._allowance(), least=self._company())
-        self._num_held_off = 0 if taken else self._num_held_off + 1
-        runs = runs_of(taken)
-        # All get their slots before anything runs. So a failed run leaves no sequence without a place.
-        for sequence in chain.from_iterable(runs):
-            self._rows.begin(sequence, start_id)
-        for run in runs:
-            slots = [slot_of(sequence) for sequence in run]
-            for slot in slots:
-                self._runner.begin(slot)
-            self._runner.encode([sequence.source for sequence in run], slots)
+        for run in runs_of(self._admit(take, start_id)):
+            self._runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
             for sequence in run:
                 self._rows.spread(sequence)
+                if self._recall:
+                    self._recall.keep_source(sequence)
             self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
+
+    def _admit(self, take: Take, start_id: int) -> list[Sequence]:
+        """Give slots to sequences that wait. Returns those whose sources are to be read.
+
+        All get their slots before anything runs. So a failed run leaves no sequence without a place. Sources that need
+        not be read take nothing of the allowance.
+        """
+        unread: list[Sequence] = []
+        num_before, least, left = self._num_free, self._company(), self._allowance()
+        while taken := take(most=self._num_free, room=self._num_free, budget=left, least=least):
+            for sequence in sorted(taken, key=lambda sequence: sequence.num_input_tokens):
+                self._rows.begin(sequence, start_id)
+                self._runner.begin(slot_of(sequence))
+            num_known = 0
+            for sequence in taken:
+                if self._recall and self._recall.recall_source(sequence):
+                    self._rows.spread(sequence)
+                    num_known += 1
+                else:
+                    unread.append(sequence)
+                    left -= sequence.source.bucket
+            if not num_known or left <= 0:
+                break
+            least = 1
+        self._num_held_off = self._num_held_off + 1 if num_before == self._num_free else 0
+        return unread
 
     def _company(self) -> int:
         """How many sources this step should admit together, if it admits any.
@@ -201,7 +224,7 @@ class DecodeLane:
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
             padded, candidates = self._runner.prefill(self.slots.num_running, piece.token_ids)
-            self._count_computed(padded, len(piece.token_ids))
+            self._note_read(padded, piece)
             if piece.ends:
                 self._rows.end_prompt()
                 self._rows.start(candidates)
@@ -212,6 +235,8 @@ class DecodeLane:
         if self._rows.prompt is None and self.has_room():
             for sequence in take(most=1, room=self._num_free, budget=budget):
                 self._rows.begin_prompt(sequence)
+                if self._recall:
+                    self._recall.begin_prompt(sequence, self.slots.num_running)
         return self._rows.prompt is not None
 
     def _next_piece(self, left: int) -> Piece:
@@ -230,12 +255,18 @@ class DecodeLane:
             candidates = self._runner.decode(num_rows)
         else:
             padded, candidates = self._runner.mixed(num_rows, piece.token_ids, ends=piece.ends)
-            self._count_computed(padded, len(piece.token_ids))
+            self._note_read(padded, piece)
             if piece.ends:
                 self._rows.end_prompt()
         self._metrics.decode_step.observe(time.monotonic() - started)
         self._metrics.decode_batch_size.observe(num_rows)
         self._rows.advance(candidates)
+
+    def _note_read(self, padded: int, piece: Piece) -> None:
+        """Count a piece that was read, and keep what it completes. It lies in the slot behind the rows."""
+        self._count_computed(padded, len(piece.token_ids))
+        if self._recall:
+            self._recall.keep_prompt(self.slots.num_running)
 
     def _count_computed(self, padded: int, real: int) -> None:
         self._metrics.computed_tokens.inc(padded)

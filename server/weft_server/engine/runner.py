@@ -101,6 +101,11 @@ class DecodeRunner:
         return self._mixed is not None
 
     @property
+    def host_states(self) -> HostStates | None:
+        """The states of its slots, if they lie in the host's memory."""
+        return self._states if isinstance(self._states, HostStates) else None
+
+    @property
     def kv_capacity(self) -> int:
         """Cache entries (tokens) that all slots together can hold."""
         return self._slots.num_slots * self._max_total if self._has_cache else 0

@@ -56,6 +56,7 @@ def device_of(config: ServerConfig) -> Device:
         return HOST
     # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
     _forbid(config.lanes > 1, "lanes", f"a CUDA device has one lane, not {config.lanes}")
+    _forbid(config.prefix_cache_mb > 0, "prefix_cache_mb", "is for --device cpu; a CUDA device has no prefix cache")
     return Device("cuda", config.cuda_device, in_place=False, captures=config.cuda_graphs)
 
 

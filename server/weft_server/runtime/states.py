@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.session import Arrays, Session
 
 # numpy has no bfloat16. What runs on the host has no kernels for it either.
-_DTYPES = {
+DTYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: np.float32,
     bundle_pb2.DATA_TYPE_FLOAT16: np.float16,
     bundle_pb2.DATA_TYPE_INT8: np.int8,
@@ -61,7 +61,7 @@ class State:
         self.recurrent = spec.kind == bundle_pb2.STATE_KIND_RECURRENT
         self.memory = spec.kind == bundle_pb2.STATE_KIND_MEMORY
         shape = (2 if self.recurrent else 1, num_slots, *spec.shape)
-        self.buffers: np.ndarray = zeros(shape, np.dtype(_DTYPES[spec.data_type]))
+        self.buffers: np.ndarray = zeros(shape, np.dtype(DTYPES[spec.data_type]))
 
     def past(self, flip: int) -> np.ndarray:
         """What the next run reads, [slots, shape...]."""

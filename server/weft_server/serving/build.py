@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import structlog
 
 from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.choosing.beams import num_kept
+from weft_server.config import MEBIBYTE
 from weft_server.content.chat import Chat
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
@@ -18,6 +20,7 @@ from weft_server.engine.classify_lane import ClassifyLane
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.engine import Engine
 from weft_server.engine.mixed_proof import verify_mixed
+from weft_server.engine.recall import Recall, prefix_cache_of
 from weft_server.engine.runner import DecodeRunner, candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.slots import Slots
@@ -36,8 +39,11 @@ if TYPE_CHECKING:
     from weft_server.bundle.load import Bundle
     from weft_server.config import ServerConfig
     from weft_server.engine.lane import Lane
+    from weft_server.engine.prefix_cache import PrefixCache
     from weft_server.runtime.device import Device
     from weft_server.telemetry.metrics import ModelMetrics
+
+_log = structlog.get_logger(__name__)
 
 
 def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Model:
@@ -175,6 +181,7 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
     may_mix = graphs.device.in_place and config.slots > num_lanes
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
 
+    cache = _prefix_cache(graphs, config, metrics)
     max_prefix = Languages(text).longest_prefix
     lanes: list[Lane] = []
     for index in range(num_lanes):
@@ -193,9 +200,24 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
             forced_end_id=text.forced_end_id if text.HasField("forced_end_id") else None,
             prefill_budget=config.prefill_budget,
             metrics=metrics,
+            recall=Recall(cache, runner.host_states, slots, metrics) if cache and runner.host_states else None,
         )
         lanes.append(lane)
     return lanes
+
+
+def _prefix_cache(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) -> PrefixCache | None:
+    """The cache that the lanes share, if there is to be one. Pictures have none: their requests carry no salt."""
+    num_bytes = config.prefix_cache_mb * MEBIBYTE
+    if not num_bytes or TASKS[graphs.manifest.task].takes_image:
+        return None
+    cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)
+    if not cache.num_places:
+        wanted = -(-cache.place_bytes // MEBIBYTE) + 1
+        _log.warning("prefix cache too small, none is used", model=graphs.bundle.name, wanted_mb=wanted)
+        return None
+    metrics.prefix_cache_max_bytes = num_bytes
+    return cache
 
 
 def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import ModelMetrics
 
 MAX_REQUEST_ID = 64
+MAX_CACHE_SALT = 64
 
 
 @dataclass(slots=True)
@@ -26,6 +27,8 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
     request_id: str = ""
+    # Who shares the prefix cache with it: those with the same salt.
+    cache_salt: str = ""
     # Of the model that answers. None until it is known.
     metrics: ModelMetrics | None = None
     # Whether its handler has begun. It has not while the message is on its way.
@@ -33,9 +36,18 @@ class Call:
 
     def name(self, request_id: str) -> None:
         """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""
-        if len(request_id) > MAX_REQUEST_ID or not (request_id.isascii() and request_id.isprintable()):
-            raise InvalidRequest("request_id", f"must be at most {MAX_REQUEST_ID} printable ASCII characters")
+        _check_printable("request_id", request_id, MAX_REQUEST_ID)
         self.request_id = request_id or os.urandom(8).hex()
+
+    def salt(self, cache_salt: str) -> None:
+        """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
+        _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
+        self.cache_salt = cache_salt
+
+
+def _check_printable(field: str, text: str, longest: int) -> None:
+    if len(text) > longest or not (text.isascii() and text.isprintable()):
+        raise InvalidRequest(field, f"must be at most {longest} printable ASCII characters")
 
 
 CALL: ContextVar[Call] = ContextVar("weft_call")

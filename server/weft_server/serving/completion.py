@@ -67,6 +67,11 @@ class Completed:
         return sum(sequence.num_input_tokens for sequence in self.sequences)
 
     @property
+    def num_cached_tokens(self) -> int:
+        """Of these, those that the prefix cache held."""
+        return sum(sequence.num_cached_tokens for sequence in self.sequences)
+
+    @property
     def times(self) -> Times:
         """When it passed each gate: the first sentence that was admitted, the first token, the last end."""
         if len(self.sequences) == 1:
@@ -128,6 +133,7 @@ async def submit(
             prefix_ids=prefix_ids,
             wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
+            cache_salt=call.cache_salt,
             deadline=call.deadline,
         )
         sequence.times.accepted = call.started

@@ -119,6 +119,7 @@ async def _submit(
                 prefix_ids=prefix_ids,
                 wants_tokens=wants_tokens(decoding, streams=streams),
                 wants_scores=scores,
+                cache_salt=call.cache_salt,
                 deadline=call.deadline,
             )
             for sentence in sentences

@@ -36,10 +36,15 @@ class ModelMetrics:
         self._ready = False
         # Answers that wait for their explanation now.
         self.explaining = 0
+        # What the prefix cache holds now, and may hold.
+        self.prefix_cache_bytes = 0
+        self.prefix_cache_max_bytes = 0
         self.prompt_tokens = self.counters["prompt_tokens_total", ""]
         self.generated_tokens = self.counters["generated_tokens_total", ""]
         self.wasted_tokens = self.counters["wasted_tokens_total", ""]
         self.computed_tokens = self.counters["computed_tokens_total", ""]
+        self.prefix_cache_tokens = self.counters["prefix_cache_tokens_total", ""]
+        self.prefix_cache_evictions = self.counters["prefix_cache_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]
         self.preprocess = self.histograms["preprocess_seconds"]
@@ -79,6 +84,11 @@ class ModelMetrics:
         """Count a sequence whose caller went."""
         self.counters["cancelled_total", stage].inc()
 
+    def looked_up(self, num_cached: int) -> None:
+        """Count a prompt or a source of which the prefix cache held so many tokens."""
+        self.counters["prefix_cache_lookups_total", "hit" if num_cached else "miss"].inc()
+        self.prefix_cache_tokens.inc(num_cached)
+
     def ended(self, code: str, reason: str, seconds: float) -> None:
         """Count an RPC's end."""
         self.counters["requests_total", code].inc()
@@ -113,6 +123,8 @@ class ModelMetrics:
             "oldest_queued_seconds": stats.oldest_queued_s,
             "requests_running": stats.running,
             "requests_explaining": self.explaining,
+            "prefix_cache_bytes": self.prefix_cache_bytes,
+            "prefix_cache_max_bytes": self.prefix_cache_max_bytes,
             "decode_slots_used": stats.slots_used,
             "decode_slots_max": stats.slots_total,
             "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,

@@ -54,6 +54,18 @@ TABLE = (
         "Rows of which all logits were read, because the best did not decide: draw, rules or min_new_tokens.",
         "why",
     ),
+    Spec(
+        "counter",
+        "prefix_cache_lookups_total",
+        "Prompts and sources looked up in the prefix cache, by result: hit or miss.",
+        "result",
+    ),
+    Spec("counter", "prefix_cache_tokens_total", "Input tokens that were not read: the prefix cache held them."),
+    Spec(
+        "counter",
+        "prefix_cache_evictions_total",
+        "Pieces of prompts, or sources, that the prefix cache dropped for others.",
+    ),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
@@ -64,6 +76,8 @@ TABLE = (
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
     Spec("gauge", "decode_slots_max", "All decode slots of the model."),
     Spec("gauge", "kv_cache_utilization", "Share of the cache entries that hold a token, from 0 to 1."),
+    Spec("gauge", "prefix_cache_bytes", "Bytes of the prefix cache that hold something."),
+    Spec("gauge", "prefix_cache_max_bytes", "Bytes that the prefix cache may hold. 0 where there is none."),
     Spec(
         "gauge",
         "scheduler_last_step_timestamp_seconds",
