@@ -35,6 +35,7 @@ def test_the_settings_name_the_device():
     [
         ({"cuda_graphs": True}, r"--cuda-graphs \(WEFT_CUDA_GRAPHS\): are for --device cuda"),
         ({"device": "cuda", "lanes": 2}, r"--lanes \(WEFT_LANES\): a CUDA device has one lane, not 2"),
+        ({"device": "cuda", "prefix_cache_mb": 1}, r"--prefix-cache-mb \(WEFT_PREFIX_CACHE_MB\): is for --device cpu"),
     ],
 )
 def test_settings_that_contradict_the_device_are_refused(settings, text):

@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 # A place's share of the lists, beside its states: ids, digest, entries. An upper bound.
 BOOK_BYTES = 1024
-# Of the budget, one byte of so many goes to the marks of what was seen once.
-BYTES_OF_A_MARKED_ONE = 128
-_MARK_BYTES = 8
+# Of the budget, one byte of so many goes to the marks of pieces that were seen. There are no fewer than MIN_MARKS.
+BYTES_BESIDE_A_MARKED_BYTE = 128
+MIN_MARKS = 4096
+MARK_BYTES = 8
 
 
 @dataclass(slots=True, eq=False)
@@ -75,16 +76,16 @@ class PrefixCache:
         self, specs: Iterable[bundle_pb2.StateTensor], size: int, num_bytes: int, metrics: ModelMetrics
     ) -> None:
         specs = list(specs)
-        num_marks = max(1, num_bytes // BYTES_OF_A_MARKED_ONE // _MARK_BYTES)
+        num_marks = max(MIN_MARKS, num_bytes // BYTES_BESIDE_A_MARKED_BYTE // MARK_BYTES)
         self.place_bytes = bytes_of_place(specs, size) + BOOK_BYTES
-        self.num_places = max(0, (num_bytes - _MARK_BYTES * num_marks) // self.place_bytes)
+        self.num_places = max(0, (num_bytes - MARK_BYTES * num_marks) // self.place_bytes)
         self.shelf = Shelf(specs, self.num_places, size)
         self._free = list(range(self.num_places))
         # Who was asked for the longest ago comes first. A piece comes before the one that it stands behind, always: so
         # none is left whose beginning is gone.
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
         # A mark for each piece that was seen. A newer one takes the place of an older one.
-        self._marks = array("Q", bytes(_MARK_BYTES * num_marks))
+        self._marks = array("Q", bytes(MARK_BYTES * num_marks))
         self._lock = threading.Lock()
         self._metrics = metrics
 
