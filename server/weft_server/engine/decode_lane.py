@@ -160,9 +160,9 @@ class DecodeLane:
         while taken := take(most=self._num_free, room=self._num_free, budget=left, least=least):
             for sequence in sorted(taken, key=lambda sequence: sequence.num_input_tokens):
                 self._rows.begin(sequence, start_id)
-                self._runner.begin(slot_of(sequence))
             num_known = 0
             for sequence in taken:
+                self._runner.begin(slot_of(sequence))
                 if self._recall and self._recall.recall_source(sequence):
                     self._rows.spread(sequence)
                     num_known += 1
