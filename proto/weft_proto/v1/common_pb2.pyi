@@ -334,8 +334,9 @@ Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 
 @_typing.final
 class Beams(_message.Message):
-    """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones.
+    """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones, as transformers does.
     The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty.
+    A search takes a slot for each beam, all at once, and waits until one lane of the server has so many free.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -685,7 +686,10 @@ class Decoding(_message.Message):
     """forced_last_id is the last token that max_new_tokens allows, if the answer gets there."""
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """stop ends the answer before the first occurrence of any of these; at most 4, each 1..64 bytes of UTF-8."""
+        """stop ends the answer before the first occurrence of any of these; at most 4, each 1..64 bytes of UTF-8.
+        Each of several outputs is cut at its own first one. A beam search goes on regardless: its answers are cut when it is done,
+        and keep their scores. Draws and alternatives are cut then too.
+        """
 
     @_builtins.property
     def greedy(self) -> Global___Greedy:
@@ -892,7 +896,9 @@ class Completion(_message.Message):
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
     score: _builtins.float
-    """score is the answer's score in a beam search, else unset. See Beams."""
+    """score is the answer's score in a beam search, else unset. See Beams. Unset with TranslateRequest.split_sentences, where each
+    sentence is a search of its own.
+    """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """token_ids are the produced tokens, the end-of-sequence token included when there was one."""

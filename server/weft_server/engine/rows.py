@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.alternatives import nth_best
-from weft_server.choosing.forced import force
+from weft_server.choosing.forced_end import force_end
 from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
+from weft_server.engine.beam_rows import BeamRows
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
 from weft_server.source import Ids
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
-    from weft_server.sequence import Decoding, Outcome, Sequence
+    from weft_server.sequence import Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
 
@@ -32,6 +33,7 @@ class Rows:
         runner: DecodeRunner,
         *,
         end_ids: tuple[int, ...],
+        forced_end_id: int | None = None,
         metrics: ModelMetrics,
     ) -> None:
         self.slots = slots
@@ -41,7 +43,14 @@ class Rows:
         self._num_begun = 1
         self._runner = runner
         self._end_ids = np.array(end_ids, np.int64)
+        # The last token that a request allows. None: it is chosen as all others are.
+        self._forced_end_id = forced_end_id
         self._metrics = metrics
+        self._beams = BeamRows(
+            slots, runner, end_ids=self._end_ids, forced_end_id=forced_end_id, count=metrics.read_whole
+        )
+        # Searches that are done in this step, with their answers.
+        self._found: list[tuple[Sequence, list[Output]]] = []
         self._deliveries: list[Delivery] = []
         # Monotonic seconds of the tokens of the last decode run.
         self._last_token = 0.0
@@ -57,13 +66,14 @@ class Rows:
 
     def begin(self, sequence: Sequence, start_id: int) -> None:
         """Make rows of a sequence whose source an encoder will have read before the next decode run. See `spread`."""
-        slots = self.slots
+        slots, first = self.slots, self.slots.num_running
         given = (start_id, *sequence.prefix_ids)
         for rank in range(sequence.width):
             slots.place(slots.num_running, sequence, given, rank)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
             slots.num_running += 1
+        self._begin_search(sequence, first)
 
     def spread(self, sequence: Sequence) -> None:
         """Copy what an encoder has filled from the first row of a sequence that has just begun to its others."""
@@ -88,6 +98,7 @@ class Rows:
             slots.past_lengths[first + rank] = slots.past_lengths[first]
         slots.num_running += sequence.width
         self._num_begun = sequence.width
+        self._begin_search(sequence, first)
 
     def start(self, candidates: Candidates) -> None:
         """Give the rows of the prompt that has ended their first token, of the prefill run that ended it."""
@@ -103,13 +114,9 @@ class Rows:
 
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
         """End all rows of a sequence between two steps, unless it has ended. Its caller takes no more of its tokens."""
-        if not sequence.num_slots:
-            return
-        # From the last one down: what moves into the hole of one is no later one.
-        for slot in reversed(self.slots.held_by(sequence)):
-            sequence.num_output_tokens += int(self.slots.num_new[slot])
-            self._free(slot, sequence)
-        self._deliver_end(sequence, outcome)
+        if sequence.num_slots:
+            self._free_all(sequence)
+            self._deliver_end(sequence, outcome)
 
     def fail(self, error: Exception) -> None:
         """End everything with `error`. All slots are free afterwards."""
@@ -124,6 +131,7 @@ class Rows:
             self._deliver_end(sequence, StepFailed(error))
         slots.num_running = 0
         self.prompt = None
+        self._beams.clear()
 
     def hand_over(self) -> list[Delivery]:
         """What there is to hand over since the last call."""
@@ -146,6 +154,8 @@ class Rows:
 
         at_end &= chosen
         done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
+        if self._beams.num:
+            done &= ~slots.is_beam[start:stop]
         late = (slots.deadline[start:stop] < now) & ~done
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done & ~late).tolist():
             sequence = self._sequence(start + row)
@@ -155,6 +165,10 @@ class Rows:
         # From the last row down: ending one moves the last running row into its place.
         for row in np.flatnonzero(done)[::-1].tolist():
             self._end(start + row, FinishReason.STOP if at_end[row] else FinishReason.LENGTH)
+        found, self._found = self._found, []
+        for sequence, outputs in found:
+            self._free_all(sequence)
+            self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
         for sequence in late_ones:
             self.drop(sequence, DeadlineExpired())
         return now, num_chosen - num_young
@@ -163,15 +177,20 @@ class Rows:
         """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there."""
         slots = self.slots
         stop = slots.num_running
-        # A row that is still fed its prefix chooses nothing.
-        ruled = np.flatnonzero(slots.has_rules[start:stop] & (slots.prefix_left[start:stop] == 0)).tolist()
+        ruled: list[int] = []
+        if (with_rules := slots.has_rules[start:stop]).any():
+            # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
+            alone = ~slots.is_beam[start:stop] & (slots.prefix_left[start:stop] == 0)
+            ruled = np.flatnonzero(with_rules & alone).tolist()
         ids, log_probs = self._pick(start, candidates, ruled)
         at_end = (ids[:, None] == self._end_ids).any(axis=1)
-        for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
-            at_end[row] |= int(ids[row]) in self._decoding(start + row).stop_ids
-        forced = slots.forced(start, stop)
-        if forced is not None:
-            at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
+        if self._forced_end_id is not None:
+            last = slots.num_new[start:stop] + 1 == slots.max_new[start:stop]
+            scored = slots.reads_all[start:stop]
+            end_id = self._forced_end_id
+            at_end &= ~force_end(candidates, ids, log_probs, end_id=end_id, last=last, scored=scored)
+        if self._beams.num:
+            self._found = self._beams.choose(start, candidates, ids, log_probs)
         return ids, log_probs, at_end
 
     def _pick(self, start: int, candidates: Candidates, ruled: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -199,7 +218,7 @@ class Rows:
         alternatives = slots.is_alternative[rows]
         if not alternatives.any():
             return []
-        first = (slots.num_new[rows] == slots.num_forced[rows]) & (slots.prefix_left[rows] == 0)
+        first = (slots.num_new[rows] == 0) & (slots.prefix_left[rows] == 0)
         return np.flatnonzero(alternatives & first).tolist()
 
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
@@ -249,6 +268,18 @@ class Rows:
         num_freed = sequence.width - len(sequence.outputs)
         self._deliveries.append(Delivery(sequence, [], [], outcome, num_freed=num_freed))
 
+    def _begin_search(self, sequence: Sequence, first: int) -> None:
+        if sequence.decoding is not None and sequence.decoding.beams:
+            self._beams.begin(sequence, first)
+
+    def _free_all(self, sequence: Sequence) -> None:
+        """Free all slots of a sequence."""
+        self._beams.remove(sequence)
+        # From the last one down: what moves into the hole of one is no later one.
+        for slot in reversed(self.slots.held_by(sequence)):
+            sequence.num_output_tokens += int(self.slots.num_new[slot])
+            self._free(slot, sequence)
+
     def _free(self, hole: int, sequence: Sequence) -> None:
         """Free a slot. The last row moves into it, and the prompt into that row's place: held slots stay a prefix."""
         self.slots.clear(hole)
@@ -264,11 +295,6 @@ class Rows:
         if hole != source:
             self._runner.move(source, hole)
             self.slots.move(source, hole)
-
-    def _decoding(self, slot: int) -> Decoding:
-        decoding = self._sequence(slot).decoding
-        assert decoding is not None, f"slot {slot} decodes nothing. This is a bug."
-        return decoding
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self.slots.sequences[slot]

@@ -182,6 +182,10 @@ class DecodeRunner:
         memory = int(self._slots.memory_lengths[source])
         self._states.move(source, target, past, memory)
 
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Copy rows onto other rows of their sequences, pair by pair. See States.fork."""
+        self._states.fork(sources, targets, starts, stops)
+
     def warm(self) -> None:
         """Run each shape once, so that no request pays for being its first.
 

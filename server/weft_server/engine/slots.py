@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Seeds are counted modulo this.
 _NUM_SEEDS = 1 << 64
+_NO_SEARCH = -1
 
 
 class Slots:
@@ -60,15 +61,13 @@ class Slots:
         # The rules of each row that has some, and whether it has.
         self.rules: list[RowRules | None] = [None] * num_slots
         self.has_rules = np.zeros(num_slots, np.bool_)
-        # How many tokens the answer begins with, whatever the model says, and the last that it may have. -1: none.
-        self.num_forced = np.zeros(num_slots, np.int64)
-        self.forced_last = np.full(num_slots, -1, np.int64)
-        # Whether other tokens than the model's own end tokens end it.
-        self.has_stops = np.zeros(num_slots, np.bool_)
         # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
         self.rank = np.zeros(num_slots, np.int64)
-        # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself.
+        # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself. And which
+        # search it is: see `beam_rows`.
         self.is_beam = np.zeros(num_slots, np.bool_)
+        self.search_kind = np.full(num_slots, _NO_SEARCH)
+        self.search = np.zeros(num_slots, np.int64)
         # Whether its first token is the one that is `rank` worse than the best.
         self.is_alternative = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
@@ -111,11 +110,9 @@ class Slots:
         self.reads_all[slot] |= bool(decoding.rules)
         self.has_rules[slot] = bool(decoding.rules)
         self.rules[slot] = _begin(sequence, given) if decoding.rules else None
-        self.num_forced[slot] = len(decoding.forced_ids)
-        self.forced_last[slot] = -1 if decoding.forced_last_id is None else decoding.forced_last_id
-        self.has_stops[slot] = bool(decoding.stop_ids)
         self.rank[slot] = rank
         self.is_beam[slot] = decoding.beams is not None
+        self.search_kind[slot] = _NO_SEARCH
         self.is_alternative[slot] = decoding.alternatives
 
     def give(self, start: int, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
@@ -138,24 +135,6 @@ class Slots:
         for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
             self.rules_of(start + row).advance(int(ids[row]))
         return chosen
-
-    def forced(self, start: int, stop: int) -> np.ndarray | None:
-        """Return what the next tokens of rows [start, stop) must be, whatever the model says: -1 for any.
-
-        None if no row must be given one. A row that must begin with some tokens is given them before all else.
-        """
-        num_new = self.num_new[start:stop]
-        begins = num_new < self.num_forced[start:stop]
-        ends = (self.forced_last[start:stop] >= 0) & (num_new + 1 == self.max_new[start:stop])
-        if not (begins | ends).any():
-            return None
-        forced = np.where(ends, self.forced_last[start:stop], -1)
-        for row in np.flatnonzero(begins).tolist():
-            sequence = self.sequences[start + row]
-            assert sequence is not None
-            assert sequence.decoding is not None
-            forced[row] = sequence.decoding.forced_ids[num_new[row]]
-        return forced
 
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""
@@ -191,6 +170,29 @@ class Slots:
         self.rules[source], self.rules[target] = None, self.rules[source]
         if sequence.slot == source:
             sequence.slot = target
+
+    def num_shared(self, sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+        """Return how many tokens the answers of rows begin with that those of other rows begin with too, pair by pair.
+
+        The rows of a pair have equally many.
+        """
+        num_new = self.num_new[sources]
+        longest = int(num_new.max())
+        parts = self.output_ids[sources, :longest] != self.output_ids[targets, :longest]
+        # Behind its last token a row holds anything.
+        first = np.where(parts.any(axis=1), parts.argmax(axis=1), longest) if longest else num_new
+        shared: np.ndarray = np.minimum(first, num_new)
+        return shared
+
+    def fork(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Copy what rows have produced onto other rows of their sequence. No target is a source."""
+        longest = int(self.num_new[sources].max())
+        self.output_ids[targets, :longest] = self.output_ids[sources, :longest]
+        self.log_probs[targets, :longest] = self.log_probs[sources, :longest]
+        if self.has_rules[sources].any():
+            for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                if self.has_rules[source]:
+                    self.rules[target] = self.rules_of(source).fork()
 
     def settings(self, start: int, stop: int) -> Settings:
         """How rows [start, stop) want their next token, as views."""

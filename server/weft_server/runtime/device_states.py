@@ -112,6 +112,11 @@ class DeviceStates:
         rows = [state.past(self.flip) for state in self._states]
         self._copy_all.run([(row.rows(source, source + 1), row.rows(target, target + 1)) for row in rows])
 
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:  # noqa: ARG002
+        """See States. Memories are copied too, although both hold the same."""
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            self.move(source, target, 0, 0)
+
     def turn(self, start: int, stop: int, held: int) -> None:
         """See States."""
         if not self._recurrent:

@@ -9,6 +9,7 @@ Nothing here knows a family. The manifest says what a slot holds, and each kind 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -49,8 +50,35 @@ class States(Protocol):
     def move(self, source: int, target: int, past: int, memory: int) -> None:
         """Copy a slot onto another, as far as `past` tokens and `memory` source positions are valid."""
 
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        """Copy slots onto others that hold the same memory and the same first `starts` tokens, pair by pair.
+
+        All are int64 [pairs]. `stops` are how many tokens the sources hold. No target is a source.
+        """
+
     def turn(self, start: int, stop: int, held: int) -> None:
         """Change the roles of the recurrent buffers after a run over [start, stop). Other `held` slots keep theirs."""
+
+
+class Places:
+    """Where the tokens [start, stop) of pairs of slots lie in tensors [slots, outer, length, inner]."""
+
+    def __init__(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        lengths = stops - starts
+        ends = lengths.cumsum()
+        pairs = np.arange(len(sources)).repeat(lengths)
+        # Counts up from its start in each pair.
+        self._tokens = np.arange(len(pairs)) + (starts - ends + lengths)[pairs]
+        self._sources, self._targets = sources[pairs], targets[pairs]
+        self._seen: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def within(self, outer: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of the sources and those of the targets in a tensor as [slots * outer * length, inner]."""
+        if (outer, length) not in self._seen:
+            parts = np.arange(outer)[:, None] * length + self._tokens
+            read, written = (parts + slots * (outer * length) for slots in (self._sources, self._targets))
+            self._seen[outer, length] = read.ravel(), written.ravel()
+        return self._seen[outer, length]
 
 
 class State:
@@ -88,6 +116,19 @@ class State:
             past[target] = past[source]
         else:
             self._head(past[target], length)[...] = self._head(past[source], length)
+
+    def fork(self, sources: np.ndarray, targets: np.ndarray, flip: int, places: Places) -> None:
+        """Copy slots onto others: a recurrent state as a whole, and of a cache what lies at `places`."""
+        if self.recurrent:
+            past = self.past(flip)
+            past[targets] = past[sources]
+        elif not self.memory:
+            # [slots * outer * length, inner]: one index says which slot, which head and which token.
+            axis = 1 + self.spec.length_axis
+            shape = self.buffers.shape[1:]
+            rows = self.buffers.reshape(math.prod(shape[: axis + 1]), -1)
+            read, written = places.within(math.prod(shape[1:axis]), shape[axis])
+            rows[written] = rows[read]
 
     def _head(self, array: np.ndarray, length: int) -> np.ndarray:
         return array[(slice(None),) * self.spec.length_axis + (slice(length),)]
@@ -128,6 +169,12 @@ class HostStates:
         """See States."""
         for state in self.states:
             state.move(source, target, self.flip, memory if state.memory else past)
+
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:
+        """See States."""
+        places = Places(sources, targets, starts, stops)
+        for state in self.states:
+            state.fork(sources, targets, self.flip, places)
 
     def turn(self, start: int, stop: int, held: int) -> None:
         """See States."""

@@ -138,8 +138,7 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.
     max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
-    max_beams = 0 if num_candidates else num_candidates // num_kept(1, len(text.end_ids))
-    return Widths(min(num_slots, max_beams), max_outputs)
+    return Widths(min(num_slots, num_candidates // num_kept(1, len(text.end_ids))), max_outputs)
 
 
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
@@ -197,6 +196,7 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
             runner,
             start_id=text.start_id if text.HasField("start_id") else None,
             end_ids=tuple(text.end_ids),
+            forced_end_id=text.forced_end_id if text.HasField("forced_end_id") else None,
             prefill_budget=config.prefill_budget,
             metrics=metrics,
             recall=Recall(cache, runner.host_states, slots, metrics) if cache and runner.host_states else None,

@@ -1,0 +1,276 @@
+"""The rows of a lane that belong to beam searches: what each is given, and how a beam's past follows it.
+
+Ranks are apart from slots. In a step each beam that goes on has a parent. The parent's first child stays in its slot.
+Only further children are copied, into slots of parents that have none. Sources stay as they are, so the order of copies
+does not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft_server.choosing.beams import Chosen, Searches, num_kept
+from weft_server.choosing.processed import best, rank
+from weft_server.sequence import EarlyStopping, FinishReason, Output
+
+if TYPE_CHECKING:
+    from weft_server.choosing.candidates import Candidates, Count
+    from weft_server.choosing.processed import Ranked
+    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.slots import Slots
+    from weft_server.sequence import Sequence
+
+
+@dataclass(slots=True, eq=False)
+class _Search:
+    """One search: its number among those of its kind, and the answers that it has found, best first."""
+
+    sequence: Sequence
+    kind: _Kind
+    index: int
+    found: list[Output] = field(default_factory=list)
+
+
+class _Kind(NamedTuple):
+    """Searches that step together. Its number stands in `Slots.search_kind`."""
+
+    number: int
+    searches: Searches
+    members: list[_Search]
+
+
+class _Step(NamedTuple):
+    """What n searches of one kind choose from, [n, width, k], and the slots of their beams by rank, [n, width]."""
+
+    members: list[_Search]
+    slots: np.ndarray
+    ids: np.ndarray
+    # As rules have changed them. -inf is no candidate.
+    scores: np.ndarray
+    # The log-probabilities that the model itself gives to them.
+    own: np.ndarray
+    # Which beams are given their last token, and it is forced, [n, width].
+    forced: np.ndarray
+
+
+class BeamRows:
+    """All searches of a lane. `num` is how many there are."""
+
+    def __init__(
+        self, slots: Slots, runner: DecodeRunner, *, end_ids: np.ndarray, forced_end_id: int | None, count: Count
+    ) -> None:
+        self._slots = slots
+        self._runner = runner
+        self._end_ids = end_ids
+        self._forced_end_id = forced_end_id
+        self._count = count
+        self._kinds: dict[tuple[int, int], _Kind] = {}
+        self._by_sequence: dict[Sequence, _Search] = {}
+        # Beams that were copied in this step: from, onto.
+        self._moves: list[tuple[np.ndarray, np.ndarray]] = []
+
+    @property
+    def num(self) -> int:
+        """How many searches there are."""
+        return len(self._by_sequence)
+
+    def begin(self, sequence: Sequence, first: int) -> None:
+        """Begin a search in the slots from `first` on. They lie side by side for now, and hold the same."""
+        assert sequence.decoding is not None
+        beams = sequence.decoding.beams
+        assert beams is not None, f"{sequence.request_id} is no beam search. This is a bug."
+        key = beams.num_beams, num_kept(beams.num_beams, len(self._end_ids))
+        if key not in self._kinds:
+            searches = Searches(*key, capacity=self._slots.num_slots // key[0])
+            self._kinds[key] = _Kind(len(self._kinds), searches, [])
+        kind = self._kinds[key]
+        index = kind.searches.begin(
+            max_new=sequence.decoding.max_new_tokens,
+            length_penalty=beams.length_penalty,
+            ends_full=beams.early_stopping is EarlyStopping.FULL,
+            hopes=beams.early_stopping is EarlyStopping.NEVER,
+        )
+        search = _Search(sequence, kind, index)
+        kind.members.append(search)
+        self._by_sequence[sequence] = search
+        rows = slice(first, first + beams.num_beams)
+        self._slots.search_kind[rows], self._slots.search[rows] = kind.number, search.index
+
+    def remove(self, sequence: Sequence) -> None:
+        """Forget a sequence's search, if it has one that has begun."""
+        search = self._by_sequence.pop(sequence, None)
+        if search is None:
+            return
+        kind, slots = search.kind, self._slots
+        kind.searches.remove(search.index)
+        last = kind.members.pop()
+        if last is not search:
+            slots.search[(slots.search_kind == kind.number) & (slots.search == last.index)] = search.index
+            last.index = search.index
+            kind.members[last.index] = last
+
+    def clear(self) -> None:
+        """Forget all searches."""
+        for sequence in list(self._by_sequence):
+            self.remove(sequence)
+
+    def choose(
+        self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray
+    ) -> list[tuple[Sequence, list[Output]]]:
+        """Change the next token of each beam among the rows from `start` on, and its log-probability.
+
+        Before that, its past is brought to its slot. Returns the searches that are done, with their answers. They are
+        still here.
+        """
+        done: list[tuple[Sequence, list[Output]]] = []
+        for kind in self._kinds.values():
+            if kind.members:
+                done += self._choose(kind, start, candidates, ids, log_probs)
+        if self._moves:
+            sources, targets = (np.concatenate(parts) for parts in zip(*self._moves, strict=True))
+            self._moves.clear()
+            self._copy(sources, targets)
+        return done
+
+    def _choose(
+        self, kind: _Kind, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray
+    ) -> list[tuple[Sequence, list[Output]]]:
+        slots = self._slots
+        which, by_rank = self._beams_of(kind, start)
+        if not len(which):
+            return []
+        step = self._step(kind, which, by_rank, start, candidates)
+        ends = (step.ids[..., None] == self._end_ids).any(axis=-1)
+        chosen = kind.searches.advance(which, step.scores, ends)
+        self._note_found(step, chosen, start, candidates)
+        going = ~chosen.done
+        if going.any():
+            onto = self._settle(by_rank[going], chosen.parents[going])
+            slots.rank[onto] = np.arange(kind.searches.width)
+            beams = np.flatnonzero(going)[:, None], chosen.parents[going], chosen.picks[going]
+            ids[onto - start] = step.ids[beams]
+            log_probs[onto - start] = step.own[beams]
+        return [self._answers(step.members[index]) for index in np.flatnonzero(chosen.done).tolist()]
+
+    def _beams_of(self, kind: _Kind, start: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return which searches of a kind have rows from `start` on that choose, [n], and their slots by rank."""
+        slots = self._slots
+        rows = np.flatnonzero(slots.search_kind[start : slots.num_running] == kind.number) + start
+        by_rank = np.full((kind.searches.num, kind.searches.width), -1)
+        by_rank[slots.search[rows], slots.rank[rows]] = rows
+        # A row that is still fed its prefix chooses nothing.
+        which = np.flatnonzero((by_rank[:, 0] >= 0) & (slots.prefix_left[by_rank[:, 0]] == 0))
+        return which, by_rank[which]
+
+    def _step(self, kind: _Kind, which: np.ndarray, by_rank: np.ndarray, start: int, candidates: Candidates) -> _Step:
+        """Return what searches choose from: the best candidates of each beam, as its rules leave them."""
+        slots, kept, rows = self._slots, kind.searches.kept, by_rank - start
+        barred = slots.num_new[by_rank] < slots.min_new[by_rank]
+        any_barred = bool(barred.any())
+        # Where end tokens must not come, the best of the others lie further down.
+        num = candidates.topk_ids.shape[1] if any_barred else kept
+        ids = candidates.topk_ids[:, :num][rows]
+        scores = candidates.topk_logits[:, :num][rows] - candidates.logsumexp[rows][..., None]
+        forced = np.zeros(by_rank.shape, np.bool_)
+        step = _Step([kind.members[index] for index in which.tolist()], by_rank, ids, scores, scores, forced)
+        # Rows whose candidates do not stand as they are: rules change them, or too few are left.
+        changed = slots.has_rules[by_rank]
+        if any_barred:
+            scores[barred[..., None] & (ids[..., None] == self._end_ids).any(axis=-1)] = -np.inf
+            changed |= np.count_nonzero(scores > -np.inf, axis=-1) < kept
+        if self._forced_end_id is not None:
+            forced |= slots.num_new[by_rank] + 1 == slots.max_new[by_rank]
+        if (changed | forced).any():
+            step = step._replace(own=scores.copy())
+            for place in np.argwhere(changed | forced).tolist():
+                self._change(step, tuple(place), start, candidates, kept)
+        return step
+
+    def _change(self, step: _Step, place: tuple[int, ...], start: int, candidates: Candidates, kept: int) -> None:
+        """Write into a step what a row's rules leave of its tokens."""
+        slot = int(step.slots[place])
+        ids, scores, own = step.ids[place], step.scores[place], step.own[place]
+        if step.forced[place]:
+            # It counts as certain, as in transformers.
+            assert self._forced_end_id is not None
+            ids[0], scores[0], num = self._forced_end_id, 0, 1
+        else:
+            found = self._ranked(candidates, slot, start, kept)
+            num = min(len(found.ids), len(ids))
+            ids[:num], scores[:num] = found.ids[:num], found.scores[:num]
+        scores[num:] = -np.inf
+        own[:num] = candidates.logits[slot - start][ids[:num]] - candidates.logsumexp[slot - start]
+
+    def _ranked(self, candidates: Candidates, slot: int, start: int, kept: int) -> Ranked:
+        """Return the best tokens of a row that its rules leave, `kept` of them if there are so many."""
+        slots, row = self._slots, slot - start
+        if slots.has_rules[slot]:
+            found, was_read = rank(candidates, row, slots.rules_of(slot), kept, as_log_probs=True)
+            if was_read:
+                self._count("rules")
+            return found
+        scores = candidates.logits[row] - candidates.logsumexp[row]
+        scores[self._end_ids] = -np.inf
+        return best(scores, kept)
+
+    def _note_found(self, step: _Step, chosen: Chosen, start: int, candidates: Candidates) -> None:
+        """Keep the answers that have just entered the lists, and forget those that have left."""
+        width = step.slots.shape[1]
+        fresh = (chosen.places >= width) & (np.arange(width) < chosen.num_found[:, None])
+        for index in np.flatnonzero(fresh.any(axis=1)).tolist():
+            before = step.members[index].found
+            step.members[index].found = [
+                before[place] if place < width else self._ended(step, chosen, (index, place - width), start, candidates)
+                for place in chosen.places[index, : chosen.num_found[index]].tolist()
+            ]
+
+    def _ended(self, step: _Step, chosen: Chosen, which: tuple[int, int], start: int, candidates: Candidates) -> Output:
+        """The answer that ends with one of the best candidates of a search. See `_answers` for its score."""
+        slots = self._slots
+        parent = which[0], int(chosen.best_parents[which])
+        place = *parent, int(chosen.best_picks[which])
+        slot, token = int(step.slots[parent]), int(step.ids[place])
+        # A forced end that the model has chosen is its own.
+        at_end = token in self._end_ids and (not step.forced[parent] or token == candidates.topk_ids[slot - start, 0])
+        read = slice(int(slots.num_new[slot]))
+        return Output(
+            [*slots.output_ids[slot, read].tolist(), token],
+            [*slots.log_probs[slot, read].tolist(), float(step.own[place])],
+            FinishReason.STOP if at_end else FinishReason.LENGTH,
+        )
+
+    def _settle(self, by_rank: np.ndarray, parents: np.ndarray) -> np.ndarray:
+        """Return the slots of beams that go on, [n, width], and note which are copied.
+
+        `by_rank` are the slots until now. `parents` are ranks.
+        """
+        same = parents[:, :, None] == parents[:, None, :]
+        is_first = ~np.tril(same, -1).any(axis=2)
+        onto = np.take_along_axis(by_rank, parents, 1)
+        childless = np.ones(by_rank.shape, np.bool_)
+        np.put_along_axis(childless, parents, values=False, axis=1)
+        # A search has as many further children as it has parents without any, so both lists are in step.
+        sources, targets = onto[~is_first], by_rank[childless]
+        onto[~is_first] = targets
+        if len(sources):
+            self._moves.append((sources, targets))
+        return onto
+
+    def _copy(self, sources: np.ndarray, targets: np.ndarray) -> None:
+        """Bring the pasts of beams to other slots, from where they part from what is there. See States.fork."""
+        slots = self._slots
+        num_new = slots.num_new[sources]
+        stops = slots.past_lengths[sources].astype(np.int64)
+        self._runner.fork(sources, targets, stops - num_new + slots.num_shared(sources, targets), stops)
+        slots.fork(sources, targets)
+
+    def _answers(self, search: _Search) -> tuple[Sequence, list[Output]]:
+        """A search's sequence, and the answers that it was asked for, with their scores."""
+        sequence = search.sequence
+        assert sequence.decoding is not None
+        scores = search.kind.searches.scores(search.index)
+        outputs = [replace(output, score=score) for output, score in zip(search.found, scores, strict=True)]
+        return sequence, outputs[: sequence.decoding.num_outputs]

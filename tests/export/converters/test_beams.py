@@ -1,0 +1,173 @@
+"""Beam search as it is served equals transformers' generate(): tokens, scores and order, on random models."""
+
+import asyncio
+import random
+from itertools import product
+
+import pytest
+import torch
+from decoder_kinds import DECODERS
+from foreign import END, PAD, made, token_rows
+from seq2seq_kinds import SEQ2SEQ
+
+from loaded import Loaded, ask
+from plain_beams import search
+from weft_export.converters.converter import Choices
+from weft_export.export import export_checkpoint
+from weft_proto.v1 import common_pb2
+
+KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
+STOPPING = {
+    False: common_pb2.EARLY_STOPPING_HEURISTIC,
+    True: common_pb2.EARLY_STOPPING_FULL,
+    "never": common_pb2.EARLY_STOPPING_NEVER,
+}
+NEAR = 1e-5
+"""Two scores that are nearer than this may change places by rounding."""
+SCORE = 1e-5
+PENALTIES = (-0.5, 0.0, 0.6, 1.0, 2.0)
+
+
+def settings(seed, num):
+    """Random settings of searches, among them each early stopping with each number of beams."""
+    rng = random.Random(seed)
+    pairs = list(product((2, 3, 4, 5, 8), STOPPING))
+    rng.shuffle(pairs)
+    drawn = []
+    for index in range(num):
+        num_beams, stopping = pairs[index % len(pairs)]
+        max_new = rng.choice([1, 2, 5, 9, 14])
+        drawn.append(
+            {
+                "num_beams": num_beams,
+                "early_stopping": stopping,
+                "length_penalty": rng.choice(PENALTIES),
+                "max_new_tokens": max_new,
+                "min_new_tokens": rng.choice([0, 0, rng.randrange(max_new + 1), max_new]),
+                "num_return_sequences": rng.randrange(1, num_beams + 1),
+            }
+        )
+    return drawn
+
+
+def theirs(model, ids, asked):
+    """What generate() answers: (new tokens, score), best first."""
+    with torch.inference_mode():
+        given = torch.tensor([ids])
+        out = model.generate(
+            given,
+            attention_mask=torch.ones_like(given),
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_scores=True,
+            pad_token_id=PAD,
+            forced_eos_token_id=None,
+            **asked,
+        )
+    skipped = 1 if model.config.is_encoder_decoder else len(ids)
+    # Shorter ones are filled up.
+    rows = []
+    for row, score in zip(out.sequences[:, skipped:].tolist(), out.sequences_scores.tolist(), strict=True):
+        end = row.index(END) + 1 if END in row else len(row)
+        rows.append((row[:end], score))
+    return rows
+
+
+def log_probs(model, ids, token_ids):
+    """The model's own log-probabilities behind `token_ids`, and behind each beginning of these: [1 + tokens, vocab]."""
+    with torch.inference_mode():
+        if model.config.is_encoder_decoder:
+            start = [model.generation_config.decoder_start_token_id, *token_ids]
+            logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([start])).logits
+        else:
+            logits = model(input_ids=torch.tensor([[*ids, *token_ids]])).logits
+    return logits[0, -1 - len(token_ids) :].log_softmax(-1).numpy()
+
+
+def margin(model, ids, asked):
+    """How close the closest decision of a search was: by the plain search over the model's own log-probabilities."""
+    return search(
+        lambda token_ids: log_probs(model, ids, token_ids)[-1],
+        asked["num_beams"],
+        end_ids=[END],
+        max_new=asked["max_new_tokens"],
+        min_new=asked["min_new_tokens"],
+        length_penalty=asked["length_penalty"],
+        early_stopping=asked["early_stopping"],
+    ).margin
+
+
+def proto_of(asked):
+    """The same search as a request has it."""
+    beams = common_pb2.Beams(
+        num_beams=asked["num_beams"],
+        length_penalty=asked["length_penalty"],
+        early_stopping=STOPPING[asked["early_stopping"]],
+    )
+    return common_pb2.Decoding(
+        max_new_tokens=asked["max_new_tokens"],
+        min_new_tokens=asked["min_new_tokens"],
+        num_outputs=asked["num_return_sequences"],
+        beams=beams,
+    )
+
+
+async def ours(bundle, requests):
+    """What a server answers when all come at once, beside a greedy request and a draw for each."""
+    async with Loaded(bundle, slots=24, lanes=1) as model:
+
+        async def answer(ids, decoding):
+            token_ids = common_pb2.TokenIds(ids=ids)
+            return (await ask(model, token_ids=token_ids, decoding=decoding, return_scores=True)).completion
+
+        crowd = [common_pb2.Decoding(greedy={}), common_pb2.Decoding(sampling={"seed": 1})]
+        searches = [answer(ids, proto_of(asked)) for ids, asked in requests]
+        beside = [answer(ids, decoding) for ids, _ in requests for decoding in crowd]
+        return (await asyncio.gather(*searches, *beside))[: len(searches)]
+
+
+def verify(name, seed, num, tmp_path):
+    """Serve a random model of a kind, and compare `num` searches. Returns how many were near ties."""
+    model = made(KINDS[name], seed, tmp_path / "model")
+    model.generation_config.forced_eos_token_id = None
+    bundle = tmp_path / "bundle" / name / "1"
+    choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
+    export_checkpoint(tmp_path / "model", bundle, choices=choices)
+    rows = token_rows(model.config.vocab_size, tuple(3 + index % 9 for index in range(num)), seed)
+    requests = list(zip(rows, settings(seed, num), strict=True))
+    num_near = 0
+    for (ids, asked), found in zip(requests, asyncio.run(ours(bundle, requests)), strict=True):
+        outputs = [found, *found.others]
+        if margin(model, ids, asked) < NEAR:
+            # Another of two equals may have been followed. Its score is that of its tokens all the same: see below.
+            num_near += 1
+        else:
+            expected = theirs(model, ids, asked)
+            assert [tokens for tokens, _ in expected] == [list(one.token_ids) for one in outputs], asked
+            scores = [pytest.approx(score, rel=SCORE, abs=SCORE) for _, score in expected]
+            assert scores == [one.score for one in outputs]
+        for one in outputs:
+            own = log_probs(model, ids, list(one.token_ids[:-1]))
+            own = own[range(len(own)), list(one.token_ids)]
+            assert pytest.approx(own.tolist(), rel=1e-4, abs=1e-4) == list(one.token_log_probs)
+            total = one.score * len(one.token_ids) ** asked["length_penalty"]
+            assert pytest.approx(total, rel=1e-4, abs=1e-4) == own.sum()
+            ended = one.token_ids[-1] == END
+            reason = common_pb2.FINISH_REASON_STOP if ended else common_pb2.FINISH_REASON_LENGTH
+            assert reason == one.finish_reason
+    return num_near
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["marian", "t5", "gpt2", "llama"])
+def test_searches_are_those_of_generate(name, tmp_path):
+    """Tokens, scores and order, in a crowd: 2 to 8 beams, all kinds of stopping, lengths and penalties."""
+    assert verify(name, 1, 16, tmp_path) <= 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", sorted(KINDS))
+def test_searches_are_those_of_generate_for_every_kind(name, seed, tmp_path):
+    """The broad matrix: each kind that writes text, in random sizes."""
+    assert verify(name, seed + 10, 60, tmp_path) <= 10
