@@ -62,6 +62,13 @@ def export(
             "ask to explain.",
         ),
     ] = False,
+    no_score: Annotated[
+        bool,
+        typer.Option(
+            "--no-score",
+            help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
+        ),
+    ] = False,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -152,6 +159,7 @@ def export(
             held_out=held_out,
             mixed_runs=mixed_runs,
             explains=not no_explain,
+            scores=not no_score,
             force=force,
             choices=choices,
             on_stage=on_stage,

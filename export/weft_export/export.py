@@ -65,6 +65,7 @@ def export_checkpoint(
     held_out: Path | None = None,
     mixed_runs: bool = False,
     explains: bool = True,
+    scores: bool = True,
     force: bool = False,
     choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
@@ -72,7 +73,7 @@ def export_checkpoint(
     """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
-    Without explains, no graph says what an answer attended to.
+    Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
     held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
     choices are for a Hugging Face directory, which does not say them.
 
@@ -101,6 +102,7 @@ def export_checkpoint(
                 on_stage,
                 mixed_runs=mixed_runs,
                 explains=explains,
+                scores=scores,
             )
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
@@ -130,6 +132,7 @@ def _build(
     *,
     mixed_runs: bool,
     explains: bool,
+    scores: bool,
 ) -> bundle_pb2.BundleManifest:
     original = replace(loaded.checkpoint, explains=explains)
     check_tokenizers(original)
@@ -145,13 +148,15 @@ def _build(
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
     manifest_of(checkpoint, precision, request.answer())
-    graphs, files = graphs_of(checkpoint, precision, mixed_runs=mixed_runs), WeightFiles()
+    # bf16 and fp16 are for devices, which have not been tried with it.
+    scores = scores and precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
+    graphs, files = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores), WeightFiles()
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
         on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
         write_graph(graph, work, files)
     on_stage("checking parity", len(graphs) + 1, num_stages)
-    parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs)
+    parity = check_parity(checkpoint, work, precision, mixed_runs=mixed_runs, scores=scores)
     golden = request.answer(parity.max_abs_error)  # cut again, now that the error is known
     run = onnx_run(graphs, work)
     check_golden(checkpoint, golden, run, precision)

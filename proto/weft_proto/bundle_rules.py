@@ -23,6 +23,11 @@ CONFIG_FILE = "config.json"
 CANDIDATE_PORTS = ("topk_logits", "topk_ids", "logsumexp", "logits")
 # An input of some decoders, int32 [1]. Where it is 0, a run computes the best candidates alone.
 READS_ALL = "reads_all"
+# Inputs of a SCORE graph behind those of its source and target, and its outputs.
+SCORED_PORTS = ("places", "scored_ids")
+SCORE_PORTS = ("log_probs", "topk_ids", "topk_log_probs")
+# Of how many tokens at most a request may ask for the log-probabilities, at each place. A SCORE graph gives so many.
+MAX_TOP_TOKENS = 20
 # In a MIXED graph it stands before the name of a state's port when the state is the prompt's.
 PROMPT = "prompt."
 

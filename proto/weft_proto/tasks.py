@@ -9,6 +9,7 @@ _DECODER = bundle_pb2.GRAPH_ROLE_DECODER
 _MIXED = bundle_pb2.GRAPH_ROLE_MIXED
 _CLASSIFIER = bundle_pb2.GRAPH_ROLE_CLASSIFIER
 _TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
+_SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,13 @@ class Task:
 
 
 TASKS = {
-    common_pb2.TASK_TRANSLATE: Task("translate", frozenset({_ENCODER, _DECODER}), takes_prefix=True),
-    common_pb2.TASK_CAPTION: Task("caption", frozenset({_ENCODER, _DECODER}), takes_image=True),
-    common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED})),
+    common_pb2.TASK_TRANSLATE: Task(
+        "translate", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_prefix=True
+    ),
+    common_pb2.TASK_CAPTION: Task(
+        "caption", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_image=True
+    ),
+    common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE})),
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),

@@ -27,6 +27,7 @@ class AttentiveRnn(Writer):
     attention: AdditiveAttention
     recurrence: Recurrence
     attention_heads = (1,)
+    scores = True
 
     def _remember(self, capacity: int, d_annotation: int, d_attention: int) -> None:
         """Declare the states: a memory of so many annotations and their keys, and what the decoder's cell carries."""

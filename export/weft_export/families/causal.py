@@ -84,6 +84,7 @@ class CausalTransformer(Writer):
     # Most requests here sample, often from the best 40 or 50 tokens. To read a whole row of logits costs more.
     max_candidates = 64
     mixes = True
+    scores = True
 
     def __init__(
         self,

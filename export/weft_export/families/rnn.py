@@ -43,6 +43,8 @@ class Rnn(Writer):
     States: what each decoder layer carries. They do not grow with the length of anything.
     """
 
+    scores = True
+
     def __init__(self, config: RnnConfig) -> None:
         super().__init__()
         self.config = config

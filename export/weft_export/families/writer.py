@@ -28,6 +28,11 @@ class Writer(nn.Module):
     """How many heads each layer that can explain has, in order. Empty when nothing attends to the source."""
     mixes: bool = False
     """Whether a step can read a piece of a prompt beside its rows."""
+    scores: bool = False
+    """Whether graphs/score_graph.py can make a graph that scores a given answer of the graphs that decode.
+
+    It can of a recurrent family, and of one whose step reads a position's logits of last_position alone.
+    """
     summarises: bool = False
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 

@@ -38,6 +38,20 @@ def defer(graph: onnx.GraphProto, names: Sequence[str]) -> None:
     graph.input.insert(position, helper.make_tensor_value_info(READS_ALL, onnx.TensorProto.INT32, [1]))
 
 
+def undeferred(graph: onnx.GraphProto) -> tuple[list[onnx.NodeProto], str]:
+    """Return the nodes of a decoder's graph as if nothing had been deferred, and the name of its logits."""
+    nodes: list[onnx.NodeProto] = []
+    logits = "logits"
+    for node in graph.node:
+        if logits in node.output and node.op_type == "If":
+            branch = next(each.g for each in node.attribute if each.name == "then_branch")
+            logits = branch.output[list(node.output).index(logits)].name
+            nodes += branch.node
+        else:
+            nodes.append(node)
+    return nodes, logits
+
+
 def _ranking_unscaled(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """At int8, look for the best logits before the product with each row's scale. Then only the best are multiplied.
 

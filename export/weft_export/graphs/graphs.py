@@ -11,8 +11,8 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
 from weft_export.families.writer import Writer
-from weft_export.graphs.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView
-from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT
+from weft_export.graphs.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView, ScoreView
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT, SCORE_PORTS, SCORED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -30,6 +30,8 @@ _PORTS = {
     MEMORY: ("memory", "present_memory", "memory_out"),
     RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
 }
+# What a SCORE graph is made of.
+_SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
 # Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
 _BATCH, _SEQ, _TARGET = 2, 5, 3
 _ROWS = {0: "batch"}
@@ -49,6 +51,7 @@ class Graph:
     """A module to trace and its ports. Of the outputs, those `deferred` are computed in runs that ask for them.
 
     states are those of a decoder, whose past and present are ports.
+    made_of names the files of the graphs that it is made of. Its module is not traced then, but says what is right.
     """
 
     role: bundle_pb2.GraphRole.ValueType
@@ -58,6 +61,7 @@ class Graph:
     outputs: tuple[str, ...]
     deferred: tuple[str, ...] = ()
     states: tuple[bundle_pb2.StateTensor, ...] = ()
+    made_of: tuple[str, ...] = ()
 
 
 def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
@@ -74,13 +78,15 @@ def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
 
 
 def graphs_of(
-    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool = False
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool = False, scores: bool = False
 ) -> list[Graph]:
     """Return the graphs of a checkpoint, over its weights; in another precision than float32 over a copy of them.
 
-    mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has.
+    mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has. scores asks for one of
+    GRAPH_ROLE_SCORE, if the model has one at this precision.
     """
     model = sharing(checkpoint.model, _TORCH_TYPES[FLOAT_TYPE[precision]])
+    runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
     graphs = []
     if not isinstance(model, Writer):
         is_tagger = TASKS[checkpoint.task].labels_tokens
@@ -97,13 +103,15 @@ def graphs_of(
         if mixed_runs:
             decoders.append(_mixed(checkpoint, model, states))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
-        runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
         attends = all(state.kind != RECURRENT for state in states)
         if runs_on_cpu and attends:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
     if checkpoint.explained_heads:
         graphs.append(_explain(checkpoint, model))
+    if scores and isinstance(model, Writer) and model.scores:
+        made_of = tuple(graph.file_name for graph in graphs if graph.role in _SCORED)
+        graphs.append(_score(checkpoint, model, tuple(states_of(model, precision)), made_of))
     return graphs
 
 
@@ -176,3 +184,17 @@ def _explain(checkpoint: Checkpoint, model: Writer | Classifier) -> Graph:
     one = torch.zeros(1, dtype=torch.int64)
     inputs += [Input("layer", one, {}), Input("head", one.clone(), {})]
     return Graph(bundle_pb2.GRAPH_ROLE_EXPLAIN, "explain.onnx", ExplainView(model), tuple(inputs), EXPLAIN_PORTS)
+
+
+def _score(
+    checkpoint: Checkpoint, model: Writer, states: tuple[bundle_pb2.StateTensor, ...], made_of: tuple[str, ...]
+) -> Graph:
+    ids = torch.zeros(_BATCH, _TARGET, dtype=torch.int64)
+    if len(made_of) > 1:
+        inputs = [*_source(checkpoint, _BATCH), Input("target_ids", ids, {**_ROWS, 1: "target"})]
+    else:
+        inputs = [Input("input_ids", ids, {**_ROWS, 1: "seq"})]
+    inputs += [Input(name, ids, {0: "runs", 1: "size"}) for name in SCORED_PORTS]
+    view = ScoreView(model)
+    role = bundle_pb2.GRAPH_ROLE_SCORE
+    return Graph(role, "score.onnx", view, tuple(inputs), SCORE_PORTS, states=states, made_of=made_of)

@@ -12,22 +12,31 @@ import torch
 
 from weft_export.graphs.deferred import defer
 from weft_export.graphs.graphs import Graph
+from weft_export.graphs.score_graph import score_graph
 from weft_export.graphs.weight_files import WeightFiles
 from weft_proto.bundle_rules import ONNX_NAME
 from weft_proto.v1 import bundle_pb2
 
 OPSET = 21
-INNER = "attention."
-"""What the names of a graph's inner values begin with that its module returns behind its outputs."""
+INNER = {bundle_pb2.GRAPH_ROLE_EXPLAIN: "attention.", bundle_pb2.GRAPH_ROLE_DECODER: "position."}
+"""What the names of a graph's inner values begin with that its module returns behind its outputs, by its role."""
 
+# What last_position takes and gives.
+_POSITION = (f"{INNER[bundle_pb2.GRAPH_ROLE_DECODER]}0", f"{INNER[bundle_pb2.GRAPH_ROLE_DECODER]}1")
 _DATA_TYPES = {onnx.TensorProto.DataType.Value(name): data_type for data_type, name in ONNX_NAME.items()}
 
 
 def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None) -> None:
     """Trace a graph's module and write <file_name> and <file_name>.data into the directory.
 
+    One that is made of others is not traced. It reads their weights.
     files are those of the bundle's graphs before it: without them, it gets all its weights in a file of its own.
     """
+    if graph.made_of:
+        *encoder, decoder = (directory / name for name in graph.made_of)
+        made = score_graph(encoder[0] if encoder else None, decoder, graph.states, _POSITION)
+        onnx.save(made, directory / graph.file_name)
+        return
     with _quiet():
         program = torch.onnx.export(
             graph.module.eval(),
@@ -41,7 +50,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         )
     assert program is not None
     forget_origin(program.model)
-    _take_in(program.model, len(graph.outputs))
+    _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))
     path = directory / graph.file_name
     (files or WeightFiles()).save(program, path, graph.role)
     if graph.deferred:
@@ -50,12 +59,12 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         onnx.save(model, path)
 
 
-def _take_in(model: onnx_ir.Model, num_outputs: int) -> None:
-    """Make inner values of the outputs behind the first num_outputs. Their names begin with INNER."""
+def _take_in(model: onnx_ir.Model, num_outputs: int, name: str) -> None:
+    """Make inner values of the outputs behind the first num_outputs. Their names begin with `name`."""
     outputs = model.graph.outputs
     while len(outputs) > num_outputs:
         value = outputs.pop()
-        value.name = f"{INNER}{len(outputs) - num_outputs}"
+        value.name = f"{name}{len(outputs) - num_outputs}"
 
 
 def read_ports(path: Path, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph:

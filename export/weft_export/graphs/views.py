@@ -12,6 +12,7 @@ from weft_export.families.state import MEMORY
 from weft_export.families.writer import Writer
 from weft_export.layers.explaining import Explanation, watching
 from weft_export.layers.run import Run
+from weft_proto.bundle_rules import MAX_TOP_TOKENS
 
 # With more candidates, or fewer tokens, TopK over everything is as fast.
 _FEW, _MANY, _GROUP = 16, 4096, 64
@@ -38,14 +39,17 @@ class DecoderView(nn.Module):
         self.has_memory = any(state.kind == MEMORY for state in model.states)
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the candidates and the present states.
+        """Return the candidates and the present states. A graph also has inside what last_position takes and gives.
 
         inputs are input_ids, past_lengths, lengths, total_length, memory_lengths if there is a memory, then the states.
         """
         input_ids, past_lengths, lengths, total_length, *states = inputs
         memory_lengths = states.pop(0) if self.has_memory else None
-        logits, presents = self.model.step(Run(input_ids, past_lengths, lengths, total_length, memory_lengths), states)
-        return (*candidates(logits, self.model.max_candidates), *presents)
+        with watching() as inner:
+            run = Run(input_ids, past_lengths, lengths, total_length, memory_lengths)
+            logits, presents = self.model.step(run, states)
+        inside = inner if torch.onnx.is_in_onnx_export() else ()
+        return (*candidates(logits, self.model.max_candidates), *presents, *inside)
 
 
 class MixedView(nn.Module):
@@ -67,6 +71,24 @@ class MixedView(nn.Module):
         own, others = states[: len(states) // 2], states[len(states) // 2 :]
         logits, presents, prompt_presents = self.model.mixed_step(run, own, prompt, others)
         return (*candidates(logits, self.model.max_candidates), *presents, *prompt_presents)
+
+
+class ScoreView(nn.Module):
+    """Given answers to how probable their tokens are. No graph is traced of it: see score_graph.py."""
+
+    def __init__(self, model: Writer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log_probs [runs, size], topk_ids [runs, size, k] and topk_log_probs.
+
+        inputs are the source if there is an encoder, what the decoder reads [batch, target], places and scored_ids.
+        """
+        *source, fed, places, scored_ids = inputs
+        log_probs = self.model.decode(fed, *source).float().log_softmax(dim=-1).flatten(0, 1)[places]
+        best, ids = log_probs.topk(min(MAX_TOP_TOKENS, log_probs.shape[-1]), dim=-1)
+        return log_probs.gather(-1, scored_ids[..., None])[..., 0], ids, best
 
 
 class ClassifierView(nn.Module):

@@ -15,7 +15,7 @@ _watching: list[list[Tensor]] = []
 
 @contextmanager
 def watching() -> Iterator[list[Tensor]]:
-    """Collect what is noted inside, in its order: each layer's attention, of all heads."""
+    """Collect what is noted inside, in its order."""
     seen: list[Tensor] = []
     _watching.append(seen)
     try:
@@ -24,11 +24,15 @@ def watching() -> Iterator[list[Tensor]]:
         _watching.pop()
 
 
-def noted(weights: Tensor) -> Tensor:
-    """Return one layer's attention weights [batch, ..., rows, columns], and let who is watching have them."""
+def noted(value: Tensor) -> Tensor:
+    """Return a value from inside a model, and let who is watching have it.
+
+    There are two kinds, which no view has together: each layer's attention weights, of all heads, in a model that
+    explains; and what last_position takes and gives, in a decoder.
+    """
     for seen in _watching:
-        seen.append(weights)
-    return weights
+        seen.append(value)
+    return value
 
 
 def pick_head(weights: Tensor, head: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from weft_export.layers.explaining import noted
+
 
 def mean_over_positions(x: Tensor) -> Tensor:
     """Return the mean [batch, d_model] of x [batch, positions, d_model]."""
@@ -12,6 +14,9 @@ def mean_over_positions(x: Tensor) -> Tensor:
 
 
 def last_position(x: Tensor, lengths: Tensor) -> Tensor:
-    """Pick from x [batch, seq, width] each row's last real position, lengths[b] - 1: [batch, width]."""
+    """Pick from x [batch, seq, width] each row's last real position, lengths[b] - 1: [batch, width].
+
+    Both are noted. graphs/score_graph.py takes a decoder's graph apart there.
+    """
     index = (lengths.long() - 1)[:, None, None].expand(-1, 1, x.shape[-1])
-    return x.gather(1, index).squeeze(1)
+    return noted(noted(x).gather(1, index).squeeze(1))

@@ -9,6 +9,9 @@ import onnx
 from onnx import helper
 
 from weft_export.graphs.onnx_graph import INNER
+from weft_proto.v1 import bundle_pb2
+
+_ATTENTION = INNER[bundle_pb2.GRAPH_ROLE_EXPLAIN]
 
 
 @dataclass(frozen=True)
@@ -28,8 +31,8 @@ class ExplainParts:
 def explain_parts(path: Path) -> Iterator[ExplainParts]:
     """Yield the parts of the graph in a file, which are removed afterwards."""
     model = onnx.load(path, load_external_data=False)
-    inner = [info for info in model.graph.value_info if info.name.startswith(INNER)]
-    inner.sort(key=lambda info: int(info.name.removeprefix(INNER)))
+    inner = [info for info in model.graph.value_info if info.name.startswith(_ATTENTION)]
+    inner.sort(key=lambda info: int(info.name.removeprefix(_ATTENTION)))
     parts = ExplainParts(
         path.with_suffix(".whole.onnx"), path.with_suffix(".picking.onnx"), tuple(info.name for info in inner)
     )

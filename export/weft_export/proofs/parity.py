@@ -20,6 +20,7 @@ from weft_export.proofs.explain_parity import ExplainParity
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
 from weft_export.proofs.runtime import open_session
+from weft_export.proofs.score_parity import check_score
 from weft_proto.v1 import bundle_pb2
 
 
@@ -29,19 +30,22 @@ def check_parity(
     precision: bundle_pb2.Precision.ValueType,
     *,
     mixed_runs: bool = False,
+    scores: bool = False,
 ) -> bundle_pb2.Parity:
     """Compare the graphs in a directory with a checkpoint's modules.
 
     Raises:
-        ParityError: There are four cases:
+        ParityError: There are five cases:
             1. An output or a state differs by more than gauge_of allows.
             2. A probability differs by more than share_gauge_of allows, or an attention weight by more than
                attention_gauge_of does.
             3. A greedy token differs.
             4. A mixed run gives other bits than two runs.
+            5. A log-probability of a finished answer differs by more than gauge_of allows.
         ExportError: onnxruntime is not installed.
     """
-    graphs = {graph.role: graph for graph in graphs_of(checkpoint, bundle_pb2.PRECISION_FP32, mixed_runs=mixed_runs)}
+    exact = bundle_pb2.PRECISION_FP32
+    graphs = {graph.role: graph for graph in graphs_of(checkpoint, exact, mixed_runs=mixed_runs, scores=scores)}
 
     def opened(role: bundle_pb2.GraphRole.ValueType) -> Any:
         """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
@@ -72,6 +76,9 @@ def check_parity(
             run.check_greedy(checkpoint.model)
             if mixed_runs:
                 check_mixed(opened, checkpoint, states)
+            role = bundle_pb2.GRAPH_ROLE_SCORE
+            if role in graphs:
+                check_score(gauge, graphs[role], opened(role), requests)
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
             explained = attention_gauge_of(precision, checkpoint.model)

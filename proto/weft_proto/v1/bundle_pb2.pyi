@@ -98,6 +98,16 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
     being the other, then the present tensors, named likewise.
     """
+    GRAPH_ROLE_SCORE: _GraphRole.ValueType  # 7
+    """GRAPH_ROLE_SCORE reads given answers in one teacher-forced pass, and says how probable their tokens are; for models that
+    produce text, at fp32 and int8. Inputs: the encoder's, and `target_ids` [batch, target], right-padded: as EXPLAIN's, but of
+    any batch; for generate `input_ids` [batch, seq] alone, right-padded: prompt and answer but for the last token. Then int64
+    [runs, size] `places`: which positions are followed by a token to score, as indices into the rows of ids laid end to end;
+    and `scored_ids`, those tokens. A place may stand there several times, with the same token. Outputs for each place:
+    `log_probs` float32 [runs, size] of the tokens; `topk_ids` [runs, size, k] and `topk_log_probs` float32 [runs, size, k], the
+    k most probable tokens in descending order, where k is 20 or the vocabulary's size if that is less. A graph never holds
+    the logits of more than `size` positions, or of one for each row.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -139,6 +149,16 @@ RECURRENT state; nothing may show in the bits of either. Inputs: `input_ids` [ba
 rows, `prompt_ids` [1, seq], `prompt_past_lengths` [1] and `prompt_lengths` [1] of the other, `total_length` [1]; the past
 tensors of the rows, then of the other, whose names begin with `prompt.`. Outputs as DECODER's for batch + 1 rows, the last
 being the other, then the present tensors, named likewise.
+"""
+GRAPH_ROLE_SCORE: GraphRole.ValueType  # 7
+"""GRAPH_ROLE_SCORE reads given answers in one teacher-forced pass, and says how probable their tokens are; for models that
+produce text, at fp32 and int8. Inputs: the encoder's, and `target_ids` [batch, target], right-padded: as EXPLAIN's, but of
+any batch; for generate `input_ids` [batch, seq] alone, right-padded: prompt and answer but for the last token. Then int64
+[runs, size] `places`: which positions are followed by a token to score, as indices into the rows of ids laid end to end;
+and `scored_ids`, those tokens. A place may stand there several times, with the same token. Outputs for each place:
+`log_probs` float32 [runs, size] of the tokens; `topk_ids` [runs, size, k] and `topk_log_probs` float32 [runs, size, k], the
+k most probable tokens in descending order, where k is 20 or the vocabulary's size if that is less. A graph never holds
+the logits of more than `size` positions, or of one for each row.
 """
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
@@ -309,7 +329,7 @@ class BundleManifest(_message.Message):
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
-        and EXPLAIN when the model can explain. That makes at most 4.
+        and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4.
         """
 
     @_builtins.property

@@ -105,6 +105,8 @@ def _vocabularies(role: int, manifest: bundle_pb2.BundleManifest) -> dict[str, l
     source = ["source_vocab_size"]
     target = ["target_vocab_size"]
     fields = {"input_ids": source, "prompt_ids": source, "target_ids": target}
+    if role == bundle_pb2.GRAPH_ROLE_SCORE and TASKS[manifest.task].takes_prompt:
+        fields["input_ids"] = source + target
     if role in {bundle_pb2.GRAPH_ROLE_DECODER, bundle_pb2.GRAPH_ROLE_MIXED}:
         # A prompt and its answer go in by the same port.
         fields["input_ids"] = source + target if TASKS[manifest.task].takes_prompt else target

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft_proto.bundle_rules import PROMPT, READS_ALL
+from weft_proto.bundle_rules import MAX_TOP_TOKENS, PROMPT, READS_ALL, SCORE_PORTS, SCORED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
@@ -60,6 +60,8 @@ def _size_fits(size: str, demanded: int | None) -> bool:
 def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
     if role == bundle_pb2.GRAPH_ROLE_EXPLAIN:
         return _explain(manifest)
+    if role == bundle_pb2.GRAPH_ROLE_SCORE:
+        return _score(manifest)
     source = _source(manifest)
     if role == bundle_pb2.GRAPH_ROLE_TAGGER:
         return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, len(manifest.labels)))}
@@ -91,6 +93,19 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     return inputs, {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
         "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),
+    }
+
+
+def _score(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
+    task = TASKS[manifest.task]
+    ids = Demand(bundle_pb2.DATA_TYPE_INT64, (None, None))
+    inputs = {"input_ids": ids} if task.takes_prompt else {**_source(manifest), "target_ids": ids}
+    num_top = min(MAX_TOP_TOKENS, manifest.text.target_vocab_size)
+    log_probs, top_ids, top_log_probs = SCORE_PORTS
+    return inputs | dict.fromkeys(SCORED_PORTS, ids), {
+        log_probs: Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None)),
+        top_ids: Demand(bundle_pb2.DATA_TYPE_INT64, (None, None, num_top)),
+        top_log_probs: Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, num_top)),
     }
 
 
