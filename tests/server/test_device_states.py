@@ -24,7 +24,7 @@ from weft_server.runtime.copies import Copies, Stretch
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.session import Session, Value
-from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.serving import build
 from weft_server.source import Ids, Pixels
 from weft_server.telemetry.metrics import Metrics
@@ -166,7 +166,7 @@ def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
 
 
 async def answers_of(directory, device, monkeypatch):
-    """What a whole model on a device answers to random requests that come at once, greedy and sampled."""
+    """What a whole model on a device answers to random requests that come at once, greedy, sampled and searched."""
     monkeypatch.setattr(build, "device_of", lambda _: device)
     rng = np.random.default_rng(5)
     async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
@@ -183,7 +183,9 @@ async def answers_of(directory, device, monkeypatch):
             max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
             # So hot that the candidates rarely decide, and rows of logits are fetched.
             sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
-            decoding = Decoding(max_new, max_new // 2, (), sampling) if max_new else None
+            beams = Beams(1 + index % 4) if index % 3 == 0 else None
+            sampling = None if beams else sampling
+            decoding = Decoding(max_new, max_new // 2, (), sampling, beams=beams) if max_new else None
             model.engine.reserve()
             sequence = Sequence(str(index), source, decoding, wants_scores=True)
             model.engine.submit(sequence)
@@ -191,7 +193,10 @@ async def answers_of(directory, device, monkeypatch):
         for sequence in sequences:
             await sequence.reply.done()
     replies = [sequence.reply for sequence in sequences]
-    return [(r.token_ids, r.log_probs, None if r.probabilities is None else r.probabilities.tobytes()) for r in replies]
+    return [
+        (r.token_ids, r.log_probs, r.outputs, None if r.probabilities is None else r.probabilities.tobytes())
+        for r in replies
+    ]
 
 
 @pytest.mark.slow
