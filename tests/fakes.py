@@ -87,15 +87,19 @@ class FakeServicer(
     """Answers with the request's own words in reverse order.
 
     `script` holds what the next calls do instead, first come first served: a Failure fails, a float waits this number
-    of seconds before the answer, NUM_WAITING calls at a time. `step_s` is the pause before each delta. `seen` lists the
+    of seconds before the answer, NUM_WAITING calls at a time. `by_text` holds the same for a text, however often it
+    comes. `step_s` is the pause before each delta. `seen` lists the
     calls. With `only_final` a stream has no deltas, as of a search; `glue` stands between the words of an answer.
     """
 
     def __init__(self):
         self.script = deque()
+        self.by_text = {}
         self.only_final = False
         self.glue = " "
         self._waiting = threading.BoundedSemaphore(NUM_WAITING)
+        self._num_waiting = 0
+        self.most_waiting = 0
         self.step_s = 0.0
         self.seen = []
 
@@ -104,10 +108,15 @@ class FakeServicer(
         if not context.add_callback(lambda: None if context.code() else seen.cancelled.set()):
             seen.cancelled.set()
         self.seen.append(seen)
-        next_up = self.script.popleft() if self.script else None
+        next_up = self.by_text.get(getattr(request, "text", None))
+        if next_up is None and self.script:
+            next_up = self.script.popleft()
         if isinstance(next_up, float):
             with self._waiting:
-                time.sleep(next_up)
+                self._num_waiting += 1
+                self.most_waiting = max(self.most_waiting, self._num_waiting)
+                seen.cancelled.wait(next_up)
+                self._num_waiting -= 1
         if isinstance(next_up, Failure) and next_up.after == 0:
             next_up.abort(context)
         return next_up

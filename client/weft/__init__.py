@@ -7,6 +7,7 @@ with weft.Client("localhost:7070") as client:
 from importlib.metadata import version as _version
 
 from weft._async_client import AsyncClient
+from weft._async_many import AsyncMany
 from weft._client import Client
 from weft._decoding import (
     Alternatives,
@@ -18,6 +19,7 @@ from weft._decoding import (
     PhraseBias,
     Sampling,
 )
+from weft._many import Many
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._streams import AsyncStream, Stream
 from weft._types import (
@@ -67,8 +69,10 @@ __version__ = _version("weft-serving")
 __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     # clients
     "AsyncClient",
+    "AsyncMany",
     "AsyncStream",
     "Client",
+    "Many",
     "Stream",
     # what goes in
     "Alternatives",

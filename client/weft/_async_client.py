@@ -4,15 +4,18 @@
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
+from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
+from weft._many import Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
@@ -136,6 +139,63 @@ class AsyncClient:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
 
+    def translate_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[TranslateOptions],
+    ) -> AsyncMany[Translation]:
+        """Translate many texts, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(TRANSLATE, concurrency, timeout, making(TRANSLATE, options, texts=texts))
+
+    def caption_many(
+        self,
+        images: Iterable[Picture] | AsyncIterable[Picture],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[CaptionOptions],
+    ) -> AsyncMany[Caption]:
+        """Describe many pictures, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(CAPTION, concurrency, timeout, making(CAPTION, options, images=images))
+
+    def classify_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[ClassifyOptions],
+    ) -> AsyncMany[Classification]:
+        """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(CLASSIFY, concurrency, timeout, making(CLASSIFY, options, texts=texts, images=images))
+
+    def tag_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[TagOptions],
+    ) -> AsyncMany[Tagging]:
+        """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(TAG, concurrency, timeout, making(TAG, options, texts=texts))
+
+    def generate_many(
+        self,
+        prompts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        messages: Iterable[Messages] | AsyncIterable[Messages] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> AsyncMany[Generation]:
+        """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
         response = await self._call(self._model.ListModels, ListModelsRequest(), timeout)
@@ -192,10 +252,23 @@ class AsyncClient:
         call = self._open(self._methods[verb.stream_path], request, timeout)
         return AsyncStream(call, verb.read, self._settings.target)
 
-    def _open(self, method: Callable[..., Call], request: Message, timeout: float | None) -> Call:
+    def _many(
+        self,
+        verb: Verb[..., Answer],
+        concurrency: int,
+        timeout: float | None,
+        asked: tuple[Any, Callable[[Any], Message]],
+    ) -> AsyncMany[Answer]:
+        inputs, make = asked
+        seconds = self._settings.seconds(timeout)
+        send = partial(self._open, self._methods[verb.path], timeout=timeout)
+        patience_s = math.inf if seconds is None else seconds
+        return AsyncMany(Sending(inputs, make, send, verb.read, self._settings.target, concurrency, patience_s))
+
+    def _open(self, method: Callable[..., Call], request: Message, timeout: float | None, **how: Any) -> Call:
         if self._closed:
             raise Error("the client is closed")
-        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
+        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata, **how)
 
     async def _call(
         self, method: Callable[..., Awaitable[Response]], request: Message, timeout: float | None

@@ -2,15 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar, Unpack
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
 from weft._channel import CallSettings, health, health_check, open_channels
+from weft._many import Many, Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import Stream
@@ -129,6 +131,63 @@ class Client:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
 
+    def translate_many(
+        self,
+        texts: Iterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[TranslateOptions],
+    ) -> Many[Translation]:
+        """Translate many texts, `concurrency` at a time; see `Many`."""
+        return self._many(TRANSLATE, concurrency, timeout, making(TRANSLATE, options, texts=texts))
+
+    def caption_many(
+        self,
+        images: Iterable[Picture],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[CaptionOptions],
+    ) -> Many[Caption]:
+        """Describe many pictures, `concurrency` at a time; see `Many`."""
+        return self._many(CAPTION, concurrency, timeout, making(CAPTION, options, images=images))
+
+    def classify_many(
+        self,
+        texts: Iterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[ClassifyOptions],
+    ) -> Many[Classification]:
+        """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `Many`."""
+        return self._many(CLASSIFY, concurrency, timeout, making(CLASSIFY, options, texts=texts, images=images))
+
+    def tag_many(
+        self,
+        texts: Iterable[Text],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[TagOptions],
+    ) -> Many[Tagging]:
+        """Tag many texts, `concurrency` at a time; see `Many`."""
+        return self._many(TAG, concurrency, timeout, making(TAG, options, texts=texts))
+
+    def generate_many(
+        self,
+        prompts: Iterable[Text] | None = None,
+        *,
+        messages: Iterable[Messages] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[GenerateOptions],
+    ) -> Many[Generation]:
+        """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
+        return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
         response = self._call(self._model.ListModels, ListModelsRequest(), timeout)
@@ -183,11 +242,24 @@ class Client:
         call = self._call(self._methods[verb.stream_path], request, timeout)
         return Stream(call, verb.read, self._settings.target)
 
-    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None) -> Response:
+    def _many(
+        self,
+        verb: Verb[..., Answer],
+        concurrency: int,
+        timeout: float | None,
+        asked: tuple[Any, Callable[[Any], Message]],
+    ) -> Many[Answer]:
+        inputs, make = asked
+        seconds = self._settings.seconds(timeout)
+        send = partial(self._call, self._methods[verb.path].future, timeout=timeout)
+        patience_s = math.inf if seconds is None else seconds
+        return Many(Sending(inputs, make, send, verb.read, self._settings.target, concurrency, patience_s))
+
+    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None, **how: Any) -> Response:
         if self._closed:
             raise Error("the client is closed")
         try:
-            return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata)
+            return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata, **how)
         except grpc.RpcError as error:
             raise error_of(error, self._settings.target) from error
         except ValueError:

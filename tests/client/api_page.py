@@ -22,7 +22,7 @@ This page is made by `python tests/client/api_page.py`, and a test holds it to t
 Everything below is in the module `weft`; the section on pictures is in `weft.plot`.
 """
 GROUPS = {
-    "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream"],
+    "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream", "Many", "AsyncMany"],
     "What goes in": [
         "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
         "GenerateOptions", "ClassifyOptions", "TagOptions", "Decoding", "Phrase", "Greedy", "Sampling", "Beams",
@@ -69,7 +69,12 @@ def _entry(name):
     if name == "Client":
         parts += [_code(name, kind.__init__), _prose(kind.__init__.__doc__)]
     if name == "AsyncClient":
-        parts.append("Made as `Client` is, with its methods: awaited, but for `stream_*`, which give an `AsyncStream`.")
+        parts.append(
+            _wrap(
+                "Made as `Client` is, with its methods: awaited, but for `stream_*`, which give an `AsyncStream`, and "
+                "`*_many`, which give an `AsyncMany` and take async iterables too."
+            )
+        )
     else:
         parts += _methods(kind)
     return "\n\n".join(filter(None, parts)) + "\n"

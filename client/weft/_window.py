@@ -1,0 +1,132 @@
+"""Which of many inputs are asked now: bounded, in order, and patient with a server that is full. No clock, no calls."""
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from weft._fields import refusal
+from weft.exceptions import Error, Overloaded
+
+Answer = TypeVar("Answer")
+
+# The answers that may wait for a slower one before them, or for their reader, are this many times `concurrency`.
+_AHEAD = 4
+# Where the server is full and does not say for how long.
+_PAUSE_S = 1.0
+
+
+def checked_concurrency(given: Any) -> int:
+    """Return a number of requests that may be in flight; raises InvalidRequest for what is none."""
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise refusal("concurrency", f"must be a whole number of at least 1, not {given!r}")
+    return given
+
+
+@dataclass(eq=False, slots=True)
+class Asked(Generic[Answer]):
+    """One input. `outcome` is None until it has one, `call` what runs for it, `refused_at` when the server was full."""
+
+    request: Message | None
+    outcome: Answer | Error | None = None
+    call: Any = None
+    refused_at: float | None = None
+
+
+class Window(Generic[Answer]):
+    """The inputs that were read and whose answers were not taken yet.
+
+    A full server is no failure: what it refuses is asked again, first, after the pause that it asks for. Until then
+    nothing is sent. And no more is sent at once than it took before, growing again with each answer.
+
+    Args:
+        concurrency: How many may run at once.
+        patience_s: How long an input may wait for a server that is full, from its first refusal.
+    """
+
+    def __init__(self, concurrency: int, patience_s: float) -> None:
+        self._concurrency = concurrency
+        self._patience_s = patience_s
+        self._asked: deque[Asked[Answer]] = deque()
+        self._refused: list[Asked[Answer]] = []
+        self._num_running = 0
+        self._room = float(concurrency)
+        self._resume_at = 0.0
+        # Whether a server was there. Until then a call fails at once where there is none; later it waits for it.
+        self.in_touch = False
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def may_send(self, now: float) -> bool:
+        """Whether one more call may begin."""
+        return self._num_running < int(self._room) and now >= self._resume_at
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further input may be read."""
+        return len(self._asked) >= _AHEAD * self._concurrency
+
+    def read(self, request: Message | Error) -> Asked[Answer]:
+        """Take one input, or what is wrong with it, behind all others."""
+        asked: Asked[Answer] = Asked(None, request) if isinstance(request, Error) else Asked(request)
+        self._asked.append(asked)
+        return asked
+
+    def again(self) -> Asked[Answer] | None:
+        """Give the first input that was refused, to be asked again; None if there is none."""
+        if not self._refused:
+            return None
+        first = min(self._refused, key=self._asked.index)
+        self._refused.remove(first)
+        return first
+
+    def started(self, asked: Asked[Answer], call: Any) -> None:
+        """Note the call that now runs."""
+        asked.call = call
+        self._num_running += 1
+
+    def ended(self, asked: Asked[Answer], outcome: Answer | Error, now: float) -> None:
+        """Note how a call ended."""
+        asked.call = None
+        self._num_running -= 1
+        if isinstance(outcome, Overloaded):
+            self.in_touch = True
+            if asked.refused_at is None:
+                asked.refused_at = now
+            if now - asked.refused_at < self._patience_s:
+                self._refused.append(asked)
+                pause = _PAUSE_S if outcome.retry_after is None else outcome.retry_after
+                # Of many callers who were refused at once not all shall come back at once.
+                self._resume_at = max(self._resume_at, now + pause * random.uniform(1.0, 1.25))  # noqa: S311
+                self._room = max(1.0, float(self._num_running))
+                return
+        elif not isinstance(outcome, Error):
+            self.in_touch = True
+            self._room = min(float(self._concurrency), self._room + 1.0 / self._room)
+        elif outcome.reason:  # a server said it
+            self.in_touch = True
+        asked.request = None
+        asked.outcome = outcome
+
+    def pause_s(self, now: float) -> float | None:
+        """Return after how long more may be sent than now; None if only an answer can change that."""
+        if self._num_running >= int(self._room) or now >= self._resume_at:
+            return None
+        return self._resume_at - now
+
+    def take(self) -> Answer | Error | None:
+        """Give the outcome of the first input, which then is forgotten; None while it has none."""
+        if not self._asked or (outcome := self._asked[0].outcome) is None:
+            return None
+        self._asked.popleft()
+        return outcome
+
+    def clear(self) -> list[Any]:
+        """Forget everything and give the calls that run."""
+        calls = [asked.call for asked in self._asked if asked.call is not None]
+        self._asked.clear()
+        self._refused.clear()
+        return calls

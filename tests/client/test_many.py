@@ -1,0 +1,300 @@
+"""Many inputs: in order, a few at a time, read as needed; failures stand in place, and a full server is waited for."""
+
+import asyncio
+import itertools
+import threading
+
+import pytest
+from grpc import StatusCode
+
+import weft
+from fakes import Failure, fake_server
+from waiting import until
+from weft._window import Window
+from weft_proto.v1.translation_pb2 import TranslateRequest
+
+CHAT = [{"role": "user", "content": "a b"}]
+# The verb, several inputs of it, and what says so of one.
+VERBS = [
+    ("translate", {"texts": ["a b", [5, 6], "c"]}, {"target_language": "es", "num_top_tokens": 1}),
+    ("caption", {"images": [b"1", b"22", b"333"]}, {"return_scores": True}),
+    ("classify", {"texts": ["a", "b"]}, {"top_k": 1}),
+    ("classify", {"images": [b"1", b"22"]}, {}),
+    ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
+    ("generate", {"prompts": ["a b", "c d"]}, {"decoding": weft.Decoding(max_new_tokens=3)}),
+    ("generate", {"messages": [CHAT, CHAT * 2]}, {}),
+]
+FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
+
+
+def blocking(target, verb, given, **options):
+    """What the blocking client gives."""
+    with weft.Client(target) as client:
+        return list(getattr(client, f"{verb}_many")(**given, **options))
+
+
+def in_a_loop(target, verb, given, **options):
+    """What the asyncio client gives, for inputs of an async iterable."""
+
+    async def one_by_one(inputs):
+        for each in inputs:
+            yield each
+
+    async def run():
+        async with weft.AsyncClient(target) as client:
+            streams = {name: one_by_one(inputs) for name, inputs in given.items()}
+            return [answer async for answer in getattr(client, f"{verb}_many")(**streams, **options)]
+
+    return asyncio.run(run())
+
+
+def texts(answers):
+    """Texts of answers, and reasons of errors."""
+    return [each.reason if isinstance(each, weft.Error) else each.text for each in answers]
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+@pytest.mark.parametrize(("verb", "given", "options"), VERBS)
+def test_many_are_answered_as_one_by_one(server, many, verb, given, options):
+    """The answers are those of the verb for each input, in order."""
+    (name, inputs), *_ = given.items()
+    with weft.Client(server.target) as client:
+        ask = getattr(client, verb)
+        keyword = {("classify", "images"): "image", ("generate", "messages"): "messages"}.get((verb, name))
+        expected = [ask(**{keyword: each}, **options) if keyword else ask(each, **options) for each in inputs]
+
+    assert expected == many(server.target, verb, given, **options)
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_a_slow_answer_keeps_its_place(server, many):
+    """The others are asked meanwhile, never more than `concurrency` at once, and wait for it."""
+    inputs = [f"{number} a" for number in range(12)]
+    server.servicer.by_text = dict.fromkeys(inputs, 0.02) | {"0 a": 0.5}
+
+    assert [f"a {number}" for number in range(12)] == texts(
+        many(server.target, "translate", {"texts": inputs}, concurrency=4)
+    )
+    assert 4 == server.servicer.most_waiting
+
+
+def test_inputs_are_read_as_they_are_needed(client):
+    """Of an endless iterator at most a few times `concurrency` are read ahead of the answer that is taken."""
+    read = itertools.count(1)
+    many = client.translate_many((f"a {number}" for number in read), concurrency=3)
+    assert 1 == next(read)  # nothing was read yet
+    assert 50 == len(list(itertools.islice(many, 50)))
+    assert next(read) <= 50 + 4 * 3 + 2
+    many.cancel()
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_a_failure_stands_in_its_place(server, many):
+    """One of the server and one of our own; the rest is answered."""
+    server.servicer.script.extend([0.0, Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG")])
+    found = many(server.target, "translate", {"texts": ["a", "b", "c", 5, "d"]}, concurrency=1)
+
+    assert ["a", "INPUT_TOO_LONG", "c", "INVALID_FIELD", "d"] == texts(found)
+
+
+def test_the_first_failure_can_end_it(server, client):
+    """`or_raise` gives answers alone, raises the error, and cancels what is in flight."""
+    server.servicer.by_text = {"b": Failure(StatusCode.INVALID_ARGUMENT, "BAD"), "c": 30.0}
+    answers = client.translate_many(["a", "b", "c", "d"]).or_raise()
+    assert "a" == next(answers).text
+    with pytest.raises(weft.InvalidRequest):
+        next(answers)
+
+    assert [] == list(answers)
+    assert all(seen.cancelled.wait(5) for seen in in_flight(server) if seen.request.text == "c")
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_an_error_of_the_inputs_comes_behind_the_answers(server, many):
+    """What was read before it is answered."""
+
+    def inputs():
+        yield "a"
+        yield "b"
+        raise LookupError("no more")
+
+    with pytest.raises(LookupError, match="no more"):
+        many(server.target, "translate", {"texts": inputs()})
+    with weft.Client(server.target) as client:
+        answers = client.translate_many(inputs())
+        assert ["a", "b"] == texts([next(answers), next(answers)])
+        with pytest.raises(LookupError):
+            next(answers)
+        assert [] == list(answers)
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_a_full_server_is_waited_for(server, many):
+    """What it refuses is asked again after the pause that it names; no answer is lost, and none comes twice."""
+    server.servicer.script.extend([0.0, FULL, FULL, 0.0, FULL])
+    inputs = [f"{number} a" for number in range(20)]
+
+    assert [f"a {number}" for number in range(20)] == texts(
+        many(server.target, "translate", {"texts": inputs}, concurrency=5)
+    )
+    assert 23 == len(server.servicer.seen)
+
+
+def test_a_server_that_stays_full_is_a_failure(server, client):
+    """After `timeout` seconds, in place."""
+    server.servicer.script.extend([FULL] * 200)
+    (answer,) = client.translate_many(["a"], timeout=0.3)
+
+    assert isinstance(answer, weft.Overloaded)
+    assert 3 <= len(server.servicer.seen) <= 8
+
+
+def test_a_full_server_is_sent_no_more_than_it_took():
+    """A refusal stops all sending for the pause; then as many run as ran beside it, and one more after some answers."""
+    window = Window(8, 60.0)
+    asked = [window.read(TranslateRequest(text="a")) for _ in range(8)]
+    for each in asked:
+        window.started(each, object())
+    window.ended(asked[2], weft.Overloaded("full", retry_after=1.0), 100.0)
+    for each in asked[3:]:
+        window.ended(each, weft.Overloaded("full", retry_after=1.0), 100.0)
+
+    assert not window.may_send(100.9)
+    assert not window.may_send(101.5)  # two run, and two it took
+    window.ended(asked[0], "answer", 101.5)
+    assert window.may_send(101.5)
+    assert asked[2] is window.again()
+    window.started(asked[2], object())
+    assert window.again() is asked[3]
+    assert "answer" == window.take()
+    assert window.take() is None
+
+
+def in_flight(server):
+    """The calls that wait on the server."""
+    return [seen for seen in server.servicer.seen if seen.request.text in server.servicer.by_text]
+
+
+LEAVE = {
+    "cancel": lambda many: many.cancel(),
+    "the block's end": lambda many: many.__exit__(None, None, None),
+    "left behind": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("leave", LEAVE)
+def test_cancelling_ends_what_is_in_flight(server, client, leave):
+    """By `cancel`, by the end of the block, and by being left behind; then nothing more comes."""
+    server.servicer.by_text = {"b": 30.0, "c": 30.0}
+    many = client.translate_many(["a", "b", "c"])
+    assert "a" == next(many).text
+    asyncio.run(until(lambda: 2 == len(in_flight(server))))
+    LEAVE[leave](many)
+    if leave == "left behind":
+        del many
+    else:
+        assert [] == list(many)
+
+    assert all(seen.cancelled.wait(5) for seen in in_flight(server))
+
+
+def test_leaving_a_loop_ends_what_is_in_flight(server):
+    """By `async with`, and by being left behind by a cancelled task; no task stays."""
+    server.servicer.by_text = {"b": 30.0, "c": 30.0}
+
+    async def run():
+        async with weft.AsyncClient(server.target) as client:
+            async with client.translate_many(["a", "b", "c"]) as many:
+                assert "a" == (await anext(many)).text
+                await until(lambda: 2 == len(in_flight(server)))
+            await until(lambda: all(seen.cancelled.is_set() for seen in in_flight(server)))
+
+            many = client.translate_many(["a", "b", "c"])
+            assert "a" == (await anext(many)).text
+            waiting = asyncio.ensure_future(anext(many))
+            await until(lambda: 4 == len(in_flight(server)))
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            del many, waiting
+            await until(lambda: all(seen.cancelled.is_set() for seen in in_flight(server)))
+        assert {asyncio.current_task()} == asyncio.all_tasks()
+
+    asyncio.run(run())
+
+
+def test_an_input_that_is_long_in_coming_keeps_no_answer_back(server):
+    """The first answer comes before the second input."""
+
+    async def run():
+        taken = asyncio.Event()
+
+        async def inputs():
+            yield "a"
+            await taken.wait()
+            yield "b"
+
+        async with weft.AsyncClient(server.target) as client:
+            many = client.translate_many(inputs())
+            first = await asyncio.wait_for(anext(many), 10)
+            taken.set()
+            return texts([first, *[answer async for answer in many]])
+
+    assert ["a", "b"] == asyncio.run(run())
+
+
+def test_a_closed_client_ends_it(server):
+    """By an error, and then nothing comes."""
+    client = weft.Client(server.target)
+    many = client.translate_many(itertools.repeat("a"))
+    next(many)
+    client.close()
+    with pytest.raises(weft.Error, match="closed"):
+        for _ in many:
+            pass
+    assert [] == list(many)
+
+
+def test_a_server_that_went_away_is_waited_for():
+    """Once it has answered; one that never was there is an error for each input."""
+    with fake_server() as server:
+        target = server.target
+        client = weft.Client(target, timeout=30.0)
+        many = client.translate_many([f"{number} a" for number in range(40)], concurrency=2)
+        found = [next(many)]
+    port = int(target.rpartition(":")[2])
+    reader = threading.Thread(target=lambda: found.extend(many))
+    reader.start()
+    with fake_server(port):
+        reader.join(30)
+
+    assert [f"a {number}" for number in range(40)] == texts(found)
+    client.close()
+    with weft.Client("127.0.0.1:1") as nowhere:
+        assert [weft.Unavailable] * 3 == [type(each) for each in nowhere.translate_many(["a", "b", "c"])]
+
+
+WRONG = [
+    (("translate", "one text"), {}, "texts: must be an iterable of inputs, not str"),
+    (("caption", b"12"), {}, "images: must be an iterable of inputs, not bytes"),
+    (("translate", None), {}, "give texts"),
+    (("generate",), {}, "give either prompts or messages"),
+    (("classify", ["a"]), {"images": [b"1"]}, "give either texts or images"),
+    (("translate", ["a"]), {"concurrency": 0}, "concurrency: must be a whole number of at least 1, not 0"),
+    (("translate", ["a"]), {"concurrency": 1.5}, "concurrency: must be a whole number of at least 1, not 1.5"),
+    (("translate", ["a"]), {"timeout": 0}, "timeout: must be more than 0"),
+    (("translate", ["a"]), {"decoding": weft.Decoding(stop="x")}, "decoding.stop: must be a tuple"),
+]
+
+
+@pytest.mark.parametrize(("call", "options", "said"), WRONG)
+def test_what_is_wrong_with_all_is_raised_at_once(client, server, call, options, said):
+    """And not for each input."""
+    verb, *inputs = call
+    with pytest.raises(weft.InvalidRequest) as caught:
+        getattr(client, f"{verb}_many")(*inputs, **options)
+
+    assert caught.value.message.startswith(said)
+    assert [] == server.servicer.seen
+    with pytest.raises(TypeError, match="unknown option 'no'"):
+        client.translate_many(["a"], no=1)
