@@ -13,6 +13,7 @@ import torch
 from weft_export.graphs.deferred import defer
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.score_graph import score_graph
+from weft_export.graphs.simplifying import simplify
 from weft_export.graphs.weight_files import WeightFiles
 from weft_proto.bundle_rules import ONNX_NAME
 from weft_proto.v1 import bundle_pb2
@@ -46,9 +47,11 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
             dynamic_shapes=(tuple(port.axes for port in graph.inputs),),
             opset_version=OPSET,
             dynamo=True,
+            optimize=False,
             verbose=False,
         )
     assert program is not None
+    simplify(program.model)
     forget_origin(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))
     path = directory / graph.file_name
