@@ -53,13 +53,13 @@ class Running:
         return sequence
 
 
-def rows_of(opened, num_slots=6, *, end_ids=(2,), forced_end_id=None):
+def rows_of(opened, num_slots=6, *, end_ids=(2,)):
     """Rows over the toy's states, nobody in them; 2 ends an answer, and a prefix has at most 3 ids."""
     toy, session = opened
     slots = Slots(num_slots, 24, 3)
     metrics = Metrics().for_model("toy", 1, "generate")
     runner = DecodeRunner(toy.manifest, None, session, slots)
-    return Rows(slots, runner, end_ids=end_ids, forced_end_id=forced_end_id, metrics=metrics)
+    return Rows(slots, runner, end_ids=end_ids, metrics=metrics)
 
 
 def best(*token_ids):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
+    from weft_proto.v1 import common_pb2
     from weft_server.choosing.rules import Rule
     from weft_server.source import Source
 
@@ -64,6 +65,13 @@ class Decoding:
     # The most probable first tokens, each continued by the most probable ones.
     alternatives: bool = False
     num_outputs: int = 1
+    # What ends an answer beside the model's own end tokens.
+    stop_ids: frozenset[int] = frozenset()
+    # What the answer begins with, and the last token that max_new_tokens allows, whatever the model says.
+    forced_ids: tuple[int, ...] = ()
+    forced_last_id: int | None = None
+    # What of it the request or the model asks for, to be told: the message's fields from `penalties` to `prefix`.
+    changes: common_pb2.Decoding | None = field(default=None, compare=False)
 
     @property
     def width(self) -> int:

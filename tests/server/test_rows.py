@@ -23,9 +23,9 @@ def opened(tmp_path_factory):
     return toy, Session(toy.path, 1)
 
 
-def sequence(name, max_new=24, *, prefix=(), streams=False, scores=False):
+def sequence(name, max_new=24, *, prefix=(), streams=False, scores=False, **settings):
     """A sequence with a prompt of three tokens."""
-    decoding = Decoding(max_new)
+    decoding = Decoding(max_new, **settings)
     return Sequence(name, Ids(np.arange(3)), decoding, prefix, wants_tokens=streams, wants_scores=scores)
 
 
@@ -165,9 +165,9 @@ def test_a_row_in_its_prefix_ends_at_its_deadline_and_when_it_is_dropped(opened)
 
 def test_the_last_token_is_the_forced_end(opened):
     """Only where a request allows no more, and the answer has not ended before."""
-    rows = rows_of(opened, end_ids=(2, 3), forced_end_id=3)
+    rows = rows_of(opened, end_ids=(2, 3))
     for name, max_new in (("one", 1), ("two", 2), ("stops", 3)):
-        rows.begin(sequence(name, max_new, prefix=(31,)), START)
+        rows.begin(sequence(name, max_new, prefix=(31,), forced_last_id=3), START)
     rows.advance(best(9, 9, 9))
     rows.advance(best(5, 6, 7))
     # "stops" has moved into the place of "one".
@@ -184,16 +184,16 @@ def test_the_last_token_is_the_forced_end(opened):
 )
 def test_a_forced_end_that_the_model_has_chosen_is_its_own(opened, chosen, reason):
     """Then the answer has ended by itself. It has not where another end token was chosen, which is not given."""
-    rows = rows_of(opened, end_ids=(2, 3), forced_end_id=3)
-    rows.begin(sequence("one", 1), START)
+    rows = rows_of(opened, end_ids=(2, 3))
+    rows.begin(sequence("one", 1, forced_last_id=3), START)
     rows.advance(best(chosen))
     assert [("one", [3], reason)] == given_to(rows)
 
 
 def test_a_forced_end_has_the_log_probability_that_the_model_gives_it(opened):
     """For who asks for scores; who does not is given no number that could be taken for one."""
-    rows = rows_of(opened, forced_end_id=2)
-    asks, does_not = sequence("asks", 1, scores=True), sequence("does not", 1)
+    rows = rows_of(opened)
+    asks, does_not = (sequence(name, 1, scores=name == "asks", forced_last_id=2) for name in ("asks", "does not"))
     rows.begin(asks, START)
     rows.begin(does_not, START)
     logits = np.random.default_rng(0).normal(0, 3, (2, 50)).astype(np.float32)
@@ -231,3 +231,45 @@ def test_rules_look_back_at_the_prompt_and_at_what_was_produced(opened):
     (plain, end) = rows.hand_over()
     assert ([0], [3, 4, 6]) == (plain.token_ids, end.token_ids)
     assert [pytest.approx(float(logits[0, token] - log_total[0])) for token in (3, 4, 6)] == end.log_probs
+
+
+def test_an_answer_begins_with_what_it_is_forced_to(opened):
+    """One token a step, whatever the model says, an end token included; other rows go on beside it."""
+    rows = rows_of(opened)
+    rows.begin(sequence("forced", 4, prefix=(31,), forced_ids=(7, 8)), START)
+    rows.begin(sequence("free", 2, streams=True), START)
+    for _ in range(2):
+        rows.advance(best(*(2 if one.request_id == "forced" else 5 for one in rows.slots.sequences if one)))
+    rows.advance(best(2))
+    rows.advance(best(9))
+    rows.advance(best(2))
+    assert [
+        ("free", [5], None),
+        ("free", [5], FinishReason.LENGTH),
+        ("forced", [7, 8, 9, 2], FinishReason.STOP),
+    ] == given_to(rows)
+
+
+def test_a_forced_beginning_has_the_log_probabilities_of_the_model(opened):
+    """And the rules look back at it."""
+    rows = rows_of(opened)
+    rows.begin(sequence("one", 2, scores=True, forced_ids=(7,), rules=(Repetition(10.0),)), START)
+    logits = np.linspace(1, 3, 50, dtype=np.float32)[None]
+    logits[0, 7] = 9
+    log_total = np.log(np.exp(logits).sum(axis=1))
+    top = np.argsort(-logits, axis=1)[:, :4]
+    for _ in range(2):
+        rows.advance(Candidates(np.take_along_axis(logits, top, 1), top, log_total, logits))
+    (end,) = rows.hand_over()
+    assert [7, 49] == end.token_ids
+    assert [pytest.approx(float(logits[0, token] - log_total[0])) for token in (7, 49)] == end.log_probs
+
+
+def test_a_stop_token_ends_its_own_row_only(opened):
+    """As an end token of the model does."""
+    rows = rows_of(opened)
+    rows.begin(sequence("stops", stop_ids=frozenset([9])), START)
+    rows.begin(sequence("goes on", 2), START)
+    rows.advance(best(9, 9))
+    rows.advance(best(5))
+    assert [("stops", [9], FinishReason.STOP), ("goes on", [9, 5], FinishReason.LENGTH)] == given_to(rows)

@@ -109,6 +109,8 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
         proto.sampling.top_k = sampling.top_k
         proto.sampling.top_p = sampling.top_p
         proto.sampling.seed = sampling.seed
+    if decoding.changes is not None:
+        proto.MergeFrom(decoding.changes)
     return proto
 
 

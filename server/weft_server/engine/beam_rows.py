@@ -52,20 +52,17 @@ class _Step(NamedTuple):
     scores: np.ndarray
     # The log-probabilities that the model itself gives to them.
     own: np.ndarray
-    # Which beams are given their last token, and it is forced, [n, width].
+    # What a beam's token must be, whatever the model says, [n, width]. -1 for any.
     forced: np.ndarray
 
 
 class BeamRows:
     """All searches of a lane. `num` is how many there are."""
 
-    def __init__(
-        self, slots: Slots, runner: DecodeRunner, *, end_ids: np.ndarray, forced_end_id: int | None, count: Count
-    ) -> None:
+    def __init__(self, slots: Slots, runner: DecodeRunner, *, end_ids: np.ndarray, count: Count) -> None:
         self._slots = slots
         self._runner = runner
         self._end_ids = end_ids
-        self._forced_end_id = forced_end_id
         self._count = count
         self._kinds: dict[tuple[int, int], _Kind] = {}
         self._by_sequence: dict[Sequence, _Search] = {}
@@ -82,7 +79,8 @@ class BeamRows:
         assert sequence.decoding is not None
         beams = sequence.decoding.beams
         assert beams is not None, f"{sequence.request_id} is no beam search. This is a bug."
-        key = beams.num_beams, num_kept(beams.num_beams, len(self._end_ids))
+        num_end_ids = len(self._end_ids) + len(sequence.decoding.stop_ids)
+        key = beams.num_beams, num_kept(beams.num_beams, num_end_ids)
         if key not in self._kinds:
             searches = Searches(*key, capacity=self._slots.num_slots // key[0])
             self._kinds[key] = _Kind(len(self._kinds), searches, [])
@@ -143,8 +141,7 @@ class BeamRows:
         if not len(which):
             return []
         step = self._step(kind, which, by_rank, start, candidates)
-        ends = (step.ids[..., None] == self._end_ids).any(axis=-1)
-        chosen = kind.searches.advance(which, step.scores, ends)
+        chosen = kind.searches.advance(which, step.scores, self._ends(step))
         self._note_found(step, chosen, start, candidates)
         going = ~chosen.done
         if going.any():
@@ -154,6 +151,14 @@ class BeamRows:
             ids[onto - start] = step.ids[beams]
             log_probs[onto - start] = step.own[beams]
         return [self._answers(step.members[index]) for index in np.flatnonzero(chosen.done).tolist()]
+
+    def _ends(self, step: _Step) -> np.ndarray:
+        """Return which tokens of a step end their answer, [n, width, k]."""
+        ends: np.ndarray = (step.ids[..., None] == self._end_ids).any(axis=-1)
+        for index, search in enumerate(step.members):
+            if stop_ids := _stop_ids(search):
+                ends[index] |= np.isin(step.ids[index], list(stop_ids))
+        return ends
 
     def _beams_of(self, kind: _Kind, start: int) -> tuple[np.ndarray, np.ndarray]:
         """Return which searches of a kind have rows from `start` on that choose, [n], and their slots by rank."""
@@ -174,18 +179,18 @@ class BeamRows:
         num = candidates.topk_ids.shape[1] if any_barred else kept
         ids = candidates.topk_ids[:, :num][rows]
         scores = candidates.topk_logits[:, :num][rows] - candidates.logsumexp[rows][..., None]
-        forced = np.zeros(by_rank.shape, np.bool_)
+        wanted = slots.forced(start, slots.num_running)
+        forced = np.full(by_rank.shape, -1) if wanted is None else wanted[rows]
         step = _Step([kind.members[index] for index in which.tolist()], by_rank, ids, scores, scores, forced)
         # Rows whose candidates do not stand as they are: rules change them, or too few are left.
         changed = slots.has_rules[by_rank]
         if any_barred:
             scores[barred[..., None] & (ids[..., None] == self._end_ids).any(axis=-1)] = -np.inf
             changed |= np.count_nonzero(scores > -np.inf, axis=-1) < kept
-        if self._forced_end_id is not None:
-            forced |= slots.num_new[by_rank] + 1 == slots.max_new[by_rank]
-        if (changed | forced).any():
+        changed |= forced >= 0
+        if changed.any():
             step = step._replace(own=scores.copy())
-            for place in np.argwhere(changed | forced).tolist():
+            for place in np.argwhere(changed).tolist():
                 self._change(step, tuple(place), start, candidates, kept)
         return step
 
@@ -193,10 +198,9 @@ class BeamRows:
         """Write into a step what a row's rules leave of its tokens."""
         slot = int(step.slots[place])
         ids, scores, own = step.ids[place], step.scores[place], step.own[place]
-        if step.forced[place]:
+        if step.forced[place] >= 0:
             # It counts as certain, as in transformers.
-            assert self._forced_end_id is not None
-            ids[0], scores[0], num = self._forced_end_id, 0, 1
+            ids[0], scores[0], num = step.forced[place], 0, 1
         else:
             found = self._ranked(candidates, slot, start, kept)
             num = min(len(found.ids), len(ids))
@@ -234,7 +238,8 @@ class BeamRows:
         place = *parent, int(chosen.best_picks[which])
         slot, token = int(step.slots[parent]), int(step.ids[place])
         # A forced end that the model has chosen is its own.
-        at_end = token in self._end_ids and (not step.forced[parent] or token == candidates.topk_ids[slot - start, 0])
+        own = step.forced[parent] < 0 or token == candidates.topk_ids[slot - start, 0]
+        at_end = own and (token in self._end_ids or token in _stop_ids(step.members[which[0]]))
         read = slice(int(slots.num_new[slot]))
         return Output(
             [*slots.output_ids[slot, read].tolist(), token],
@@ -274,3 +279,8 @@ class BeamRows:
         scores = search.kind.searches.scores(search.index)
         outputs = [replace(output, score=score) for output, score in zip(search.found, scores, strict=True)]
         return sequence, outputs[: sequence.decoding.num_outputs]
+
+
+def _stop_ids(search: _Search) -> frozenset[int]:
+    assert search.sequence.decoding is not None
+    return search.sequence.decoding.stop_ids

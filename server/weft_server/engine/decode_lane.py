@@ -52,7 +52,6 @@ class DecodeLane:
         *,
         start_id: int | None,
         end_ids: tuple[int, ...],
-        forced_end_id: int | None = None,
         prefill_budget: int,
         metrics: ModelMetrics,
         recall: Recall | None = None,
@@ -60,7 +59,7 @@ class DecodeLane:
         self.slots = slots
         # Sequences to drop before the next step, with their outcome. Any thread appends.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._rows = Rows(slots, runner, end_ids=end_ids, forced_end_id=forced_end_id, metrics=metrics)
+        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
         self._runner = runner
         self._start_id = start_id
         self._budget = prefill_budget

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.alternatives import nth_best
-from weft_server.choosing.forced_end import force_end
+from weft_server.choosing.forced import force
 from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
 from weft_server.engine.beam_rows import BeamRows
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
-    from weft_server.sequence import Outcome, Sequence
+    from weft_server.sequence import Decoding, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
 
@@ -33,7 +33,6 @@ class Rows:
         runner: DecodeRunner,
         *,
         end_ids: tuple[int, ...],
-        forced_end_id: int | None = None,
         metrics: ModelMetrics,
     ) -> None:
         self.slots = slots
@@ -43,12 +42,8 @@ class Rows:
         self._num_begun = 1
         self._runner = runner
         self._end_ids = np.array(end_ids, np.int64)
-        # The last token that a request allows. None: it is chosen as all others are.
-        self._forced_end_id = forced_end_id
         self._metrics = metrics
-        self._beams = BeamRows(
-            slots, runner, end_ids=self._end_ids, forced_end_id=forced_end_id, count=metrics.read_whole
-        )
+        self._beams = BeamRows(slots, runner, end_ids=self._end_ids, count=metrics.read_whole)
         # Searches that are done in this step, with their answers.
         self._found: list[tuple[Sequence, list[Output]]] = []
         self._deliveries: list[Delivery] = []
@@ -184,11 +179,11 @@ class Rows:
             ruled = np.flatnonzero(with_rules & alone).tolist()
         ids, log_probs = self._pick(start, candidates, ruled)
         at_end = (ids[:, None] == self._end_ids).any(axis=1)
-        if self._forced_end_id is not None:
-            last = slots.num_new[start:stop] + 1 == slots.max_new[start:stop]
-            scored = slots.reads_all[start:stop]
-            end_id = self._forced_end_id
-            at_end &= ~force_end(candidates, ids, log_probs, end_id=end_id, last=last, scored=scored)
+        for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
+            at_end[row] |= int(ids[row]) in self._decoding(start + row).stop_ids
+        forced = slots.forced(start, stop)
+        if forced is not None:
+            at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
         if self._beams.num:
             self._found = self._beams.choose(start, candidates, ids, log_probs)
         return ids, log_probs, at_end
@@ -218,7 +213,7 @@ class Rows:
         alternatives = slots.is_alternative[rows]
         if not alternatives.any():
             return []
-        first = (slots.num_new[rows] == 0) & (slots.prefix_left[rows] == 0)
+        first = (slots.num_new[rows] == slots.num_forced[rows]) & (slots.prefix_left[rows] == 0)
         return np.flatnonzero(alternatives & first).tolist()
 
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
@@ -295,6 +290,11 @@ class Rows:
         if hole != source:
             self._runner.move(source, hole)
             self.slots.move(source, hole)
+
+    def _decoding(self, slot: int) -> Decoding:
+        decoding = self._sequence(slot).decoding
+        assert decoding is not None, f"slot {slot} decodes nothing. This is a bug."
+        return decoding
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self.slots.sequences[slot]

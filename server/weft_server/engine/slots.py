@@ -61,6 +61,11 @@ class Slots:
         # The rules of each row that has some, and whether it has.
         self.rules: list[RowRules | None] = [None] * num_slots
         self.has_rules = np.zeros(num_slots, np.bool_)
+        # How many tokens the answer begins with, whatever the model says, and the last that it may have. -1: none.
+        self.num_forced = np.zeros(num_slots, np.int64)
+        self.forced_last = np.full(num_slots, -1, np.int64)
+        # Whether other tokens than the model's own end tokens end it.
+        self.has_stops = np.zeros(num_slots, np.bool_)
         # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
         self.rank = np.zeros(num_slots, np.int64)
         # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself. And which
@@ -110,6 +115,9 @@ class Slots:
         self.reads_all[slot] |= bool(decoding.rules)
         self.has_rules[slot] = bool(decoding.rules)
         self.rules[slot] = _begin(sequence, given) if decoding.rules else None
+        self.num_forced[slot] = len(decoding.forced_ids)
+        self.forced_last[slot] = -1 if decoding.forced_last_id is None else decoding.forced_last_id
+        self.has_stops[slot] = bool(decoding.stop_ids)
         self.rank[slot] = rank
         self.is_beam[slot] = decoding.beams is not None
         self.search_kind[slot] = _NO_SEARCH
@@ -135,6 +143,24 @@ class Slots:
         for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
             self.rules_of(start + row).advance(int(ids[row]))
         return chosen
+
+    def forced(self, start: int, stop: int) -> np.ndarray | None:
+        """Return what the next tokens of rows [start, stop) must be, whatever the model says: -1 for any.
+
+        None if no row must be given one. A row that must begin with some tokens is given them before all else.
+        """
+        num_new = self.num_new[start:stop]
+        begins = num_new < self.num_forced[start:stop]
+        ends = (self.forced_last[start:stop] >= 0) & (num_new + 1 == self.max_new[start:stop])
+        if not (begins | ends).any():
+            return None
+        forced = np.where(ends, self.forced_last[start:stop], -1)
+        for row in np.flatnonzero(begins).tolist():
+            sequence = self.sequences[start + row]
+            assert sequence is not None
+            assert sequence.decoding is not None
+            forced[row] = sequence.decoding.forced_ids[num_new[row]]
+        return forced
 
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""

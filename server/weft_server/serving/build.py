@@ -196,7 +196,6 @@ def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics
             runner,
             start_id=text.start_id if text.HasField("start_id") else None,
             end_ids=tuple(text.end_ids),
-            forced_end_id=text.forced_end_id if text.HasField("forced_end_id") else None,
             prefill_budget=config.prefill_budget,
             metrics=metrics,
             recall=Recall(cache, runner.host_states, slots, metrics) if cache and runner.host_states else None,

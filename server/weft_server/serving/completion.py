@@ -12,6 +12,7 @@ from weft_proto.tasks import TASKS
 from weft_server.content.text_stream import TextStream
 from weft_server.sequence import Decoding, FinishReason, Output, Sequence, Times
 from weft_server.serving.decoding import resolve_decoding
+from weft_server.serving.phrases import takes_long
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
@@ -111,11 +112,14 @@ async def submit(
     read: Read,
     resolve: Callable[[Source], Decoding | None],
     *,
+    slow: bool = False,
     prefix_ids: tuple[int, ...] = (),
     streams: bool = False,
     scores: bool = False,
 ) -> Sequence:
     """Reserve a place, read the input in a worker thread, submit. The caller cancels the sequence on its way out.
+
+    What is `slow` to resolve is resolved in a worker thread too.
 
     This is no context manager, because a generator's costs each call 5 us.
     """
@@ -125,7 +129,7 @@ async def submit(
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
-        decoding = resolve(source)
+        decoding = await model.work(lambda _: resolve(source), call.deadline) if slow else resolve(source)
         sequence = Sequence(
             request_id=call.request_id,
             source=source,
@@ -181,9 +185,12 @@ async def complete(
 
     def resolve(source: Source) -> Decoding:
         num_prompt_tokens = source.num_tokens if takes_prompt else 0
-        return resolve_decoding(requested, model.manifest, model.widths, num_prompt_tokens)
+        return resolve_decoding(requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer)
 
-    sequence = await submit(call, model, read, resolve, prefix_ids=prefix_ids, streams=streams, scores=scores)
+    slow = takes_long(requested)
+    sequence = await submit(
+        call, model, read, resolve, slow=slow, prefix_ids=prefix_ids, streams=streams, scores=scores
+    )
     try:
         if sequence.wants_tokens:
             async with aclosing(answer_in_pieces(model, sequence, streams=streams)) as events:

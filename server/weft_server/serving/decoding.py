@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
+from weft_server.serving.phrases import PhraseReader
+from weft_server.serving.rules import Bounds, rules_of, token_set
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
+    from weft_server.content.tokenizer import Tokenizer
 
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
@@ -25,6 +28,10 @@ _EARLY_STOPPING = {
     common_pb2.EARLY_STOPPING_FULL: EarlyStopping.FULL,
     common_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
 }
+# Fields of which a request's own take the place of all of the model's: lists, and messages.
+_LISTS = ("bias", "banned")
+_WHOLE = ("suppressed", "suppressed_first", "length_decay", "stop_token_ids", "prefix")
+_IDS = ("forced_first_id", "forced_last_id")
 # Every language holds integers of this number of bits exactly, also one whose only numbers are doubles.
 DRAWN_SEED_BITS = 53
 
@@ -36,12 +43,24 @@ class Widths(NamedTuple):
     max_outputs: int
 
 
+class Forced(NamedTuple):
+    """Tokens that come whatever the model says: the first ones, and the last that is allowed."""
+
+    first: tuple[int, ...]
+    last: int | None
+
+
 def resolve_decoding(
-    requested: common_pb2.Decoding, manifest: bundle_pb2.BundleManifest, widths: Widths, num_prompt_tokens: int
+    requested: common_pb2.Decoding,
+    manifest: bundle_pb2.BundleManifest,
+    widths: Widths,
+    num_prompt_tokens: int,
+    tokenizer: Tokenizer | None = None,
 ) -> Decoding:
     """Check what a request asked for, and fill in the defaults.
 
-    A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0.
+    A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0. Texts need the
+    `tokenizer` of the model's answers.
 
     Raises:
         InvalidRequest: a number is outside its range, or two settings contradict each other. Nothing is clamped.
@@ -57,14 +76,29 @@ def resolve_decoding(
     beams = _beams(chosen.beams, widths.max_beams) if kind == "beams" else None
     num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
     sampling = _sampling(chosen.sampling) if kind == "sampling" else None
+
+    text = manifest.text
+    changes = changes_of(requested, manifest.decoding)
+    if text.HasField("forced_end_id") and not changes.HasField("forced_last_id"):
+        changes.forced_last_id = text.forced_end_id
+    reader = PhraseReader(tokenizer, text.target_vocab_size)
+    stop_ids = token_set(changes, "stop_token_ids", reader)
+    end_ids = (*text.end_ids, *stop_ids)
+    forced = _forced(changes, reader, max_new, end_ids)
+    has_source = manifest.task == common_pb2.TASK_TRANSLATE and text.source_vocab_size == text.target_vocab_size
     return Decoding(
         max_new,
         min_new,
         tuple(requested.stop),
         sampling,
+        rules=rules_of(changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source)),
         beams=beams,
         alternatives=kind == "alternatives",
         num_outputs=num_outputs,
+        stop_ids=frozenset(stop_ids),
+        forced_ids=forced.first,
+        forced_last_id=forced.last,
+        changes=changes,
     )
 
 
@@ -82,6 +116,43 @@ def default_width(manifest: bundle_pb2.BundleManifest) -> int:
     if default.WhichOneof("strategy") == "beams":
         return default.beams.num_beams if default.beams.HasField("num_beams") else DEFAULT_BEAMS
     return max(default.num_outputs, 1)
+
+
+def changes_of(requested: Any, default: Any) -> common_pb2.Decoding:
+    """Return the fields that change scores or tokens, with what the request leaves unset of the model's own."""
+    changes = common_pb2.Decoding()
+    for name in _LISTS:
+        getattr(changes, name).MergeFrom(getattr(requested, name) or getattr(default, name))
+    for name in _WHOLE:
+        if (source := requested if requested.HasField(name) else default).HasField(name):
+            getattr(changes, name).CopyFrom(getattr(source, name))
+    for name in _IDS:
+        if (source := requested if requested.HasField(name) else default).HasField(name):
+            setattr(changes, name, getattr(source, name))
+    for source in (default, requested):
+        if source.HasField("penalties"):
+            changes.penalties.MergeFrom(source.penalties)
+    return changes
+
+
+def _forced(changes: common_pb2.Decoding, reader: PhraseReader, max_new: int, end_ids: tuple[int, ...]) -> Forced:
+    """Return what comes whatever the model says. A forced first token comes before a prefix."""
+    last = changes.forced_last_id if changes.HasField("forced_last_id") else None
+    first = (changes.forced_first_id,) if changes.HasField("forced_first_id") else ()
+    reader.single(first, "decoding.forced_first_id")
+    reader.single(() if last is None else (last,), "decoding.forced_last_id")
+    prefix = reader.prefix(changes.prefix) if changes.HasField("prefix") else ()
+    for field, tokens in (("decoding.forced_first_id", first), ("decoding.prefix", prefix)):
+        if wrong := set(tokens) & set(end_ids):
+            why = f"has the token {min(wrong)}, which ends an answer, by decoding.stop_token_ids or for the model"
+            raise InvalidRequest(field, why)
+    if prefix and len(first) + len(prefix) > max_new:
+        why = f"has {len(first) + len(prefix)} tokens, more than decoding.max_new_tokens, {max_new}"
+        raise InvalidRequest("decoding.prefix", why)
+    if first and not prefix and last is not None and max_new == 1:
+        # One token cannot be both. As in transformers, it is the last one.
+        first = ()
+    return Forced((*first, *prefix), last)
 
 
 def _strategy(requested: common_pb2.Decoding, default: common_pb2.Decoding) -> common_pb2.Decoding:

@@ -11,6 +11,7 @@ from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason, Sequence
 from weft_server.serving.completion import Completed, answer_in_pieces, wants_tokens, whole_answer
 from weft_server.serving.decoding import resolve_decoding
+from weft_server.serving.phrases import takes_long
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -105,8 +106,12 @@ async def _submit(
         started = time.monotonic()
         sentences = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
+
+        def resolve(_: Wanted | None = None) -> Decoding:
+            return resolve_decoding(requested, model.manifest, model.widths, 0, model.target_tokenizer)
+
         # A seed that is drawn is drawn once, so all sentences have the same.
-        decoding = resolve_decoding(requested, model.manifest, model.widths, 0)
+        decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
         _check_single(decoding)
         _check_room(len(sentences), engine.max_queued)
         engine.reserve(len(sentences) - 1)
@@ -137,6 +142,8 @@ def _check_single(decoding: Decoding) -> None:
     if decoding.num_outputs > 1:
         why = f"must be 1 with split_sentences, not {decoding.num_outputs}: send each sentence by itself"
         raise InvalidRequest("decoding.num_outputs", why)
+    if decoding.changes and decoding.changes.HasField("prefix"):
+        raise InvalidRequest("decoding.prefix", "is not taken with split_sentences: send each sentence by itself")
 
 
 def _check_room(num_sentences: int, max_queued: int) -> None:
