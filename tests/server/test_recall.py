@@ -1,24 +1,30 @@
 """The law of the prefix cache: what it gives is, to the bit, what reading would have given, wherever the cut is."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from structlog.testing import capture_logs
+from tiny import CHECKPOINTS
+from tiny_parts import randomised
 
 from loaded import Loaded, ask, golden_request
 from toy import Toy
+from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.engine import prefix_cache
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.prefix_cache import MARK_BYTES, MIN_MARKS, PrefixCache
-from weft_server.engine.recall import Recall
+from weft_server.engine.recall import PIECE, Recall
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
-from weft_server.errors import InvalidRequest
+from weft_server.errors import BundleError, InvalidRequest
 from weft_server.runtime.session import Session
 from weft_server.runtime.shelf import kept_states
-from weft_server.sequence import Cancelled, Decoding, Sequence
+from weft_server.sequence import Cancelled, Decoding, Sampling, Sequence
 from weft_server.serving import build
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
@@ -44,13 +50,13 @@ MEGABYTES = 64 << 20
 class Graphs:
     """The sessions of a bundle, for several lanes."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, num_threads=1):
         bundle = load_bundle(directory)
         self.manifest = bundle.manifest
 
         def opened(role):
             graph = bundle.graph(role)
-            return Session(bundle.path(graph.path), 1) if graph else None
+            return Session(bundle.path(graph.path), num_threads) if graph else None
 
         self.encoder = opened(bundle_pb2.GRAPH_ROLE_ENCODER)
         self.decoder = opened(bundle_pb2.GRAPH_ROLE_DECODER)
@@ -107,9 +113,9 @@ class Lane:
         self.runner.prefill, self.runner.mixed = watched_prefill, watched_mixed
         self.runner.encode, self.runner.decode = watched_encode, watched_decode
 
-    def ask(self, ids, num_new=6, *, streams=False, salt=""):
+    def ask(self, ids, num_new=6, *, streams=False, salt="", **decoding):
         """Let an input wait."""
-        decoding = Decoding(num_new, num_new)
+        decoding = Decoding(num_new, num_new, **decoding)
         sequence = Sequence("r", Ids(np.array(ids)), decoding, wants_tokens=streams, wants_scores=True, cache_salt=salt)
         self.waiting.append(sequence)
         self.answers[sequence] = []
@@ -121,7 +127,7 @@ class Lane:
         for delivery in self.lane.step(take):
             self.answers[delivery.sequence] += zip(delivery.token_ids, delivery.log_probs, strict=True)
             if delivery.outcome is not None:
-                self.ended[delivery.sequence] = delivery.outcome
+                self.ended[delivery.sequence] = delivery.outputs or delivery.outcome
 
     def answer(self, ids, num_new=6, **wants):
         """The answer to one input, alone: (tokens with log-probabilities, all logits, how many tokens were cached)."""
@@ -163,6 +169,47 @@ def test_a_prompt_answers_the_same_whatever_part_of_it_was_cached(fixture, name,
                 warm.answer([*ids[:cut], 299 - ids[cut]])
             assert (*cold[:2], cut) == warm.answer(ids)
             assert len(ids) - cut == sum(warm.read)
+
+    in_a_loop(run)
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def long_prompts(request, tmp_path_factory):
+    """The bundle of a generator of 640 tokens, with a thread for each head."""
+    folder = tmp_path_factory.mktemp("long")
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    text = bundle_pb2.TextSpec()
+    text.CopyFrom(checkpoint.text)
+    text.max_total_tokens, text.max_new_tokens = 640, 600
+    model = type(checkpoint.model)(replace(checkpoint.model.config, max_tokens=640))
+    save_checkpoint(folder / "checkpoint", replace(checkpoint, model=randomised(model), text=text))
+    export_checkpoint(folder / "checkpoint", folder / "long" / "1", request.param, mixed_runs=True)
+    return Graphs(folder / "long" / "1", model.config.num_heads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mixes", [False, True])
+def test_prompts_of_over_512_tokens_answer_the_same_at_every_cut(long_prompts, mixes):
+    """In pieces of 32, alone and beside a stream, whose run reads them: no bit changes, and so at both precisions."""
+    rng = np.random.default_rng(6)
+    ids, other = (rng.integers(2, 300, 620).tolist() for _ in range(2))
+
+    def run():
+        alone = Lane(long_prompts).answer(ids)
+        for cut in range(PIECE, len(ids), PIECE):
+            cold = Lane(long_prompts, budget=32, mixes=mixes)
+            warm = Lane(long_prompts, cache_of(long_prompts, PIECE), budget=32, mixes=mixes)
+            for _ in range(2):
+                warm.answer([*ids[:cut], *other[cut : cut + 8]])
+            answers = []
+            for lane in (cold, warm):
+                lane.ask([5, 6, 7], 100, streams=True)
+                lane.step()
+                answers.append(lane.answer(ids, streams=True))
+                assert mixes == bool(lane.beside)
+            assert (0, cut) == (answers[0][2], answers[1][2])
+            assert alone[0] == answers[0][0] == answers[1][0]
+            assert (*alone[:2], cut) == Lane(long_prompts, warm.cache).answer(ids)
 
     in_a_loop(run)
 
@@ -292,6 +339,22 @@ def test_a_salt_that_cannot_be_is_refused(tiny_repository, name, salt):
     assert "cache_salt" == asyncio.run(run())
 
 
+def test_more_memory_than_there_is_is_refused(tiny_repository, monkeypatch):
+    """The bundle is refused with the setting's name, not with a failed allocation."""
+
+    def none_left(*_):
+        raise MemoryError
+
+    # A system may well promise any amount.
+    monkeypatch.setattr(prefix_cache, "Shelf", none_left)
+
+    async def run():
+        await Loaded(tiny_repository / "tiny-generate" / "1", prefix_cache_mb=1).__aenter__()
+
+    with pytest.raises(BundleError, match=r"--prefix-cache-mb asks for more memory"):
+        asyncio.run(run())
+
+
 def test_a_budget_for_less_than_one_piece_is_no_cache(tiny_repository, monkeypatch):
     """The model answers without one, and the log says what it would take."""
     monkeypatch.setattr(build, "MEBIBYTE", 1000)
@@ -304,6 +367,28 @@ def test_a_budget_for_less_than_one_piece_is_no_cache(tiny_repository, monkeypat
         assert [0, 0, 0] == asyncio.run(run())
     (line,) = [line for line in logs if line["event"].startswith("prefix cache")]
     assert line["wanted_mb"] > 1
+
+
+@pytest.mark.parametrize("name", ["tiny-gpt", "tiny-translate", "tiny-attention-rnn"])
+def test_all_rows_of_a_sequence_begin_with_what_was_cached(tiny_repository, name):
+    """Several draws of one input, beside another row: each is what it is without a cache."""
+    graphs = Graphs(tiny_repository / name / "1")
+    several = {"sampling": Sampling(1.0, 0, 1.0, 7), "num_outputs": 3}
+
+    def run():
+        found = []
+        for lane in (Lane(graphs, num_slots=8), Lane(graphs, cache_of(graphs, 8), num_slots=8)):
+            lane.ask([9, 8, 7], 20)
+            for _ in range(2):
+                lane.answer(range(3, 19))
+            *_, cached = lane.answer(range(3, 19), 6, **several)
+            found.append((list(lane.ended.values())[-1], cached))
+        return found
+
+    (cold, none), (warm, cached) = in_a_loop(run)
+    assert cold == warm
+    assert 3 == len(warm)
+    assert (0, 8 if name == "tiny-gpt" else 16) == (none, cached)
 
 
 def test_another_salt_reads_again(tiny_repository):

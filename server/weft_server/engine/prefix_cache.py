@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
 # A place's share of the lists, beside its states: ids, digest, entries. An upper bound.
 BOOK_BYTES = 1024
-# Of the budget, one byte of so many goes to the marks of pieces that were seen. There are no fewer than MIN_MARKS.
-BYTES_BESIDE_A_MARKED_BYTE = 128
-MIN_MARKS = 4096
+# Of the budget, one byte of so many goes to the marks of pieces that were seen, within these bounds.
+BYTES_FOR_A_BYTE_OF_MARKS = 128
+MIN_MARKS = 1 << 12
+MAX_MARKS = 1 << 20
 MARK_BYTES = 8
 
 
@@ -76,11 +77,13 @@ class PrefixCache:
         self, specs: Iterable[bundle_pb2.StateTensor], size: int, num_bytes: int, metrics: ModelMetrics
     ) -> None:
         specs = list(specs)
-        num_marks = max(MIN_MARKS, num_bytes // BYTES_BESIDE_A_MARKED_BYTE // MARK_BYTES)
+        num_marks = min(max(MIN_MARKS, num_bytes // BYTES_FOR_A_BYTE_OF_MARKS // MARK_BYTES), MAX_MARKS)
         self.place_bytes = bytes_of_place(specs, size) + BOOK_BYTES
         self.num_places = max(0, (num_bytes - MARK_BYTES * num_marks) // self.place_bytes)
         self.shelf = Shelf(specs, self.num_places, size)
-        self._free = list(range(self.num_places))
+        # Places up to `_num_touched` have been used, and of them these are free.
+        self._free: list[int] = []
+        self._num_touched = 0
         # Who was asked for the longest ago comes first. A piece comes before the one that it stands behind, always: so
         # none is left whose beginning is gone.
         self._entries: OrderedDict[bytes, Entry] = OrderedDict()
@@ -129,7 +132,7 @@ class PrefixCache:
                 copy(places)
             except BaseException:
                 with self._lock:
-                    self._free += places
+                    self._give_back(places)
                 raise
             with self._lock:
                 entry = self._add(trail, places)
@@ -174,6 +177,10 @@ class PrefixCache:
         self._touch(trail)
         own = set(trail.entries)
         while len(self._free) < num_places:
+            if self._num_touched < self.num_places:
+                self._free.append(self._num_touched)
+                self._num_touched += 1
+                continue
             victim = next((entry for entry in self._entries.values() if not entry.num_readers), None)
             if victim is None or victim in own:
                 return None
@@ -189,21 +196,24 @@ class PrefixCache:
         """Add the trail's next piece, unless another lane was faster, its beginning is gone, or its digest is taken."""
         digest = trail.digests[len(trail.entries)]
         if digest in self._entries or not self._has(trail.parent):
-            self._free += places
-            self._count_bytes()
+            self._give_back(places)
             return self._match(trail)
         entry = Entry(digest, trail.salt, trail.parent, trail.contents[len(trail.entries)], places)
         self._entries[digest] = entry
         self._touch(trail)
         return entry
 
+    def _give_back(self, places: list[int]) -> None:
+        self._free += places
+        self._count_bytes()
+
     def _count_bytes(self) -> None:
-        self._metrics.prefix_cache_bytes = (self.num_places - len(self._free)) * self.place_bytes
+        self._metrics.prefix_cache_bytes = self.place_bytes * (self._num_touched - len(self._free))
 
     def check_integrity(self) -> None:
         """Raise AssertionError unless each place is free or some entry's, and no entry has lost its beginning."""
         held = [place for entry in self._entries.values() for place in entry.places]
-        assert sorted(held + self._free) == list(range(self.num_places)), f"{self!r} lost a place. This is a bug."
+        assert sorted(held + self._free) == list(range(self._num_touched)), f"{self!r} lost a place. This is a bug."
         order = {entry: index for index, entry in enumerate(self._entries.values())}
         for entry, index in order.items():
             assert entry.num_readers == 0, f"{self!r} is read. This is a bug."
@@ -211,7 +221,8 @@ class PrefixCache:
             assert behind, f"{self!r} has a piece without its beginning. This is a bug."
 
     def __repr__(self) -> str:
-        return f"<PrefixCache [{len(self._entries)} pieces | {len(self._free)}/{self.num_places} places free]>"
+        num_used = self._num_touched - len(self._free)
+        return f"<PrefixCache [{len(self._entries)} pieces | {num_used}/{self.num_places} places used]>"
 
 
 def chain(contents: Iterable[bytes], salt: str) -> list[bytes]:

@@ -11,7 +11,7 @@ from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.choosing.beams import num_kept
-from weft_server.config import MEBIBYTE
+from weft_server.config import MEBIBYTE, flag_name
 from weft_server.content.chat import Chat
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
@@ -209,7 +209,10 @@ def _prefix_cache(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) 
     num_bytes = config.prefix_cache_mb * MEBIBYTE
     if not num_bytes or TASKS[graphs.manifest.task].takes_image:
         return None
-    cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)
+    try:
+        cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)
+    except MemoryError as error:
+        raise BundleError(f"{flag_name('prefix_cache_mb')} asks for more memory than this machine gives") from error
     if not cache.num_places:
         wanted = -(-cache.place_bytes // MEBIBYTE) + 1
         _log.warning("prefix cache too small, none is used", model=graphs.bundle.name, wanted_mb=wanted)
