@@ -345,7 +345,7 @@ class Beams(_message.Message):
     LENGTH_PENALTY_FIELD_NUMBER: _builtins.int
     EARLY_STOPPING_FIELD_NUMBER: _builtins.int
     num_beams: _builtins.int
-    """num_beams is how many beginnings are kept; [1, Limits.max_beams]. Default: the model's own default, else 4."""
+    """num_beams is how many beginnings are kept; [1, Limits.max_beams]. Default: the model's own default, else 4 or the limit."""
     length_penalty: _builtins.float
     """length_penalty favours long answers above 0, short ones below; [-10, 10]. Default: the model's own default, else 1."""
     early_stopping: Global___EarlyStopping.ValueType
@@ -701,7 +701,9 @@ class Decoding(_message.Message):
 
     @_builtins.property
     def beams(self) -> Global___Beams:
-        """beams searches for the most probable answers. A stream of it sends the final message only."""
+        """beams searches for the most probable answers. A stream of it sends the final message only, or a delta for each sentence
+        with TranslateRequest.split_sentences.
+        """
 
     @_builtins.property
     def alternatives(self) -> Global___Alternatives:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2, model_pb2_grpc
 from weft_server.serving.call import CALL
+from weft_server.serving.decoding import shown_default
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -46,9 +47,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         proto.takes_messages = entry.model.reader.takes_messages
         proto.vocab_size = text.source_vocab_size or text.target_vocab_size
         if text.max_new_tokens:
-            proto.decoding.CopyFrom(manifest.decoding)
-            if not proto.decoding.WhichOneof("strategy"):
-                proto.decoding.greedy.SetInParent()
+            proto.decoding.CopyFrom(shown_default(manifest, entry.model.widths))
         self._set_limits(entry, proto.limits)
         return proto
 

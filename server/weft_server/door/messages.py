@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from google.protobuf import duration_pb2
 
 from weft_proto.v1 import common_pb2
-from weft_server.sequence import EarlyStopping, FinishReason
+from weft_server.sequence import FinishReason
+from weft_server.serving.decoding import EARLY_STOPPING
 
 if TYPE_CHECKING:
     from weft_server.content.tokenizer import Tokenizer
@@ -22,11 +23,6 @@ _REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
     FinishReason.STOP_STRING: common_pb2.FINISH_REASON_STOP_STRING,
     FinishReason.LENGTH: common_pb2.FINISH_REASON_LENGTH,
-}
-_EARLY_STOPPING = {
-    EarlyStopping.HEURISTIC: common_pb2.EARLY_STOPPING_HEURISTIC,
-    EarlyStopping.FULL: common_pb2.EARLY_STOPPING_FULL,
-    EarlyStopping.NEVER: common_pb2.EARLY_STOPPING_NEVER,
 }
 
 
@@ -98,7 +94,7 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
     if decoding.beams:
         proto.beams.num_beams = decoding.beams.num_beams
         proto.beams.length_penalty = decoding.beams.length_penalty
-        proto.beams.early_stopping = _EARLY_STOPPING[decoding.beams.early_stopping]
+        proto.beams.early_stopping = EARLY_STOPPING[decoding.beams.early_stopping]
     elif decoding.alternatives:
         proto.alternatives.SetInParent()
     elif decoding.sampling is None:

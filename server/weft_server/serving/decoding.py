@@ -22,11 +22,13 @@ MAX_STOP_BYTES = 64
 MAX_TEMPERATURE = 10.0
 MAX_LENGTH_PENALTY = 10.0
 DEFAULT_BEAMS = 4
-_EARLY_STOPPING = {
-    common_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC,
-    common_pb2.EARLY_STOPPING_HEURISTIC: EarlyStopping.HEURISTIC,
-    common_pb2.EARLY_STOPPING_FULL: EarlyStopping.FULL,
-    common_pb2.EARLY_STOPPING_NEVER: EarlyStopping.NEVER,
+EARLY_STOPPING = {
+    EarlyStopping.HEURISTIC: common_pb2.EARLY_STOPPING_HEURISTIC,
+    EarlyStopping.FULL: common_pb2.EARLY_STOPPING_FULL,
+    EarlyStopping.NEVER: common_pb2.EARLY_STOPPING_NEVER,
+}
+_STOPPING_OF = {proto: stopping for stopping, proto in EARLY_STOPPING.items()} | {
+    common_pb2.EARLY_STOPPING_UNSPECIFIED: EarlyStopping.HEURISTIC
 }
 # Fields of which a request's own take the place of all of the model's: lists, and messages.
 _LISTS = ("bias", "banned")
@@ -110,6 +112,21 @@ def verify_default(manifest: bundle_pb2.BundleManifest, widths: Widths) -> None:
         raise BundleError(error.message) from error
 
 
+def shown_default(manifest: bundle_pb2.BundleManifest, widths: Widths) -> common_pb2.Decoding:
+    """Return what an empty Decoding resolves to, but for a seed that is drawn."""
+    shown = common_pb2.Decoding()
+    shown.CopyFrom(manifest.decoding)
+    default = resolve_decoding(common_pb2.Decoding(), manifest, widths, 1)
+    shown.num_outputs = default.num_outputs
+    if default.beams:
+        shown.beams.num_beams = default.beams.num_beams
+        shown.beams.length_penalty = default.beams.length_penalty
+        shown.beams.early_stopping = EARLY_STOPPING[default.beams.early_stopping]
+    elif not shown.WhichOneof("strategy"):
+        shown.greedy.SetInParent()
+    return shown
+
+
 def default_width(manifest: bundle_pb2.BundleManifest) -> int:
     """Return how many rows a request takes that asks for nothing."""
     default = manifest.decoding
@@ -184,10 +201,9 @@ def _beams(asked: common_pb2.Beams, max_beams: int) -> Beams:
     if not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
         why = f"must be -{MAX_LENGTH_PENALTY:g}..{MAX_LENGTH_PENALTY:g}, not {_float32(penalty)}"
         raise InvalidRequest("decoding.beams.length_penalty", why)
-    if asked.early_stopping not in _EARLY_STOPPING:
-        why = f"has no value {asked.early_stopping}"
-        raise InvalidRequest("decoding.beams.early_stopping", why)
-    return Beams(num_beams, penalty, _EARLY_STOPPING[asked.early_stopping])
+    if asked.early_stopping not in _STOPPING_OF:
+        raise InvalidRequest("decoding.beams.early_stopping", f"has no value {asked.early_stopping}")
+    return Beams(num_beams, penalty, _STOPPING_OF[asked.early_stopping])
 
 
 def _num_outputs(

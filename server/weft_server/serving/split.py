@@ -61,9 +61,9 @@ async def complete_sentences(
                     text += delta
                     yield delta
             if len(text) == len(so_far):
-                # It does not stream, or its answer is empty.
-                delta = joint(so_far, sentence.gap, answers[-1].text)
-                text += delta + answers[-1].text
+                # It does not stream, or its answer is empty, or it comes as a whole: that of a beam search.
+                delta = joint(so_far, sentence.gap, answers[-1].text) + answers[-1].text
+                text += delta
                 if streams and delta:
                     yield delta
             if answers[-1].finish_reason is FinishReason.STOP_STRING:
