@@ -16,7 +16,7 @@ def candidates_of(logits, num_candidates):
     return Candidates(np.take_along_axis(logits, ids, 1), ids.astype(np.int64), total.astype(np.float32), logits)
 
 
-def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_new=0):
+def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_new=0, **cuts):
     """The same wishes for n rows, each with its own seed."""
     return Settings(
         temperature=np.full(n, float(temperature)),
@@ -25,4 +25,8 @@ def settings_of(n, temperature=1.0, top_k=0, top_p=1.0, seed=None, step=0, min_n
         seed=np.arange(n, dtype=np.uint64) if seed is None else np.full(n, seed, np.uint64),
         step=np.full(n, step, np.int64),
         min_new=np.full(n, min_new, np.int64),
+        min_p=np.full(n, float(cuts.get("min_p", 0))),
+        typical_p=np.full(n, float(cuts.get("typical_p", 1))),
+        epsilon_cutoff=np.full(n, float(cuts.get("epsilon_cutoff", 0))),
+        eta_cutoff=np.full(n, float(cuts.get("eta_cutoff", 0))),
     )

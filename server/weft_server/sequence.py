@@ -40,6 +40,10 @@ class Sampling:
     top_k: int
     top_p: float
     seed: int
+    min_p: float = 0.0
+    typical_p: float = 1.0
+    epsilon_cutoff: float = 0.0
+    eta_cutoff: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

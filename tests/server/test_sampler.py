@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from scipy import stats
 
 from rows_of_logits import NO_END, candidates_of, settings_of
@@ -79,6 +81,10 @@ def test_a_row_draws_the_same_alone_and_in_a_batch():
         seed=rng.integers(0, 2**63, 64).astype(np.uint64),
         step=rng.integers(0, 100, 64),
         min_new=rng.choice([0, 200], 64),
+        min_p=rng.choice([0, 0.1], 64),
+        typical_p=rng.choice([0.6, 1], 64),
+        epsilon_cutoff=rng.choice([0, 0.02], 64),
+        eta_cutoff=rng.choice([0, 0.05], 64),
     )
     together = sample(candidates_of(logits, 8), settings, np.array([3, 4]))
 
@@ -165,3 +171,113 @@ def test_tokens_that_the_graph_rules_out_are_never_drawn():
 
         assert {0, 1, 3, 6, 7} == set(ids.tolist())
         assert stats.chisquare(np.bincount(ids, minlength=10)[[0, 1, 3, 6, 7]]).pvalue > 1e-4
+
+
+def by_stable_sort(logits, settings, row):
+    """The draw by its definition: all tokens sorted, the lower id first where equal, one cut after the other."""
+    x = logits.astype(np.float64)
+    order = np.argsort(-x, kind="stable")
+    weights = np.exp((x[order] - x[order[0]]) / settings.temperature[row])
+    if settings.top_k[row]:
+        weights = weights[: settings.top_k[row]]
+    reached = np.cumsum(weights)
+    num = len(weights)
+    if settings.top_p[row] < 1:
+        num = int((reached < settings.top_p[row] * reached[-1]).sum()) + 1
+    num = min(num, np.count_nonzero(weights >= settings.min_p[row]))
+    start, stop = settings.cuts(row).keep(weights[:num])
+    reached = np.cumsum(weights[start:stop])
+    return int(order[start + int((reached <= settings.uniform(row) * reached[-1]).sum())])
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 30.0])
+@pytest.mark.parametrize("steps", [1, 1000])
+def test_an_undecided_draw_is_that_of_the_sorted_row(scale, steps):
+    """The whole row is read and not sorted, and the token is the same, also where many logits are equal."""
+    n = 150
+    rng = np.random.default_rng(11)
+    logits = (np.round(rng.normal(0, scale, (n, 700)) * steps) / steps).astype(np.float32)
+    logits[:, rng.integers(0, 700, 50)] = -np.inf
+    settings = Settings(
+        temperature=rng.choice([0.5, 1.0, 3.0], n),
+        top_k=rng.choice([0, 40, 300], n),
+        top_p=rng.choice([0.5, 0.95, 1.0], n),
+        seed=rng.integers(0, 2**63, n).astype(np.uint64),
+        step=rng.integers(0, 100, n),
+        min_new=np.zeros(n, np.int64),
+        min_p=rng.choice([0, 0.05], n),
+        typical_p=rng.choice([0.6, 1], n),
+        epsilon_cutoff=rng.choice([0, 0.004], n),
+        eta_cutoff=rng.choice([0, 0.01], n),
+    )
+    expected = [by_stable_sort(logits[row], settings, row) for row in range(n)]
+    for width in (1, 16):
+        assert expected == sample(candidates_of(logits, width), settings, NO_END)[0].tolist()
+
+
+@pytest.mark.parametrize("num_candidates", [4, 12])
+@pytest.mark.parametrize(
+    "cuts",
+    [
+        {"min_p": 0.2},
+        {"min_p": 1.0},
+        {"typical_p": 0.5},
+        {"typical_p": 0.95},
+        {"epsilon_cutoff": 0.06},
+        {"epsilon_cutoff": 0.9},
+        {"eta_cutoff": 0.1},
+        {"min_p": 0.05, "typical_p": 0.8, "epsilon_cutoff": 0.03, "eta_cutoff": 0.2},
+    ],
+    ids=str,
+)
+def test_draws_follow_the_cuts_of_transformers(num_candidates, cuts):
+    """In its order, behind top-k and top-p: what its warpers leave is drawn, in the proportions that they leave."""
+    n, temperature, top_k, top_p = 3000, 1.3, 10, 0.97
+    logits = np.random.default_rng(3).normal(0, 1.5, 12).astype(np.float32)
+    warpers = [
+        transformers.TemperatureLogitsWarper(temperature),
+        transformers.TopKLogitsWarper(top_k),
+        transformers.TopPLogitsWarper(top_p),
+    ]
+    kinds = {
+        "min_p": transformers.MinPLogitsWarper,
+        "typical_p": transformers.TypicalLogitsWarper,
+        "epsilon_cutoff": transformers.EpsilonLogitsWarper,
+        "eta_cutoff": transformers.EtaLogitsWarper,
+    }
+    scores = torch.tensor(logits[None])
+    for warper in (*warpers, *(kinds[name](value) for name, value in cuts.items())):
+        scores = warper(None, scores)
+    expected = scores.softmax(dim=-1)[0].numpy().astype(np.float64) * n
+
+    candidates = candidates_of(np.tile(logits, (n, 1)), num_candidates)
+    ids, _ = sample(candidates, settings_of(n, temperature, top_k, top_p, **cuts), NO_END)
+
+    counts = np.bincount(ids, minlength=12)
+    kept = expected > 0
+    assert 0 == counts[~kept].sum()
+    if kept.sum() > 1:
+        assert stats.chisquare(counts[kept], expected[kept] * n / expected[kept].sum()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("wishes", "cuts", "num_read"),
+    [
+        ((1.0, 0, 1.0), {"min_p": 0.1}, 0),
+        ((2.0, 0, 1.0), {"min_p": 0.1}, 0),
+        ((1.0, 0, 1.0), {"epsilon_cutoff": 0.01}, 0),
+        ((1.0, 5, 1.0), {"typical_p": 0.5, "eta_cutoff": 0.1}, 0),
+        ((1.0, 0, 0.9), {"eta_cutoff": 0.1}, 0),
+        ((1.0, 0, 1.0), {"typical_p": 0.5}, 20),
+        ((1.0, 0, 1.0), {"min_p": 1e-6}, 20),
+    ],
+    ids=str,
+)
+def test_cuts_are_made_among_the_candidates_where_these_decide(wishes, cuts, num_read):
+    """A row is read whole only where tokens beyond the candidates may be left, or count."""
+    logits = np.tile(-np.arange(100, dtype=np.float32), (20, 1))
+    read = []
+
+    sample(candidates_of(logits, 8), settings_of(20, *wishes, **cuts), NO_END, read.append)
+
+    assert ["draw"] * num_read == read

@@ -33,7 +33,7 @@ def test_a_placed_row_starts_afresh():
 
 def test_a_row_is_sampled_as_its_request_asks():
     """Every field of Sampling reaches the sampler, by its own name."""
-    asked = Sampling(0.5, 3, 0.9, 11)
+    asked = Sampling(0.5, 3, 0.9, 11, 0.1, 0.8, 0.02, 0.03)
     slots = Slots(2, 8)
     slots.place(0, make("a", asked))
     slots.num_running = 1

@@ -4,7 +4,8 @@ Greedy rows take the first candidate. Sampled rows draw by inverse CDF over toke
 number depends on (seed, step) alone.
 
 The K candidates usually decide the draw. The probability of all tokens beyond them is known within bounds. If both
-bounds lead to the same token, that token is right. Otherwise the row's full logits are read.
+bounds lead to the same token, that token is right. Otherwise the row's full logits are read, and sorted where it
+matters: see `order`. Cuts by entropy are made where it is certain which tokens the cuts before leave: see `cuts`.
 """
 
 from __future__ import annotations
@@ -14,10 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.choosing.cuts import Cuts, draw
+from weft_server.choosing.order import Order
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft_server.choosing.candidates import Candidates, Count
+    from weft_server.choosing.order import Place
 
     Floats = NDArray[np.float32]
     Doubles = NDArray[np.float64]
@@ -38,6 +43,29 @@ class Settings:
     seed: NDArray[np.uint64]  # [n]
     step: Ints  # [n], tokens produced so far
     min_new: Ints  # [n], while step < min_new no end token may come
+    min_p: Doubles  # [n], 0 for all
+    typical_p: Doubles  # [n], 1 for all
+    epsilon_cutoff: Doubles  # [n], 0 for all
+    eta_cutoff: Doubles  # [n], 0 for all
+
+    @property
+    def is_late(self) -> Bools:
+        """Which rows have cuts that look at what all others have left, [n]."""
+        return (self.typical_p < 1) | (self.epsilon_cutoff > 0) | (self.eta_cutoff > 0)
+
+    @property
+    def has_epsilon_alone(self) -> Bools:
+        """Which rows have no other cut than epsilon, but for top_k, [n]."""
+        others = (self.top_p < 1) | (self.min_p > 0) | (self.typical_p < 1) | (self.eta_cutoff > 0)
+        return (self.epsilon_cutoff > 0) & ~others
+
+    def cuts(self, row: int) -> Cuts:
+        """Return the late cuts of a row."""
+        return Cuts(float(self.typical_p[row]), float(self.epsilon_cutoff[row]), float(self.eta_cutoff[row]))
+
+    def uniform(self, row: int) -> float:
+        """Return a row's uniform number for this step."""
+        return float(uniform(self.seed[row : row + 1], self.step[row : row + 1])[0])
 
 
 def sample(
@@ -110,15 +138,53 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
-    # A nucleus. Its size must not depend on where in the bounds the total lies. Then its mass is known.
-    last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
-    nucleus = top_p < 1
+    # Nothing beyond weighs more than this.
+    bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), -1)
+    last = _last_kept(settings, rows, weights, totals, bound, top_k >= vocab)
+    late = settings.is_late[rows]
+    cut = (top_p < 1) | (settings.min_p[rows] > 0) | late
     mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
-    targets = u * np.where(nucleus, mass, totals)
+    targets = u * np.where(cut, mass, totals)
     picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
     decided = (picks[0] == picks[1]) & (picks[0] < num_candidates)
-    decided &= ~nucleus | ((last[0] == last[1]) & (last[0] < num_candidates))
+    decided &= ~cut | ((last[0] == last[1]) & (last[0] < num_candidates))
+    for row in np.flatnonzero(late & decided).tolist():
+        kept = np.flatnonzero(weights[row, : last[0, row] + 1])
+        picks[0, row] = kept[draw(weights[row, kept], settings.cuts(rows[row]), u[row])]
     return np.where(decided, picks[0], -1)
+
+
+def _last_kept(
+    settings: Settings, rows: Ints, weights: Doubles, totals: Doubles, bound: Doubles, has_all: Bools
+) -> Ints:
+    """Return the last candidate that top_p, min_p and epsilon leave [2, rows], or K if it may be none of them.
+
+    There is one for each of the two `totals` between which the sum of all weights lies: they must not differ where a
+    cut is made. Tokens beyond the candidates weigh at most `bound`. Rows that have all have no top_k.
+    """
+    cumulative = np.cumsum(weights, axis=1)
+    top_p, min_p = settings.top_p[rows], settings.min_p[rows]
+    last: Ints = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
+    if min_p.any():
+        floor = np.where(min_p > 0, min_p * weights.max(axis=1), np.nan)
+        last = np.minimum(last, _last_of(weights, floor, bound))
+    if (alone := settings.has_epsilon_alone[rows] & has_all).any():
+        # Where nothing else cuts, the bounds of the sum may be enough.
+        epsilon = np.where(alone, settings.epsilon_cutoff[rows], np.nan)
+        last = np.minimum(last, np.stack([_last_of(weights, epsilon * total, bound) for total in totals]))
+    return last
+
+
+def _last_of(weights: Doubles, floor: Doubles, bound: Doubles) -> Ints:
+    """Return the last candidate [rows] that weighs at least `floor`, or K if that may be none of them.
+
+    Tokens beyond the candidates weigh at most `bound`. A floor of NaN is none.
+    """
+    num_candidates = weights.shape[1]
+    enough = weights >= floor[:, None]
+    last: Ints = num_candidates - 1 - enough[:, ::-1].argmax(axis=1)
+    last[~enough.any(axis=1) | (bound >= floor)] = num_candidates
+    return last
 
 
 def _tail_bounds(
@@ -150,21 +216,31 @@ def _tail_bounds(
 
 def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints) -> int:
     """Draw from all logits [vocab] of one row, `banned_ids` taken out first."""
-    scaled = logits.astype(np.float64)
-    scaled[banned_ids] = -np.inf
-    temperature = float(settings.temperature[row])
-    if temperature == 0:
-        return int(np.argmax(scaled))
-    order = np.argsort(-scaled, kind="stable")
-    weights = np.exp((scaled[order] - scaled[order[0]]) / temperature)
-    top_k = int(settings.top_k[row])
-    if top_k:
-        weights = weights[:top_k]
-    cumulative = np.cumsum(weights)
-    top_p = float(settings.top_p[row])
-    last = int((cumulative < top_p * cumulative[-1]).sum()) if top_p < 1 else len(weights) - 1
-    u = float(uniform(settings.seed[row : row + 1], settings.step[row : row + 1])[0])
-    return int(order[int((cumulative[: last + 1] <= u * cumulative[last]).sum())])
+    if len(banned_ids):
+        logits = logits.copy()
+        logits[banned_ids] = -np.inf
+    if settings.temperature[row] == 0:
+        return int(np.argmax(logits))
+    order = Order(logits, float(settings.temperature[row]))
+    end = _end(order, settings, row, len(logits))
+    if not settings.is_late[row]:
+        return order.beyond(settings.uniform(row) * (order.mass(end) if end else order.total), end)
+    kept = np.sort(order.weights)[::-1][: order.count(end) if end else None]
+    return order.token(order.number(1 + draw(kept, settings.cuts(row), settings.uniform(row))))
+
+
+def _end(order: Order, settings: Settings, row: int, vocab: int) -> Place | None:
+    """Return the place of the last token that top_k, top_p and min_p leave. None: they leave all."""
+    ends = []
+    total = order.total
+    if 0 < settings.top_k[row] < vocab:
+        ends.append(order.number(int(settings.top_k[row])))
+        total = order.mass(ends[0])
+    if settings.top_p[row] < 1:
+        ends.append(order.reaching(float(settings.top_p[row]) * total))
+    if settings.min_p[row] > 0:
+        ends.append(order.number(int(np.count_nonzero(order.weights >= settings.min_p[row]))))
+    return min(ends, default=None)
 
 
 def uniform(seed: NDArray[np.uint64], step: Ints) -> Doubles:

@@ -105,6 +105,10 @@ def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:
         proto.sampling.top_k = sampling.top_k
         proto.sampling.top_p = sampling.top_p
         proto.sampling.seed = sampling.seed
+        proto.sampling.min_p = sampling.min_p
+        proto.sampling.typical_p = sampling.typical_p
+        proto.sampling.epsilon_cutoff = sampling.epsilon_cutoff
+        proto.sampling.eta_cutoff = sampling.eta_cutoff
     if decoding.changes is not None:
         proto.MergeFrom(decoding.changes)
     return proto

@@ -54,6 +54,10 @@ class Slots:
         self.top_k = np.zeros(num_slots, np.int64)
         self.top_p = np.ones(num_slots, np.float64)
         self.seed = np.zeros(num_slots, np.uint64)
+        self.min_p = np.zeros(num_slots, np.float64)
+        self.typical_p = np.ones(num_slots, np.float64)
+        self.epsilon_cutoff = np.zeros(num_slots, np.float64)
+        self.eta_cutoff = np.zeros(num_slots, np.float64)
         self.deadline = np.full(num_slots, np.inf)
         self.wants_tokens = np.zeros(num_slots, np.bool_)
         # Whether a row needs more of a run than its best candidates: it is sampled, or its caller wants scores.
@@ -109,6 +113,10 @@ class Slots:
         self.top_k[slot] = sampling.top_k if sampling else 0
         self.top_p[slot] = sampling.top_p if sampling else 1.0
         self.seed[slot] = (sampling.seed + rank) % _NUM_SEEDS if sampling else 0
+        self.min_p[slot] = sampling.min_p if sampling else 0.0
+        self.typical_p[slot] = sampling.typical_p if sampling else 1.0
+        self.epsilon_cutoff[slot] = sampling.epsilon_cutoff if sampling else 0.0
+        self.eta_cutoff[slot] = sampling.eta_cutoff if sampling else 0.0
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
         self.reads_all[slot] = sampling is not None or sequence.wants_scores or decoding.beams is not None
@@ -229,6 +237,10 @@ class Slots:
             seed=self.seed[start:stop],
             step=self.num_new[start:stop],
             min_new=self.min_new[start:stop],
+            min_p=self.min_p[start:stop],
+            typical_p=self.typical_p[start:stop],
+            epsilon_cutoff=self.epsilon_cutoff[start:stop],
+            eta_cutoff=self.eta_cutoff[start:stop],
         )
 
     def check_integrity(self) -> None:

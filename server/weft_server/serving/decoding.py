@@ -11,7 +11,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 from weft_server.serving.phrases import PhraseReader
-from weft_server.serving.rules import Bounds, rules_of, token_set
+from weft_server.serving.rules import Bounds, rules_of, token_set, within
 
 if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
@@ -256,7 +256,22 @@ def _sampling(requested: common_pb2.Sampling) -> Sampling:
     if not 0 < top_p <= 1:
         raise InvalidRequest("decoding.sampling.top_p", f"must be above 0 and at most 1, not {_float32(top_p)}")
     seed = requested.seed if requested.HasField("seed") else secrets.randbits(DRAWN_SEED_BITS)
-    return Sampling(temperature, requested.top_k, top_p, seed)
+    return Sampling(temperature, requested.top_k, top_p, seed, **_cuts(requested))
+
+
+def _cuts(requested: common_pb2.Sampling) -> dict[str, float]:
+    """Return the cuts of the distribution, each as it is where it is not set."""
+    min_p = within("decoding.sampling.min_p", requested.min_p, 0, 1)
+    typical_p = requested.typical_p if requested.HasField("typical_p") else 1.0
+    if not 0 < typical_p <= 1:
+        raise InvalidRequest("decoding.sampling.typical_p", f"must be above 0 and at most 1, not {_float32(typical_p)}")
+    cuts = {"min_p": min_p, "typical_p": typical_p}
+    for name in ("epsilon_cutoff", "eta_cutoff"):
+        value = getattr(requested, name)
+        if not 0 <= value < 1:
+            raise InvalidRequest(f"decoding.sampling.{name}", f"must be at least 0 and below 1, not {_float32(value)}")
+        cuts[name] = value
+    return cuts
 
 
 def _float32(value: float) -> str:
