@@ -187,7 +187,7 @@ def by_stable_sort(logits, settings, row):
     num = min(num, np.count_nonzero(weights >= settings.min_p[row]))
     start, stop = settings.cuts(row).keep(weights[:num])
     reached = np.cumsum(weights[start:stop])
-    return int(order[start + int((reached <= settings.uniform(row) * reached[-1]).sum())])
+    return int(order[start + int((reached <= uniform(settings.seed, settings.step)[row] * reached[-1]).sum())])
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, 30.0])

@@ -24,6 +24,11 @@ class Cuts(NamedTuple):
     epsilon: float
     eta: float
 
+    @property
+    def cuts_nothing(self) -> bool:
+        """Whether it leaves all tokens."""
+        return self.typical_p == 1 and not self.epsilon and not self.eta
+
     def keep(self, weights: Doubles) -> tuple[int, int]:
         """Return the first token that is left, and one past the last. `weights` [m] fall, and need not sum to 1."""
         start, stop = 0, int(np.count_nonzero(weights))

@@ -42,9 +42,11 @@ class Order:
         # What a token weighs: 1 for the best.
         self.weights: Doubles = np.exp(gaps)
         self._logits = logits
-        depth = min(max(-float(gaps.min()), 1e-9), _DEPTH)
-        gaps *= -(_NUM_BUCKETS - 1) / depth
-        self._buckets: Ints = np.minimum(gaps, _NUM_BUCKETS - 1, out=gaps).astype(np.int64)
+        lowest = max(-float(gaps.min()), 1e-9)
+        gaps *= -(_NUM_BUCKETS - 1) / min(lowest, _DEPTH)
+        if lowest > _DEPTH:
+            np.minimum(gaps, _NUM_BUCKETS - 1, out=gaps)
+        self._buckets: Ints = gaps.astype(np.int64)
         masses = np.bincount(self._buckets, weights=self.weights, minlength=_NUM_BUCKETS)
         # What all tokens weigh up to the end of a bucket.
         self._reached: Doubles = np.cumsum(masses)

@@ -63,10 +63,6 @@ class Settings:
         """Return the late cuts of a row."""
         return Cuts(float(self.typical_p[row]), float(self.epsilon_cutoff[row]), float(self.eta_cutoff[row]))
 
-    def uniform(self, row: int) -> float:
-        """Return a row's uniform number for this step."""
-        return float(uniform(self.seed[row : row + 1], self.step[row : row + 1])[0])
-
 
 def sample(
     candidates: Candidates, settings: Settings, end_ids: Ints, count: Count | None = None
@@ -94,11 +90,14 @@ def sample(
 
     ids = candidates.topk_ids[every_row, picks]
     chosen = candidates.topk_logits[every_row, picks]
-    for row in np.flatnonzero(picks < 0).tolist():
+    undecided = np.flatnonzero(picks < 0).tolist()
+    uniforms = uniform(settings.seed, settings.step) if undecided else ()
+    for row in undecided:
         logits = candidates.logits[row]
         if count:
             count("draw" if settings.temperature[row] else "min_new_tokens")
-        ids[row] = _full_row(logits, settings, row, end_ids if barred[row] else end_ids[:0])
+        banned = end_ids if barred[row] else end_ids[:0]
+        ids[row] = _full_row(logits, settings, row, banned, uniforms[row])
         chosen[row] = logits[ids[row]]
     return ids, chosen - candidates.logsumexp
 
@@ -214,8 +213,8 @@ def _tail_bounds(
     return np.minimum(low, high), high
 
 
-def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints) -> int:
-    """Draw from all logits [vocab] of one row, `banned_ids` taken out first."""
+def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints, u: float) -> int:
+    """Draw from all logits [vocab] of one row by the uniform number `u`, `banned_ids` taken out first."""
     if len(banned_ids):
         logits = logits.copy()
         logits[banned_ids] = -np.inf
@@ -223,10 +222,11 @@ def _full_row(logits: Floats, settings: Settings, row: int, banned_ids: Ints) ->
         return int(np.argmax(logits))
     order = Order(logits, float(settings.temperature[row]))
     end = _end(order, settings, row, len(logits))
-    if not settings.is_late[row]:
-        return order.beyond(settings.uniform(row) * (order.mass(end) if end else order.total), end)
+    cuts = settings.cuts(row)
+    if cuts.cuts_nothing:
+        return order.beyond(u * (order.mass(end) if end else order.total), end)
     kept = np.sort(order.weights)[::-1][: order.count(end) if end else None]
-    return order.token(order.number(1 + draw(kept, settings.cuts(row), settings.uniform(row))))
+    return order.token(order.number(1 + draw(kept, cuts, u)))
 
 
 def _end(order: Order, settings: Settings, row: int, vocab: int) -> Place | None:
