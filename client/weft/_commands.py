@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from weft import _show as show
+from weft._files.options import Files
 from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, Server, SourceText, TextRequest
 from weft._tables import model_table
 from weft._types import Health
@@ -15,7 +16,7 @@ from weft.exceptions import InvalidRequest
 
 
 def translate(
-    text: SourceText,
+    text: SourceText = None,
     *,
     source_language: Language = "",
     target_language: Language = "",
@@ -23,17 +24,25 @@ def translate(
         bool, typer.Option("--split", help="Translate each sentence by itself. For a text that is too long.")
     ] = False,
     cache_salt: CacheSalt = "",
+    files: Files,
     request: TextRequest,
 ) -> None:
     """Translate a text."""
     asked = {**request.options(), "source_language": source_language, "target_language": target_language}
     asked |= {"split_sentences": split, "cache_salt": cache_salt}
-    _write("translate", _read(text), asked, request, "translating")
+    if files.is_asked({"a text": text}):
+        _write_lines(files, request, "translate", "translating", asked)
+    elif text is not None:
+        _write("translate", _read(text), asked, request, "translating")
 
 
-def caption(picture: PicturePath, *, request: TextRequest) -> None:
+def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) -> None:
     """Describe a picture."""
-    _write("caption", picture, request.options(), request, "looking")
+    asked = request.options()
+    if files.is_asked({"a picture": picture}):
+        _write_lines(files, request, "caption", "looking", asked)
+    else:
+        _write("caption", picture, asked, request, "looking")
 
 
 def generate(
@@ -54,18 +63,29 @@ def generate(
         bool, typer.Option("--prompt-scores", help="Say how probable the prompt is. In --json of each token.")
     ] = False,
     cache_salt: CacheSalt = "",
+    files: Files,
     request: TextRequest,
 ) -> None:
     """Continue a text, or answer a message."""
     asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
-    if (prompt is None) == (chat is None):
-        raise InvalidRequest("give either a text to continue or --chat with a message")
     if system is not None and chat is None:
         raise InvalidRequest("--system needs --chat")
+    if files.is_asked({"a text to continue": prompt, "--chat with a message": chat}):
+        _write_lines(files, request, "generate", "generating", asked, **{"--prompt-scores": prompt_scores})
+        return
     if chat is not None:
         told = [] if system is None else [{"role": "system", "content": system}]
         asked["messages"] = [*told, {"role": "user", "content": _read(chat)}]
     _write("generate", None if prompt is None else _read(prompt), asked, request, "generating")
+
+
+def _write_lines(
+    files: Files, request: TextRequest, verb: str, title: str, asked: Mapping[str, Any], **more: object
+) -> None:
+    """Ask for new text for each line of a file."""
+    wants_json = {"--scores": request.scores, "--top-logprobs": request.top_logprobs, **more}
+    never = {**request.for_one(), "--stream": request.stream}
+    files.run(verb, title, request, asked, wants_json=wants_json, never=never)
 
 
 def _write(verb: str, source: str | Path | None, asked: Mapping[str, Any], request: TextRequest, doing: str) -> None:
@@ -96,10 +116,26 @@ def classify(
         int | None,
         typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
     ] = None,
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="With --file: each line is the path of a picture, and no text.")
+    ] = False,
+    files: Files,
     request: Request,
 ) -> None:
     """Find the label of a picture or of a text."""
     asked = request.options()
+    if files.is_asked({"a picture": picture, "--text": text}):
+        files.run(
+            "classify",
+            "classifying",
+            request,
+            {**asked, "top_k": top},
+            are_pictures=pictures,
+            wants_json={"--scores": request.scores, "--top": top},
+            never=request.for_one(),
+        )
+    if pictures:
+        raise InvalidRequest("--pictures needs --file")
     source = None if text is None else _read(text)
     with request.client() as client, show.patience("classifying"):
         answer = client.classify(source, image=picture, top_k=top, **asked)
@@ -111,11 +147,12 @@ def classify(
 
 
 def tag(
-    text: SourceText,
+    text: SourceText = None,
     *,
     tokens: Annotated[
         bool, typer.Option("--tokens", help="Print every token with its label, instead of the spans.")
     ] = False,
+    files: Files,
     request: Request,
 ) -> None:
     """Find the spans of a text that the model labels.
@@ -124,7 +161,10 @@ def tag(
     of the text (Unicode code points).
     """
     asked = request.options()
-    source = _read(text)
+    if files.is_asked({"a text": text}):
+        wants_json = {"--scores": request.scores, "--tokens": tokens}
+        files.run("tag", "tagging", request, asked, wants_json=wants_json, never=request.for_one())
+    source = _read(text or "")
     with request.client() as client, show.patience("tagging"):
         answer = client.tag(source, **asked)
     show.tags(answer, tokens=tokens, scores=request.scores, as_json=request.as_json)

@@ -13,10 +13,10 @@ _DEFAULT = Decoding()
 
 
 def plain_decoding(decoding: Decoding) -> dict[str, Any]:
-    """Give the form that JSON can hold: of a strategy its name, which a dict alone would not say."""
-    plain = asdict(decoding)
+    """Give the form that JSON can hold, without what is unset: of a strategy its name, which a dict would not say."""
+    plain = {name: value for name, value in asdict(decoding).items() if value != getattr(_DEFAULT, name)}
     if decoding.strategy is not None:
-        plain["strategy"] = {type(decoding.strategy).__name__.lower(): asdict(decoding.strategy)}
+        plain["strategy"] = {type(decoding.strategy).__name__.lower(): plain["strategy"]}
     return plain
 
 

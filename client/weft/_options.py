@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 import typer
 
 from weft import _show as show
+from weft._async_client import AsyncClient
 from weft._client import Client
 from weft._decoding_options import DecodingOptions
 from weft._types import Alignment, Explain
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 PICTURES = (".png", ".pdf", ".svg")
 
-SourceText = Annotated[str, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")]
-PicturePath = Annotated[Path, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
+SourceText = Annotated[str | None, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")]
+PicturePath = Annotated[Path | None, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
 Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag such as en. By default the model's only one.")]
 CacheSalt = Annotated[
     str, typer.Option("--cache-salt", metavar="TEXT", help="Share the server's cache only with who has the same.")
@@ -45,6 +46,10 @@ class Server:
     def client(self) -> Client:
         """Return a client of that server."""
         return Client(self.target, timeout=self.timeout)
+
+    def async_client(self) -> AsyncClient:
+        """Return a client of that server for the event loop that runs."""
+        return AsyncClient(self.target, timeout=self.timeout)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,10 @@ class Request(Server):
     def options(self) -> "Options":
         """Return what the SDK takes; raises what makes it useless to ask at all."""
         return {"model": self.model, "model_version": self.model_version, "explain": self._explain()}
+
+    def for_one(self) -> dict[str, Any]:
+        """Return the options, by name, that are for one input alone."""
+        return {"--explain": self.explain, "--verbose": self.verbose}
 
     def _explain(self) -> bool | Explain:
         for name, needs in (("layer", "explain"), ("head", "layer")):

@@ -33,21 +33,27 @@ def emit(text: str, end: str = "\n") -> None:
 
 def emit_json(message: Any) -> None:
     """Print an answer, or a mapping, as one line of JSON."""
-    plain = message if isinstance(message, dict) else _plain(message)
-    # What stdout can't encode is backslashed there, and not as JSON wants it.
-    line = json.dumps(plain, ensure_ascii=not _is_utf8(sys.stdout.encoding), allow_nan=False)
-    emit(_BEYOND_ASCII.sub(lambda found: f"\\u{ord(found[0]):04x}", line))
+    emit(json_text(message if isinstance(message, dict) else plain(message), ascii_only=not is_utf8()))
+
+
+def json_text(message: dict[str, Any], *, ascii_only: bool) -> str:
+    """Return one line of JSON without any control character."""
+    line = json.dumps(message, ensure_ascii=ascii_only, allow_nan=False)
+    return _BEYOND_ASCII.sub(lambda found: f"\\u{ord(found[0]):04x}", line)
 
 
 # Control characters that JSON lets stand.
 _BEYOND_ASCII = re.compile("[\x7f-\x9f]")
 
 
-def _is_utf8(encoding: str | None) -> bool:
+def is_utf8() -> bool:
+    """Whether stdout can encode everything. What it can't is backslashed there, and not as JSON wants it."""
+    encoding = sys.stdout.encoding
     return encoding is None or codecs.lookup(encoding).name == "utf-8"
 
 
-def _plain(answer: Any) -> dict[str, Any]:
+def plain(answer: Any) -> dict[str, Any]:
+    """Return an answer as JSON has it."""
     plain = asdict(answer)
     if decoding := getattr(answer, "decoding", None):
         plain["decoding"] = plain_decoding(decoding)
@@ -88,7 +94,7 @@ def streamed(stream: Stream[Answer], *, scores: bool, as_json: bool) -> Answer:
                 emit(delta, end="")
             delta = _next(stream, as_json=as_json)
         if as_json:
-            emit_json({"final": _plain(stream.result)})
+            emit_json({"final": plain(stream.result)})
         elif came:
             emit("")
         else:

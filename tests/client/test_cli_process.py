@@ -5,12 +5,11 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
+from terminal import WEFT, on_a_terminal
 
 
 def test_ctrl_c_ends_quietly(server):
@@ -39,18 +38,6 @@ def test_a_closed_pipe_ends_quietly(server):
     assert b"" == error
     assert 0 != process.returncode
     assert server.servicer.seen[0].cancelled.wait(5)
-
-
-def on_a_terminal(argv):
-    """Run a command whose stderr is a terminal; returns its stdout and what the terminal got."""
-    ours, theirs = os.openpty()
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
-    out, _ = process.communicate(timeout=20)
-    os.write(theirs, b"\0")  # so that there is something to read
-    shown = os.read(ours, 1 << 16)
-    os.close(theirs)
-    os.close(ours)
-    return out, shown.rstrip(b"\0")
 
 
 @pytest.mark.parametrize(("wait_s", "shown"), [(0.1, False), (2.6, True)])

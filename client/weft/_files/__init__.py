@@ -1,0 +1,1 @@
+"""Many inputs from a file, their answers into another: what `--file` does."""

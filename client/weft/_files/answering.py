@@ -1,0 +1,60 @@
+"""From an answer to a line: text, or JSON with all of it."""
+
+import re
+from typing import Any
+
+from weft import _show as show
+from weft._tables import every_output
+from weft._types import Classification, Completion, Tagging
+from weft.exceptions import (
+    AccessDenied,
+    Cancelled,
+    DeadlineExceeded,
+    Error,
+    FailedPrecondition,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    Unavailable,
+    Unsupported,
+)
+
+# The words of gRPC, which every language knows.
+_CODES = {
+    InvalidRequest: "INVALID_ARGUMENT",
+    NotFound: "NOT_FOUND",
+    FailedPrecondition: "FAILED_PRECONDITION",
+    Unsupported: "UNIMPLEMENTED",
+    AccessDenied: "PERMISSION_DENIED",
+    Overloaded: "RESOURCE_EXHAUSTED",
+    Unavailable: "UNAVAILABLE",
+    DeadlineExceeded: "DEADLINE_EXCEEDED",
+    Cancelled: "CANCELLED",
+}
+_LINE_ENDS = re.compile(r"\r\n|[\n\r\t\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+def json_line(outcome: Any, id_: Any, *, ascii_only: bool) -> str:
+    """Return an answer, or what went wrong, as an object; with the id that its line had."""
+    own = {} if id_ is None else {"id": id_}
+    if isinstance(outcome, Error):
+        error = {"code": _CODES.get(type(outcome), "INTERNAL"), "reason": outcome.reason, "message": outcome.message}
+        own |= {"error": {name: value for name, value in error.items() if value}}
+    else:
+        own |= show.plain(outcome)
+    return show.json_text(own, ascii_only=ascii_only)
+
+
+def text_line(answer: Completion | Classification | Tagging) -> str:
+    """Return the text of an answer as one line: the best label, spans or several outputs with tabs between them.
+
+    Line ends and tabs within a text are spaces.
+    """
+    match answer:
+        case Completion():
+            fields = [each.text for each in every_output(answer)]
+        case Classification():
+            fields = [answer.labels[0].label]
+        case Tagging():
+            fields = [f"{each.label} {each.start} {each.end} {each.text}" for each in answer.spans]
+    return "\t".join(_LINE_ENDS.sub(" ", each) for each in fields)

@@ -1,0 +1,117 @@
+"""From a line to a request: a text, a path of a picture, or JSON."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from weft import _requests
+from weft._decoding import Decoding
+from weft._decoding_json import decoding_from, over
+from weft._files.lines import Line
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb
+from weft.exceptions import Error, InvalidRequest
+
+
+class Blank(Error):
+    """A line that holds nothing: nothing is asked, and its answer is an empty line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What lines of JSON hold for a verb: the names of its inputs, and of its options."""
+
+    verb: Verb[..., Any]
+    inputs: tuple[str, ...]
+    options: frozenset[str]
+
+
+def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any) -> Kind:
+    return Kind(verb, inputs, frozenset(options.__annotations__))
+
+
+_TEXT = ("text", "token_ids")
+KINDS = {
+    "translate": _kind(TRANSLATE, _TEXT, _requests.TranslateOptions),
+    "caption": _kind(CAPTION, ("image",), _requests.CaptionOptions),
+    "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
+    "tag": _kind(TAG, _TEXT, _requests.TagOptions),
+    "generate": _kind(GENERATE, (*_TEXT, "messages"), _requests.GenerateOptions),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """How lines are asked.
+
+    Args:
+        kind: What their verb takes.
+        options: Of the verb, for every line; a line of JSON may say otherwise.
+        is_json: Whether lines are JSON.
+        are_pictures: Whether lines that are not JSON are paths of pictures.
+    """
+
+    kind: Kind
+    options: Mapping[str, Any]
+    is_json: bool
+    are_pictures: bool = False
+
+    def check(self) -> None:
+        """Raise InvalidRequest for options that would be wrong for every line."""
+        blank = b"" if self.kind.inputs[0] == "image" else ""
+        self.kind.verb.request(blank, **self.options)
+
+    def request(self, line: Line) -> Message:
+        """Return the request of a line; raises Blank for one without any, and InvalidRequest."""
+        text = line.text()
+        if not text.strip():
+            raise Blank("")
+        given = self.record(text) if self.is_json else {self._plain_input: text}
+        inputs = {name: given.pop(name) for name in self.kind.inputs if given.get(name) is not None}
+        if len(inputs) != 1:
+            raise InvalidRequest(f"give {'one of ' * (len(self.kind.inputs) > 1)}{', '.join(self.kind.inputs)}")
+        ((name, value),) = inputs.items()
+        if name == "image":
+            if not isinstance(value, str):
+                raise InvalidRequest(f"image: must be a path, not {type(value).__name__}")
+            value = Path(value)
+        # Of verbs that take two kinds of input, texts are the first argument.
+        before = (None,) if name == "messages" or (name == "image" and len(self.kind.inputs) > 1) else ()
+        return self.kind.verb.request(*before, value, **self._options(given))
+
+    @property
+    def _plain_input(self) -> str:
+        return "image" if self.are_pictures or "text" not in self.kind.inputs else "text"
+
+    def record(self, text: str) -> dict[str, Any]:
+        """Read a line of JSON: an object, or a text or token ids alone."""
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(f"is no JSON: {error}", reason="NOT_JSON") from None
+        if isinstance(value, str):
+            return {"text": value}
+        if isinstance(value, list):
+            return {"token_ids": value}
+        if not isinstance(value, dict):
+            raise InvalidRequest("must be an object, a text or token ids", reason="NOT_JSON")
+        known = {"id", *self.kind.inputs, *self.kind.options}
+        if unknown := value.keys() - known:
+            raise InvalidRequest(f"{min(unknown)}: is unknown; there are {', '.join(sorted(known))}")
+        return value
+
+    def id_of(self, line: Line) -> Any:
+        """Return what a line of JSON calls itself; None if it does not."""
+        try:
+            return self.record(line.text()).get("id") if self.is_json and b'"id"' in line.data else None
+        except Error:
+            return None
+
+    def _options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        own = {name: value for name, value in given.items() if name != "id" and value is not None}
+        if "decoding" in own:
+            own["decoding"] = over(decoding_from(own["decoding"]), self.options.get("decoding") or Decoding())
+        return {**self.options, **own}

@@ -1,0 +1,129 @@
+"""A run: the lines of one file are asked, a few at a time, and their answers written in order."""
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weft import _show as show
+from weft._async_client import AsyncClient
+from weft._files.answering import json_line, text_line
+from weft._files.asking import Asking, Blank
+from weft._files.lines import Line, Source
+from weft._files.out import Out
+from weft._files.progress import Bar, Tally, bar
+from weft._flags import in_flags
+from weft.exceptions import AccessDenied, Cancelled, DeadlineExceeded, Error, Unavailable
+
+_HEALTH_S = 5.0
+
+
+@dataclass
+class Run:
+    """One run.
+
+    Args:
+        make_client: Makes the client, within the loop.
+        asking: How a line is asked.
+        source: Where the lines come from.
+        out: Where the answers go.
+        writes_json: Whether they are JSON.
+        concurrency: How many lines are asked at once.
+        title: What is being done, for the bar.
+    """
+
+    make_client: Callable[[], AsyncClient]
+    asking: Asking
+    source: Source
+    out: Out
+    writes_json: bool
+    concurrency: int
+    title: str
+    tally: Tally = field(default_factory=Tally)
+
+    def go(self) -> int:
+        """Run to the end and return the exit code: 1 if a line failed, else 0. Says at the end what became of them.
+
+        Raises:
+            Error: There is no server, or none for us: the line that found it has no answer, so the run can be resumed.
+        """
+        self.tally.num_there = self.out.num_there
+        try:
+            asyncio.run(self._go())
+        except BaseException:
+            if self.tally.num_done:
+                self._say(f"stopped: {self.tally.sentence()}{'. --resume goes on' if self.out.can_resume else ''}")
+            raise
+        self.out.finish()
+        self._say(self.tally.sentence())
+        return 1 if self.tally.num_failed else 0
+
+    async def _go(self) -> None:
+        waiting: deque[Line] = deque()
+        lines = _noted(self.source.lines(behind=self.out.num_there), waiting)
+        # A bar between answers on the same terminal would be no bar.
+        shown = not (self.out.is_stdout and sys.stdout.isatty())
+        with bar(self.title, self.source.num_bytes, shown=shown) as shows:
+            async with self.make_client() as client:
+                asked = (lines, self.asking.request)
+                many = client._many(self.asking.kind.verb, self.concurrency, None, asked)  # noqa: SLF001 - our own
+                async with many:
+                    async for outcome in many:
+                        line = waiting.popleft()
+                        await self._check_server(client, outcome)
+                        self.out.write(self._line(line, outcome, shows))
+                        self.tally.count(outcome)
+                        shows.advance(self.tally, line.end)
+
+    async def _check_server(self, client: AsyncClient, outcome: Any) -> None:
+        """Raise what is no fault of the line, and would be the fate of all others too."""
+        if isinstance(outcome, Unavailable | AccessDenied | Cancelled):
+            raise outcome
+        if isinstance(outcome, DeadlineExceeded):
+            try:
+                await client.health("live", timeout=_HEALTH_S)
+            except (Unavailable, DeadlineExceeded):
+                raise outcome from None
+            except Error:  # it is there
+                return
+
+    def _line(self, line: Line, outcome: Any, shows: Bar) -> str:
+        """Return the line that stands for an outcome."""
+        if isinstance(outcome, Blank):
+            return ""
+        if self.writes_json:
+            ascii_only = self.out.is_stdout and not show.is_utf8()
+            return json_line(outcome, self.asking.id_of(line), ascii_only=ascii_only)
+        if isinstance(outcome, Error):
+            message = outcome.message if self.asking.is_json else in_flags(outcome.message)
+            shows.say(f"weft: line {line.number}: {message}")
+            return ""
+        return text_line(outcome)
+
+    def _say(self, line: str) -> None:
+        print(f"weft: {line}", file=sys.stderr, flush=True)  # noqa: T201 - about the answers, not one of them
+
+
+def _noted(lines: Iterable[Line] | AsyncIterable[Line], waiting: deque[Line]) -> Any:
+    """Give the lines on, and keep each until its outcome comes."""
+    return _noted_async(lines, waiting) if isinstance(lines, AsyncIterable) else _noted_sync(lines, waiting)
+
+
+def _noted_sync(lines: Iterable[Line], waiting: deque[Line]) -> Iterator[Line]:
+    for line in lines:
+        waiting.append(line)
+        yield line
+
+
+async def _noted_async(lines: AsyncIterable[Line], waiting: deque[Line]) -> AsyncIterator[Line]:
+    async for line in lines:
+        waiting.append(line)
+        yield line
+
+
+def is_jsonl(path: Path) -> bool:
+    """Tell by its name whether a file holds lines of JSON."""
+    return path.suffix.lower() in {".jsonl", ".ndjson"}
