@@ -258,12 +258,14 @@ class AsyncClient:
         concurrency: int,
         timeout: float | None,
         asked: tuple[Any, Callable[[Any], Message]],
+        outlasts: tuple[type[Error], ...] = (),
     ) -> AsyncMany[Answer]:
         inputs, make = asked
         seconds = self._settings.seconds(timeout)
         send = partial(self._open, self._methods[verb.path], timeout=timeout)
         patience_s = math.inf if seconds is None else seconds
-        return AsyncMany(Sending(inputs, make, send, verb.read, self._settings.target, concurrency, patience_s))
+        target = self._settings.target
+        return AsyncMany(Sending(inputs, make, send, verb.read, target, concurrency, patience_s, outlasts))
 
     def _open(self, method: Callable[..., Call], request: Message, timeout: float | None, **how: Any) -> Call:
         if self._closed:

@@ -28,7 +28,7 @@ class Sending(Generic[Answer]):
     """How each of many inputs is asked.
 
     `make` gives the request of an input, `send` starts its call, `read` gives the answer of a response. `patience_s` is
-    how long an input may wait for a server that is full.
+    how long an input may wait for a server that is full. `outlasts` are errors that are waited for in the same way.
     """
 
     inputs: Any
@@ -38,6 +38,7 @@ class Sending(Generic[Answer]):
     target: str
     concurrency: int
     patience_s: float
+    outlasts: tuple[type[Error], ...] = ()
 
 
 def making(verb: Verb[..., Any], options: Mapping[str, Any], **inputs: Any) -> tuple[Any, Callable[[Any], Message]]:
@@ -71,7 +72,9 @@ class ManyInputs(Generic[Answer]):
     def __init__(self, sending: Sending[Answer]) -> None:
         self._is_over = False
         self._sending = sending
-        self._window: Window[Answer] = Window(checked_concurrency(sending.concurrency), sending.patience_s)
+        self._window: Window[Answer] = Window(
+            checked_concurrency(sending.concurrency), sending.patience_s, sending.outlasts
+        )
         self._why_over: BaseException | None = None
 
     def cancel(self) -> None:

@@ -44,9 +44,11 @@ class Window(Generic[Answer]):
     Args:
         concurrency: How many may run at once.
         patience_s: How long an input may wait for a server that is full, from its first refusal.
+        outlasts: Errors besides that are waited for as if the server were full, once it has answered.
     """
 
-    def __init__(self, concurrency: int, patience_s: float) -> None:
+    def __init__(self, concurrency: int, patience_s: float, outlasts: tuple[type[Error], ...] = ()) -> None:
+        self._outlasts = outlasts
         self._concurrency = concurrency
         self._patience_s = patience_s
         self._asked: deque[Asked[Answer]] = deque()
@@ -94,6 +96,7 @@ class Window(Generic[Answer]):
         self._num_running -= 1
         if isinstance(outcome, Overloaded):
             self.in_touch = True
+        if isinstance(outcome, Overloaded) or (self.in_touch and isinstance(outcome, self._outlasts)):
             if asked.refused_at is None:
                 asked.refused_at = now
             if now - asked.refused_at < self._patience_s:

@@ -19,6 +19,8 @@ from weft._flags import in_flags
 from weft.exceptions import AccessDenied, Cancelled, DeadlineExceeded, Error, Unavailable
 
 _HEALTH_S = 5.0
+# What is no fault of a line: of a server that goes away, some calls are cancelled.
+_OUTLASTS = (Unavailable, Cancelled)
 
 
 @dataclass
@@ -68,8 +70,8 @@ class Run:
         shown = not (self.out.is_stdout and sys.stdout.isatty())
         with bar(self.title, self.source.num_bytes, shown=shown) as shows:
             async with self.make_client() as client:
-                asked = (lines, self.asking.request)
-                many = client._many(self.asking.kind.verb, self.concurrency, None, asked)  # noqa: SLF001 - our own
+                verb, asked = self.asking.kind.verb, (lines, self.asking.request)
+                many = client._many(verb, self.concurrency, None, asked, _OUTLASTS)  # noqa: SLF001 - our own
                 async with many:
                     async for outcome in many:
                         line = waiting.popleft()
@@ -80,7 +82,7 @@ class Run:
 
     async def _check_server(self, client: AsyncClient, outcome: Any) -> None:
         """Raise what is no fault of the line, and would be the fate of all others too."""
-        if isinstance(outcome, Unavailable | AccessDenied | Cancelled):
+        if isinstance(outcome, (*_OUTLASTS, AccessDenied)):
             raise outcome
         if isinstance(outcome, DeadlineExceeded):
             try:
