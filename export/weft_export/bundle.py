@@ -56,6 +56,8 @@ def manifest_of(
         manifest.attention.heads.extend(checkpoint.explained_heads)
         if checkpoint.attention_layer is not None:
             manifest.attention.default_layer = checkpoint.attention_layer
+    if checkpoint.decoding.ByteSize():
+        manifest.decoding.CopyFrom(checkpoint.decoding)
     if checkpoint.max_new_tokens is not None:
         manifest.decoding.max_new_tokens = checkpoint.max_new_tokens
     if checkpoint.min_new_tokens:

@@ -6,7 +6,7 @@ bundle.proto states each of them in words. They stand here once, and nothing her
 import re
 from typing import NamedTuple
 
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 FORMAT_VERSION = 1
 
@@ -218,6 +218,14 @@ LIMITS = {
         "num_parameters": Limit(10**15),
     },
 }
+
+
+def only_asked(decoding: common_pb2.Decoding) -> str:
+    """Return a field that is a request's to ask for, if a model's own Decoding has one, else an empty string."""
+    if decoding.HasField("sampling") and decoding.sampling.HasField("seed"):
+        return "sampling.seed"
+    set_fields = {field.name for field, _ in decoding.ListFields()}
+    return next((name for name in ("stop", "prefix", "constraint") if name in set_fields), "")
 
 
 def is_good_enough(score: float, fp32_score: float, min_share: float) -> bool:

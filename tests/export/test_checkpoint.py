@@ -91,7 +91,7 @@ def edit_weights(directory, change):
         (lambda c: c["decoding"].update(max_new_tokens=0), "between 1 and text.max_new_tokens, which is 24, not 0"),
         (lambda c: c["decoding"].update(max_new_tokens="many"), "decoding.max_new_tokens must be of type int"),
         (lambda c: c["decoding"].update(max_new_tokens=True), "decoding.max_new_tokens must be of type int, not bool"),
-        (lambda c: c["decoding"].update(seed=1), "max_new_tokens, and nothing else but min"),
+        (lambda c: c["decoding"].update(seed=1), "decoding has no field 'seed'"),
         (lambda c: c.update(description=None), "description must be of type str"),
         (lambda c: c.update(labels=[1]), "a label must be of type str"),
         (lambda c: c.update(attention_layer="last"), "attention_layer must be of type int"),

@@ -34,6 +34,8 @@ class Checkpoint:
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
+    decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
+    """How answers are written unless a request says otherwise, but for the two lengths above."""
     attention_layer: int | None = None
     metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -101,7 +103,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"decoding.min_new_tokens must be between 0 and {most}, not {self.min_new_tokens}"
                 )
-        elif self.max_new_tokens is not None or self.min_new_tokens:
+        elif self.max_new_tokens is not None or self.min_new_tokens or self.decoding.ByteSize():
             raise CheckpointError("a classifier has no 'decoding'")
 
     def _file_names(self) -> list[str]:

@@ -8,8 +8,8 @@ Its keys:
     text             weft.v1.TextSpec, field names as in bundle.proto; for a model that takes or gives text
     image            weft.v1.ImageSpec, likewise; for a model that takes an image
     labels           the classes in index order; for a classifier
-    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text. It may have
-                     "min_new_tokens" too
+    decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text. It may have other
+                     fields of weft.v1.Decoding too, such as {"beams": {"num_beams": 4}}
     golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready.
                      Where a request must name its languages, it has "source_language" and "target_language" too
     metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
@@ -29,10 +29,11 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.registry import FAMILIES, family_of
-from weft_proto.bundle_rules import CONFIG_FILE
-from weft_proto.v1 import bundle_pb2
+from weft_proto.bundle_rules import CONFIG_FILE, only_asked
+from weft_proto.v1 import bundle_pb2, common_pb2
 
 _KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
+_LENGTHS = ("max_new_tokens", "min_new_tokens")
 # What golden may have besides.
 _LANGUAGES = {"source_language", "target_language"}
 # What a Hugging Face directory's config.json has, and ours has not.
@@ -82,10 +83,7 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         "labels": tuple(_typed(label, str, "a label") for label in labels),
     }
     if decoding is not None:
-        if set(_typed(decoding, dict, "decoding")) | {"min_new_tokens"} != {"max_new_tokens", "min_new_tokens"}:
-            raise ValueError("decoding must have max_new_tokens, and nothing else but min_new_tokens")
-        for name, number in decoding.items():
-            fields[name] = _typed(number, int, f"decoding.{name}")
+        fields |= _decoding_of(_typed(decoding, dict, "decoding"))
     if "attention_layer" in config:
         fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
     if "metric" in config:
@@ -94,6 +92,20 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         if key in config:
             fields[key] = json_format.ParseDict(_typed(config[key], dict, key), message)
     return fields
+
+
+def _decoding_of(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the lengths and the rest of a model's own Decoding, whose fields have the contract's names."""
+    rest = {name: value for name, value in given.items() if name not in _LENGTHS}
+    if "max_new_tokens" not in given:
+        raise ValueError("decoding must have max_new_tokens")
+    for name in sorted(rest.keys() - common_pb2.Decoding.DESCRIPTOR.fields_by_name.keys()):
+        raise ValueError(f"decoding has no field {name!r:.60}")
+    lengths = {name: _typed(given[name], int, f"decoding.{name}") for name in _LENGTHS if name in given}
+    decoding = json_format.ParseDict(rest, common_pb2.Decoding())
+    if asked := only_asked(decoding):
+        raise ValueError(f"decoding has {asked}, which is a request's to ask for")
+    return {**lengths, "decoding": decoding}
 
 
 def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -108,7 +120,8 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.labels:
         config["labels"] = list(checkpoint.labels)
     if checkpoint.max_new_tokens is not None:
-        config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens}
+        rest = json_format.MessageToDict(checkpoint.decoding, preserving_proto_field_name=True)
+        config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens, **rest}
     if checkpoint.min_new_tokens:
         config["decoding"]["min_new_tokens"] = checkpoint.min_new_tokens
     config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}

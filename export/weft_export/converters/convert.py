@@ -138,7 +138,8 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
         fixed = converter.fixed(config)
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{directory / CONFIG_FILE} does not say how texts begin and end") from error
-    return read_generation(directory, given, fixed)
+    task = family_of(converter.family).task
+    return read_generation(directory, given, fixed, reads_source=TASKS[task].takes_language)
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
@@ -175,6 +176,7 @@ def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: For
             labels=wording.labels,
             max_new_tokens=wording.max_new_tokens,
             min_new_tokens=wording.min_new_tokens,
+            decoding=wording.decoding,
             # Of several layers the last is nearest to what is written.
             attention_layer=len(shell.attention_heads) - 1 if attends else None,
             metric=wording.metric,
@@ -202,7 +204,5 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
         not_carried.append(f"min_length is {foreign.generation.min_length}")
     if not_carried:
         settings = ", ".join(not_carried)
-        notes.append(
-            f"answers are greedy unless a request says otherwise; the checkpoint's own settings are: {settings}"
-        )
+        notes.append(f"of the checkpoint's settings of generate(), answers do not follow: {settings}")
     return notes

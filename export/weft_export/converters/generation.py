@@ -1,35 +1,21 @@
 """What a checkpoint says about writing: where an answer begins and ends, and what is never or always written."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import read_file
+from weft_export.converters.settings import Settings
 from weft_export.errors import CheckpointError
+from weft_proto.v1 import common_pb2
 
 GENERATION_FILE = "generation_config.json"
-# What changes greedy answers and no bundle carries yet: field, and the value that changes nothing.
-_NOT_CARRIED: dict[str, tuple[Any, ...]] = {
-    "num_beams": (1,),
-    "repetition_penalty": (1.0, 1),
-    "no_repeat_ngram_size": (0,),
-    "encoder_no_repeat_ngram_size": (0,),
-    "length_penalty": (1.0, 1),
-    "do_sample": (False,),
-    "begin_suppress_tokens": ([],),
-    "sequence_bias": (),
-    "forced_decoder_ids": ([],),
-    "exponential_decay_length_penalty": (),
-    **dict.fromkeys(("guidance_scale", "encoder_repetition_penalty"), (1.0, 1)),
-    **dict.fromkeys(("stop_strings", "penalty_alpha", "force_words_ids", "constraints", "watermarking_config"), ()),
-    "dola_layers": (),
-}
 
 
 @dataclass(frozen=True)
 class Generation:
-    """Token ids, and what a bundle does not carry.
+    """Token ids, and settings of generate().
 
     end_ids: each of them ends an answer.
     start_id: what a decoder with a source begins with; None where the checkpoint says none.
@@ -38,7 +24,8 @@ class Generation:
     banned: tokens that are never written.
     max_new_tokens, min_new_tokens: how long an answer may be, and how long it is at least.
     max_length, min_length: the same, with what generate() begins with.
-    not_carried: "num_beams is 4", ...: settings of generate() that our answers do not follow.
+    decoding: the settings that a request may have too; what it leaves unset is as here.
+    not_carried: "guidance_scale is 1.5", ...: settings that our answers do not follow.
     """
 
     end_ids: tuple[int, ...] = ()
@@ -51,15 +38,19 @@ class Generation:
     min_new_tokens: int | None = None
     max_length: int | None = None
     min_length: int | None = None
+    decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
     not_carried: tuple[str, ...] = ()
 
 
-def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, Any]) -> Generation:
+def read_generation(
+    directory: Path, config: dict[str, Any], fixed: dict[str, Any], *, reads_source: bool
+) -> Generation:
     """Read generation_config.json; where there is none, config.json says the same.
 
     They are not mixed, but that config.json still says an end, padding or a start that the other file leaves out.
 
     fixed: what stands above both.
+    reads_source: whether the model reads a text before it writes.
 
     Raises:
         CheckpointError: a field is of another type.
@@ -77,7 +68,6 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
     start = _one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id"))
     banned = set(_ids(given, "suppress_tokens"))
-    not_carried = [f"{name} is {given[name]!r:.40}" for name in _NOT_CARRIED if _matters(given, name)]
     phrases = given.get("bad_words_ids") or []
     if not isinstance(phrases, list) or len(phrases) > 100_000:
         raise CheckpointError(f"bad_words_ids is {phrases!r:.60}: it must be a list of lists of token ids")
@@ -86,8 +76,7 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
             continue  # transformers does not forbid an end either
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
             banned.add(phrase[0])
-        else:
-            not_carried.append(f"bad_words_ids has {phrase!r:.40}")
+    settings = Settings(given, reads_source=reads_source)
     return Generation(
         end_ids=ends,
         pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
@@ -99,13 +88,9 @@ def read_generation(directory: Path, config: dict[str, Any], fixed: dict[str, An
         min_new_tokens=_one(given, "min_new_tokens"),
         max_length=_one(given, "max_length"),
         min_length=_one(given, "min_length"),
-        not_carried=tuple(not_carried),
+        decoding=settings.decoding,
+        not_carried=tuple(settings.left),
     )
-
-
-def _matters(given: dict[str, Any], name: str) -> bool:
-    value = given.get(name)
-    return value is not None and value not in _NOT_CARRIED[name]
 
 
 def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | None:

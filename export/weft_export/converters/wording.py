@@ -32,6 +32,7 @@ class Wording:
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
+    decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
     metric: str | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -66,6 +67,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         labels=labels,
         max_new_tokens=most,
         min_new_tokens=least,
+        decoding=foreign.generation.decoding if row.writes_text else common_pb2.Decoding(),
         files=files,
         notes=notes,
     )

@@ -346,8 +346,8 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
-        """decoding is what an empty Decoding resolves to; set when the model produces text. Only max_new_tokens is required, and
-        stop is not allowed.
+        """decoding is what an empty Decoding resolves to; set when the model produces text. Only max_new_tokens is required. What is a
+        request's to ask for is not allowed: stop, prefix, constraint, and a seed.
         """
 
     @_builtins.property

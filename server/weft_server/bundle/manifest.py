@@ -9,6 +9,7 @@ from weft_proto.bundle_rules import (
     MAX_READ_BYTES,
     MAX_TEMPLATE_BYTES,
     is_good_enough,
+    only_asked,
     resizing_fault,
 )
 from weft_proto.languages import check_languages
@@ -159,7 +160,8 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     require(fits, "decoding.max_new_tokens is not in [1, text.max_new_tokens]")
     fits = default.min_new_tokens <= default.max_new_tokens
     require(fits, "decoding.min_new_tokens is more than decoding.max_new_tokens")
-    require(not default.stop, "decoding has stop, which is a request's to ask for")
+    asked = only_asked(default)
+    require(not asked, f"decoding has {asked}, which is a request's to ask for")
 
 
 def _verify_labels(labels: Sequence[str]) -> None:

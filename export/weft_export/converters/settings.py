@@ -1,0 +1,180 @@
+"""How generate() would write, as the model's own Decoding: beams, draws, penalties, and words that never come."""
+
+from typing import Any
+
+from weft_proto.v1 import common_pb2
+
+# What generate() draws from where a checkpoint says nothing: transformers' own default.
+_TOP_K = 50
+_MOST_IDS = 1024
+_LONGEST_PHRASE = 32
+_EARLY_STOPPING = {
+    False: common_pb2.EARLY_STOPPING_HEURISTIC,
+    True: common_pb2.EARLY_STOPPING_FULL,
+    "never": common_pb2.EARLY_STOPPING_NEVER,
+}
+# For each setting that is a number: what changes nothing, and from where to where a request may ask for it.
+_NEUTRAL: dict[str, tuple[float, float, float]] = {
+    "temperature": (1, 1e-6, 10),
+    "top_k": (0, 0, 2**31),
+    "top_p": (1, 1e-6, 1),
+    "min_p": (0, 0, 1),
+    "typical_p": (1, 1e-6, 1),
+    "epsilon_cutoff": (0, 0, 0.999999),
+    "eta_cutoff": (0, 0, 0.999999),
+    "num_beams": (1, 1, 64),
+    "num_return_sequences": (1, 1, 64),
+    "length_penalty": (1, -10, 10),
+    "repetition_penalty": (1, 0.1, 10),
+    "encoder_repetition_penalty": (1, 0.1, 10),
+    "no_repeat_ngram_size": (0, 0, 32),
+    "encoder_no_repeat_ngram_size": (0, 0, 32),
+}
+_WHOLE = {"top_k", "num_beams", "num_return_sequences", "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"}
+_DRAWS = ("temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff")
+_PENALTIES = {
+    "repetition_penalty": "repetition",
+    "encoder_repetition_penalty": "encoder_repetition",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size": "encoder_no_repeat_ngram_size",
+}
+# Settings that no Decoding has.
+_UNKNOWN = (
+    "forced_decoder_ids",
+    "guidance_scale",
+    "stop_strings",
+    "penalty_alpha",
+    "force_words_ids",
+    "constraints",
+    "watermarking_config",
+    "dola_layers",
+    "num_beam_groups",
+    "diversity_penalty",
+)
+_NOTHING: tuple[object, ...] = (None, False, 0, 1, 1.0, 0.0, [], {}, ())
+
+
+class Settings:
+    """Reads the settings of a generation config into `decoding`; `left` says what it does not hold: "top_p is 3"."""
+
+    def __init__(self, given: dict[str, Any], *, reads_source: bool) -> None:
+        self.decoding = common_pb2.Decoding()
+        self.left: list[str] = []
+        self._given = given
+        self._read_strategy()
+        for name, field in _PENALTIES.items():
+            number = self._number(name)
+            if number is not None and name.startswith("encoder_") and not reads_source:
+                self._leave(name)
+            elif number is not None:
+                setattr(self.decoding.penalties, field, number)
+        self._read_phrases()
+        self._read_decay()
+        for name in _UNKNOWN:
+            if given.get(name) not in _NOTHING:
+                self._leave(name)
+
+    def _read_strategy(self) -> None:
+        draws = self._given.get("do_sample") is True
+        num_beams = self._number("num_beams")
+        if num_beams is not None:
+            self._read_beams(int(num_beams))
+            if draws:
+                self._leave("do_sample")
+        elif draws:
+            self._read_draws()
+        num_outputs = self._number("num_return_sequences")
+        if num_outputs is None:
+            return
+        if self.decoding.WhichOneof("strategy") is None or num_outputs > (num_beams or num_outputs):
+            self._leave("num_return_sequences")
+        else:
+            self.decoding.num_outputs = int(num_outputs)
+
+    def _read_beams(self, num_beams: int) -> None:
+        beams = self.decoding.beams
+        beams.num_beams = num_beams
+        penalty = self._number("length_penalty")
+        if penalty is not None:
+            beams.length_penalty = penalty
+        stopping = self._given.get("early_stopping") or False
+        if isinstance(stopping, bool | str) and stopping in _EARLY_STOPPING:
+            beams.early_stopping = _EARLY_STOPPING[stopping]
+        else:
+            self._leave("early_stopping")
+
+    def _read_draws(self) -> None:
+        sampling = self.decoding.sampling
+        sampling.SetInParent()
+        if "top_k" not in self._given:
+            sampling.top_k = _TOP_K
+        elif (top_k := self._number("top_k")) is not None:
+            sampling.top_k = int(top_k)
+        for name in _DRAWS:
+            if (number := self._number(name)) is not None:
+                setattr(sampling, name, number)
+
+    def _read_phrases(self) -> None:
+        """Read what is never written, is not written first, or is more or less probable."""
+        # The graph's own bias rules out a token alone: see Generation.banned.
+        phrases = [each for each in self._given.get("bad_words_ids") or [] if _length(each) != 1]
+        if len(phrases) <= _MOST_IDS and all(map(_is_phrase, phrases)):
+            for phrase in phrases:
+                self.decoding.banned.add().token_ids.ids.extend(phrase)
+        else:
+            self._leave("bad_words_ids")
+        first = self._given.get("begin_suppress_tokens")
+        if isinstance(first, list) and first and len(first) <= _MOST_IDS and all(map(_is_id, first)):
+            self.decoding.suppressed_first.ids.extend(first)
+        elif first:
+            self._leave("begin_suppress_tokens")
+        biases = self._given.get("sequence_bias")
+        if isinstance(biases, list) and len(biases) <= _MOST_IDS and all(map(_is_bias, biases)):
+            for phrase, number in biases:
+                bias = self.decoding.bias.add(bias=number)
+                bias.token_ids.ids.extend(phrase)
+        elif biases:
+            self._leave("sequence_bias")
+
+    def _read_decay(self) -> None:
+        decay = self._given.get("exponential_decay_length_penalty")
+        if decay is None:
+            return
+        if _length(decay) == 2 and _is_id(decay[0]) and _is_number(decay[1]) and 0.5 <= decay[1] <= 4:
+            self.decoding.length_decay.start, self.decoding.length_decay.factor = decay
+        else:
+            self._leave("exponential_decay_length_penalty")
+
+    def _number(self, name: str) -> float | int | None:
+        """Return a number that changes something, of the type of its field; None if there is none."""
+        neutral, least, most = _NEUTRAL[name]
+        value = self._given.get(name)
+        if value is None or value == neutral:
+            return None
+        if not _is_number(value) or not least <= value <= most or (name in _WHOLE and value != int(value)):
+            self._leave(name)
+            return None
+        return int(value) if name in _WHOLE else float(value)
+
+    def _leave(self, name: str) -> None:
+        self.left.append(f"{name} is {self._given[name]!r:.40}")
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, list) else -1
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_phrase(value: object) -> bool:
+    return isinstance(value, list) and 1 <= len(value) <= _LONGEST_PHRASE and all(map(_is_id, value))
+
+
+def _is_bias(value: Any) -> bool:
+    return _length(value) == 2 and _is_phrase(value[0]) and _is_number(value[1]) and -100 <= value[1] <= 100

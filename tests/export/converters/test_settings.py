@@ -1,0 +1,147 @@
+"""Settings of generate() become the model's own Decoding, and its answers follow them."""
+
+import asyncio
+
+import pytest
+import torch
+import transformers
+from decoder_kinds import DECODERS
+from foreign import END, converted, made, token_rows
+from google.protobuf import json_format
+from seq2seq_kinds import SEQ2SEQ
+
+from loaded import Loaded, ask
+from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
+from weft_export.converters.settings import Settings
+from weft_export.export import export_checkpoint
+from weft_proto.v1 import common_pb2
+
+KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
+NEW_TOKENS = 12
+# Settings of each kind of processor that generate() runs before it takes the best.
+GREEDY = {
+    "repetition_penalty": 1.7,
+    "no_repeat_ngram_size": 2,
+    "bad_words_ids": [[5], [7, 9]],
+    "begin_suppress_tokens": [11, 12],
+    "sequence_bias": [[[13], -2.5], [[14, 15], 3.0]],
+    "exponential_decay_length_penalty": [4, 1.3],
+}
+BEAMS = {"num_beams": 3, "length_penalty": 0.5, "early_stopping": True, "num_return_sequences": 2}
+SOURCE = {"encoder_repetition_penalty": 1.4, "encoder_no_repeat_ngram_size": 3}
+
+
+def read(**given):
+    """The Decoding of settings, as JSON, and what it leaves out."""
+    settings = Settings(given, reads_source=True)
+    return json_format.MessageToDict(settings.decoding, preserving_proto_field_name=True), settings.left
+
+
+@pytest.mark.parametrize(
+    ("given", "decoding"),
+    [
+        ({}, {}),
+        ({"num_beams": 1, "temperature": 0.3, "repetition_penalty": 1.0, "top_k": 7}, {}),
+        ({"do_sample": True}, {"sampling": {"top_k": 50}}),
+        ({"do_sample": True, "top_k": 0, "top_p": 0.5}, {"sampling": {"top_p": 0.5}}),
+        ({"do_sample": True, "top_k": None, "min_p": 0.25}, {"sampling": {"min_p": 0.25}}),
+        ({"num_beams": 2}, {"beams": {"num_beams": 2, "early_stopping": "EARLY_STOPPING_HEURISTIC"}}),
+        (
+            {"num_beams": 2, "early_stopping": "never", "length_penalty": 2},
+            {"beams": {"num_beams": 2, "length_penalty": 2.0, "early_stopping": "EARLY_STOPPING_NEVER"}},
+        ),
+        ({"no_repeat_ngram_size": 3}, {"penalties": {"no_repeat_ngram_size": 3}}),
+        ({"bad_words_ids": [[4], [5, 6]]}, {"banned": [{"token_ids": {"ids": [5, 6]}}]}),
+    ],
+)
+def test_what_becomes_a_default(given, decoding):
+    """What changes nothing is left unset, so that a request's own strategy starts from its own defaults."""
+    assert (decoding, []) == read(**given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_beams": "4"},
+        {"num_beams": 65},
+        {"num_beams": 2.5},
+        {"repetition_penalty": -1},
+        {"repetition_penalty": float("nan")},
+        {"do_sample": True, "top_k": None, "temperature": 0},
+        {"bad_words_ids": [[]]},
+        {"bad_words_ids": [["a", "b"]]},
+        {"begin_suppress_tokens": [-5]},
+        {"sequence_bias": [[[1], "x"]]},
+        {"exponential_decay_length_penalty": [1]},
+        {"guidance_scale": 2.0},
+        {"num_return_sequences": 3},
+        {"stop_strings": ["a"]},
+    ],
+)
+def test_what_no_decoding_has_is_told(given):
+    """A setting that no request could ask for is left out, and named."""
+    _, left = read(**given)
+
+    assert [name for name in given if name not in ("do_sample", "top_k")] == [each.split(" is ")[0] for each in left]
+
+
+def test_penalties_of_a_source_need_one():
+    """A model that reads no source has no such penalty to follow, and generate() has none for it either."""
+    settings = Settings(SOURCE, reads_source=False)
+
+    assert 0 == settings.decoding.ByteSize()
+    assert 2 == len(settings.left)
+
+
+def test_a_checkpoint_is_written_and_read_with_its_settings(tmp_path):
+    """config.json of our own holds them as the contract names them."""
+    made_with("t5", tmp_path / "theirs", BEAMS | GREEDY)
+    checkpoint = converted(tmp_path / "theirs")
+    save_checkpoint(tmp_path / "ours", checkpoint)
+
+    assert 3 == checkpoint.decoding.beams.num_beams
+    assert checkpoint.decoding == load_checkpoint(tmp_path / "ours").decoding
+
+
+def made_with(name, directory, settings):
+    """A random model whose generation_config.json has settings."""
+    model = made(KINDS[name], 1, directory)
+    model.generation_config = transformers.GenerationConfig(
+        **model.generation_config.to_diff_dict()
+        | settings
+        | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None}
+    )
+    model.generation_config.save_pretrained(directory)
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("marian", GREEDY | SOURCE),
+        ("bart", BEAMS | {"no_repeat_ngram_size": 3}),
+        ("t5", GREEDY | BEAMS),
+        ("llama", GREEDY),
+        ("gpt2", BEAMS | {"repetition_penalty": 1.3}),
+    ],
+)
+def test_an_empty_request_is_answered_as_generate_does(name, settings, tmp_path):
+    """Who asks for nothing gets what generate() gives by the checkpoint's own settings."""
+    model = made_with(name, tmp_path / "model", settings)
+    bundle = tmp_path / "bundle" / name / "1"
+    export_checkpoint(tmp_path / "model", bundle)
+    rows = token_rows(model.config.vocab_size, (3, 6, 9), 1)
+
+    async def answers():
+        async with Loaded(bundle, slots=12, lanes=1) as loaded:
+            asked = (ask(loaded, token_ids=common_pb2.TokenIds(ids=ids)) for ids in rows)
+            return [answer.completion for answer in await asyncio.gather(*asked)]
+
+    for ids, found in zip(rows, asyncio.run(answers()), strict=True):
+        given = torch.tensor([ids])
+        with torch.inference_mode():
+            out = model.generate(given, attention_mask=torch.ones_like(given))
+        skipped = 1 if model.config.is_encoder_decoder else len(ids)
+        expected = [row[: row.index(END) + 1] if END in row else row for row in out[:, skipped:].tolist()]
+        assert expected == [list(one.token_ids) for one in (found, *found.others)]
