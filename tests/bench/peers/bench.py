@@ -28,8 +28,9 @@ NUM_REQUESTS = {
     ("c", 64): (192, 128, 128),
     ("d", 32): (256, 64, 128),
     ("e", 8): (64, 16, 32),
+    ("f", 16): (192, 64, 96),
 }
-NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5}
+NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5, "f": 5}
 # Left out by --quick unless it is told which systems: vLLM takes a minute or two to start for each task, transformers a
 # minute to write what others write in seconds.
 SLOW = {("c", "vllm"), ("c", "transformers")}
@@ -44,6 +45,8 @@ QUICK = {
     ("c", "int8", 1),
     ("d", "fp32", 32),
     ("e", "fp32", 8),
+    ("f", "fp32", 16),
+    ("f", "int8", 16),
 }
 
 

@@ -58,7 +58,7 @@ class CTranslate2(System):
 
     def load(self, folder, workload, precision, setting):
         kind = ctranslate2.Translator if folder.name == "translation" else ctranslate2.Generator
-        self.setting = setting
+        self.setting, self.num_beams = setting, workload.num_beams
         config = json.loads((folder / "checkpoint" / "config.json").read_text())
         self.words = vocabulary(config["text"]["source_vocab_size"])
         self.ids = {word: index for index, word in enumerate(self.words)}
@@ -94,7 +94,8 @@ class CTranslate2(System):
         longest = max(num_new)
         results = self.model.translate_batch(
             sources,
-            beam_size=1,
+            beam_size=self.num_beams,
+            length_penalty=1,
             max_decoding_length=longest,
             min_decoding_length=longest,
             **self._ends(num_new),

@@ -39,7 +39,8 @@ class Weft(System):
         many = {"lanes": num_cpus, "threads": 1}
         if workload.writes:
             # With a few callers always waiting, more of their inputs can be read together.
-            slots = [{"slots": number} for number in (in_flight, in_flight * 7 // 8, in_flight // 2)]
+            rows = in_flight * workload.num_beams
+            slots = [{"slots": number} for number in (rows, rows * 7 // 8, rows // 2)]
             together = {"lanes": 1, "threads": num_cpus} | slots[0]
             return [together, many | slots[0]] if in_flight <= FEW else [*(many | each for each in slots), together]
         batches = sorted({max(1, in_flight // 4), max(1, in_flight // 2), in_flight})
@@ -49,7 +50,7 @@ class Weft(System):
         """The harness has made the bundles: only it may import the exporter."""
 
     def load(self, folder, workload, precision, setting):
-        self.shape, self.images = workload.shape, folder / "images"
+        self.shape, self.images, self.num_beams = workload.shape, folder / "images", workload.num_beams
         self.server = ServerProcess(folder / f"weft-{precision}", **setting)
         self.server.__enter__()
         self.server.wait_for("ready")
@@ -65,6 +66,9 @@ class Weft(System):
         if "num_new" not in request:
             return classification_pb2.ClassifyRequest(token_ids=ids)
         decoding = common_pb2.Decoding(max_new_tokens=request["num_new"], min_new_tokens=request["num_new"])
+        if self.num_beams > 1:
+            decoding.beams.num_beams = self.num_beams
+            decoding.beams.length_penalty = 1
         if self.shape == "translation":
             return translation_pb2.TranslateRequest(token_ids=ids, decoding=decoding)
         return generation_pb2.GenerateRequest(token_ids=ids, decoding=decoding)

@@ -21,10 +21,10 @@ class Listed:
     precisions: tuple[str, ...] = ("fp32", "int8")
 
 
-WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcde")
+WEFT = Listed("weft", "run_weft.py", Path(sys.executable), "abcdef")
 _ALL = (
     WEFT,
-    Listed("ctranslate2", "run_ctranslate2.py", PEERS, "abc"),
+    Listed("ctranslate2", "run_ctranslate2.py", PEERS, "abcf"),
     Listed("vllm", "run_vllm.py", VLLM, "c"),
     Listed("onnxruntime-genai", "run_genai.py", PEERS, "c"),
     Listed("transformers", "run_transformers.py", PEERS, "cde"),

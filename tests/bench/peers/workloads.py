@@ -13,6 +13,7 @@ class Workload:
     """Requests of one kind for one shape of weights; lengths are drawn evenly, both ends included, in tokens.
 
     in_flight: how many requests may be in a system at once; a workload is measured with each of them.
+    num_beams: how many beams search for an answer; 1 is greedy.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Workload:
     in_flight: tuple[int, ...]
     inputs: tuple[int, int] = (0, 0)
     new: tuple[int, int] = (0, 0)
+    num_beams: int = 1
 
     @property
     def writes(self):
@@ -60,5 +62,6 @@ _ALL = (
     Workload("c", "llama", "generation, prompt 64, 64 new tokens", (1, 8, 32, 64), (64, 64), (64, 64)),
     Workload("d", "bert", "text classification, 16..128 tokens", (32,), (16, 128)),
     Workload("e", "vit", "image classification, 224 x 224", (8,)),
+    Workload("f", "translation", "translation, 4 beams, 32 new tokens", (16,), (8, 40), (32, 32), num_beams=4),
 )
 WORKLOADS = {workload.name: workload for workload in _ALL}
