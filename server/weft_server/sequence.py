@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
     from weft_proto.v1 import common_pb2
     from weft_server.choosing.rules import Rule
+    from weft_server.choosing.tops import Top
     from weft_server.source import Source
 
 
@@ -124,6 +127,8 @@ class Output:
     log_probs: list[float]
     reason: FinishReason
     score: float | None = None
+    # The most probable tokens of each step, if the caller asked for them.
+    tops: list[Top] = field(default_factory=list)
 
 
 class Reply:
@@ -132,6 +137,8 @@ class Reply:
     def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
+        # The most probable tokens of each step. Empty unless they were asked for.
+        self.tops: list[Top] = []
         # All answers of a sequence that is not plain, best first. The first one's tokens are those above.
         self.outputs: list[Output] = []
         # float32 [labels], or [tokens, labels] of a tagger.
@@ -147,6 +154,7 @@ class Reply:
         outcome: Outcome | None,
         probabilities: np.ndarray | None = None,
         outputs: list[Output] | None = None,
+        tops: Iterable[Top] = (),
     ) -> None:
         """Append what a step brought. After an outcome nothing more is taken."""
         if self.outcome is not None:
@@ -155,6 +163,7 @@ class Reply:
             self.outputs = outputs
         self.token_ids += token_ids
         self.log_probs += log_probs
+        self.tops += tops
         self.probabilities = probabilities
         self.outcome = outcome
         self._news = True
@@ -194,6 +203,8 @@ class Sequence:
     wants_tokens: bool = False
     # The caller asked for log-probabilities.
     wants_scores: bool = False
+    # How many of the most probable tokens of each step the caller asked for.
+    num_top_tokens: int = 0
     # Who shares the prefix cache with it.
     cache_salt: str = ""
     # Monotonic seconds. The slot is free within one step of it.
@@ -245,6 +256,8 @@ class Delivery:
     probabilities: np.ndarray | None = None
     # All answers of a sequence that is not plain, best first.
     outputs: list[Output] | None = None
+    # The most probable tokens of the steps of these tokens, if they were asked for.
+    tops: list[Top] = field(default_factory=list)
     # How many places of the lane are free now: slots, or the one in a batch.
     num_freed: int = 0
 

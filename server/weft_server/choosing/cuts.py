@@ -67,7 +67,8 @@ def _above(shares: Doubles, floor: float) -> int:
 def _typical(shares: Doubles, mass: float) -> tuple[int, int]:
     """Keep those whose information is nearest to the entropy, until they have `mass` together."""
     distance = np.abs(np.log(shares) + _entropy(shares))
-    nearest = np.argsort(distance)
+    # Distances fall and then rise. A stable sort finds these two runs, and merges them.
+    nearest = np.argsort(distance, kind="stable")
     last = min(int((np.cumsum(shares[nearest]) < mass).sum()), len(shares) - 1)
     kept = np.flatnonzero(distance <= distance[nearest[last]])
     return int(kept[0]), int(kept[-1]) + 1

@@ -13,6 +13,7 @@ from weft_server.sequence import FinishReason
 from weft_server.serving.decoding import EARLY_STOPPING
 
 if TYPE_CHECKING:
+    from weft_server.choosing.tops import Top
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.sequence import Decoding, Times
     from weft_server.serving.call import Call
@@ -47,6 +48,7 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
         score=done.score,
+        top_tokens=_tops_proto(model.target_tokenizer, done.tops),
         others=[_output_proto(model.target_tokenizer, other, scored=scored) for other in done.others],
     )
 
@@ -61,7 +63,16 @@ def _output_proto(tokenizer: Tokenizer, other: Other, *, scored: bool) -> common
         tokens=tokenizer.pieces(output.token_ids) if scored else (),
         finish_reason=_REASONS[output.reason],
         score=output.score,
+        top_tokens=_tops_proto(tokenizer, output.tops),
     )
+
+
+def _tops_proto(tokenizer: Tokenizer, tops: list[Top]) -> list[common_pb2.TopTokens]:
+    """The most probable tokens of each step as messages."""
+    return [
+        common_pb2.TopTokens(token_ids=top.token_ids, log_probs=top.log_probs, tokens=tokenizer.pieces(top.token_ids))
+        for top in tops
+    ]
 
 
 def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:

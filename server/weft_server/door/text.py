@@ -62,6 +62,7 @@ class TextService:
         call = CALL.get()
         call.name(request.request_id)
         call.salt(self._salt(request))
+        call.tell_tops(request.num_top_tokens)
         model = self._models.resolve(request.model, self.task)
         call.metrics = model.metrics
         with reading_of(model, request) as reading:

@@ -14,6 +14,7 @@ import numpy as np
 
 from weft_server.choosing.beams import Chosen, Searches, num_kept
 from weft_server.choosing.processed import best, rank
+from weft_server.choosing.tops import top_of
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
@@ -66,6 +67,8 @@ class BeamRows:
         self._count = count
         self._kinds: dict[tuple[int, int], _Kind] = {}
         self._by_sequence: dict[Sequence, _Search] = {}
+        # The slot that the beam in each slot had its last token from. Others' mean nothing.
+        self.parents = np.arange(slots.num_slots)
         # Beams that were copied in this step: from, onto.
         self._moves: list[tuple[np.ndarray, np.ndarray]] = []
 
@@ -147,6 +150,7 @@ class BeamRows:
         if going.any():
             onto = self._settle(by_rank[going], chosen.parents[going])
             slots.rank[onto] = np.arange(kind.searches.width)
+            self.parents[onto] = np.take_along_axis(by_rank[going], chosen.parents[going], 1)
             beams = np.flatnonzero(going)[:, None], chosen.parents[going], chosen.picks[going]
             ids[onto - start] = step.ids[beams]
             log_probs[onto - start] = step.own[beams]
@@ -240,11 +244,12 @@ class BeamRows:
         # A forced end that the model has chosen is its own.
         own = step.forced[parent] < 0 or token == candidates.topk_ids[slot - start, 0]
         at_end = own and (token in self._end_ids or token in _stop_ids(step.members[which[0]]))
-        read = slice(int(slots.num_new[slot]))
+        read, num_top = slice(int(slots.num_new[slot])), int(slots.num_top[slot])
         return Output(
             [*slots.output_ids[slot, read].tolist(), token],
             [*slots.log_probs[slot, read].tolist(), float(step.own[place])],
             FinishReason.STOP if at_end else FinishReason.LENGTH,
+            tops=[*slots.tops[slot], top_of(candidates, slot - start, num_top)] if num_top else [],
         )
 
     def _settle(self, by_rank: np.ndarray, parents: np.ndarray) -> np.ndarray:

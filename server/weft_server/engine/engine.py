@@ -258,4 +258,11 @@ class Engine:
 def _deliver(deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
         reply = delivery.sequence.reply
-        reply.put(delivery.token_ids, delivery.log_probs, delivery.outcome, delivery.probabilities, delivery.outputs)
+        reply.put(
+            delivery.token_ids,
+            delivery.log_probs,
+            delivery.outcome,
+            delivery.probabilities,
+            delivery.outputs,
+            delivery.tops,
+        )

@@ -11,6 +11,7 @@ from weft_server.choosing.alternatives import nth_best
 from weft_server.choosing.forced import force
 from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
+from weft_server.choosing.tops import top_of
 from weft_server.engine.beam_rows import BeamRows
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
@@ -140,8 +141,11 @@ class Rows:
         """
         slots = self.slots
         stop = slots.num_running
-        ids, log_probs, at_end = self._choose(start, candidates.stretched(stop - start))
+        candidates = candidates.stretched(stop - start)
+        ids, log_probs, at_end = self._choose(start, candidates)
         chosen = slots.give(start, ids, log_probs)
+        if slots.num_top[start:stop].any():
+            self._note_tops(start, candidates, chosen)
         num_chosen = int(np.count_nonzero(chosen))
         self._metrics.generated_tokens.inc(num_chosen)
         now = time.monotonic()
@@ -154,7 +158,8 @@ class Rows:
         late = (slots.deadline[start:stop] < now) & ~done
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done & ~late).tolist():
             sequence = self._sequence(start + row)
-            self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None))
+            tops = slots.tops[start + row][-1:]
+            self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None, tops=tops))
         # Looked up before any row moves.
         late_ones = [self._sequence(start + row) for row in np.flatnonzero(late)[::-1].tolist()]
         # From the last row down: ending one moves the last running row into its place.
@@ -216,6 +221,17 @@ class Rows:
         first = (slots.num_new[rows] == slots.num_forced[rows]) & (slots.prefix_left[rows] == 0)
         return np.flatnonzero(alternatives & first).tolist()
 
+    def _note_tops(self, start: int, candidates: Candidates, chosen: np.ndarray) -> None:
+        """Keep the most probable tokens of this step for the rows from `start` on whose callers want them.
+
+        A beam's step was that of the row which it comes from.
+        """
+        slots = self.slots
+        for row in np.flatnonzero((slots.num_top[start : slots.num_running] > 0) & chosen).tolist():
+            slot = start + row
+            origin = int(self._beams.parents[slot]) - start if slots.is_beam[slot] else row
+            slots.tops[slot].append(top_of(candidates, origin, int(slots.num_top[slot])))
+
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
         """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""
         num_new = self.slots.num_new[start : self.slots.num_running]
@@ -240,12 +256,12 @@ class Rows:
         # All but its last token have been given to who streams.
         fresh = slice(num_new - 1 if sequence.wants_tokens else 0, num_new)
         token_ids, log_probs = slots.output_ids[slot, fresh].tolist(), slots.log_probs[slot, fresh].tolist()
-        rank = int(slots.rank[slot])
+        rank, tops = int(slots.rank[slot]), slots.tops[slot][fresh]
         self._free(slot, sequence)
         if sequence.width == 1:
-            self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1))
+            self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1, tops=tops))
             return
-        sequence.outputs[rank] = Output(token_ids, log_probs, reason)
+        sequence.outputs[rank] = Output(token_ids, log_probs, reason, tops=tops)
         if sequence.num_slots:
             self._deliveries.append(Delivery(sequence, [], [], None, num_freed=1))
         else:
@@ -255,7 +271,15 @@ class Rows:
         """Hand over all answers of a sequence that is not plain, best first."""
         best = outputs[0]
         self._deliveries.append(
-            Delivery(sequence, best.token_ids, best.log_probs, best.reason, outputs=outputs, num_freed=num_freed)
+            Delivery(
+                sequence,
+                best.token_ids,
+                best.log_probs,
+                best.reason,
+                outputs=outputs,
+                num_freed=num_freed,
+                tops=best.tops,
+            )
         )
 
     def _deliver_end(self, sequence: Sequence, outcome: Outcome) -> None:

@@ -21,6 +21,7 @@ from weft_server.source import Ids
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
+    from weft_server.choosing.tops import Top
     from weft_server.sequence import Sequence
 
 
@@ -72,6 +73,9 @@ class Slots:
         self.has_stops = np.zeros(num_slots, np.bool_)
         # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
         self.rank = np.zeros(num_slots, np.int64)
+        # How many of the most probable tokens of each step its caller wants, and those until now.
+        self.num_top = np.zeros(num_slots, np.int64)
+        self.tops: list[list[Top]] = [[] for _ in range(num_slots)]
         # Whether its sequence is a beam search. Then the row chooses no token, and does not end by itself. And which
         # search it is: see `beam_rows`.
         self.is_beam = np.zeros(num_slots, np.bool_)
@@ -121,6 +125,9 @@ class Slots:
         self.wants_tokens[slot] = sequence.wants_tokens
         self.reads_all[slot] = sampling is not None or sequence.wants_scores or decoding.beams is not None
         self.reads_all[slot] |= bool(decoding.rules)
+        self.reads_all[slot] |= sequence.num_top_tokens > 0
+        self.num_top[slot] = sequence.num_top_tokens
+        self.tops[slot] = []
         self.has_rules[slot] = bool(decoding.rules)
         self.rules[slot] = _begin(sequence, given) if decoding.rules else None
         self.num_forced[slot] = len(decoding.forced_ids)
@@ -202,6 +209,7 @@ class Slots:
         self.sequences[source] = None
         self.sequences[target] = sequence
         self.rules[source], self.rules[target] = None, self.rules[source]
+        self.tops[source], self.tops[target] = [], self.tops[source]
         if sequence.slot == source:
             sequence.slot = target
 
@@ -223,8 +231,9 @@ class Slots:
         longest = int(self.num_new[sources].max())
         self.output_ids[targets, :longest] = self.output_ids[sources, :longest]
         self.log_probs[targets, :longest] = self.log_probs[sources, :longest]
-        if self.has_rules[sources].any():
+        if (self.has_rules[sources] | (self.num_top[sources] > 0)).any():
             for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+                self.tops[target] = self.tops[source].copy()
                 if self.has_rules[source]:
                     self.rules[target] = self.rules_of(source).fork()
 

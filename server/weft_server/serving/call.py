@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import ModelMetrics
 
 MAX_REQUEST_ID = 64
+MAX_TOP_TOKENS = 20
 MAX_CACHE_SALT = 64
 
 
@@ -29,6 +30,8 @@ class Call:
     request_id: str = ""
     # Who shares the prefix cache with it: those with the same salt.
     cache_salt: str = ""
+    # How many of the most probable tokens of each step its answer tells.
+    num_top_tokens: int = 0
     # Of the model that answers. None until it is known.
     metrics: ModelMetrics | None = None
     # Whether its handler has begun. It has not while the message is on its way.
@@ -43,6 +46,12 @@ class Call:
         """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
         _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
         self.cache_salt = cache_salt
+
+    def tell_tops(self, num_top_tokens: int) -> None:
+        """Take how many of the most probable tokens to tell. Raises InvalidRequest if they are too many."""
+        if num_top_tokens > MAX_TOP_TOKENS:
+            raise InvalidRequest("num_top_tokens", f"must be at most {MAX_TOP_TOKENS}, not {num_top_tokens}")
+        self.num_top_tokens = num_top_tokens
 
 
 def _check_printable(field: str, text: str, longest: int) -> None:

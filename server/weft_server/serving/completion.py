@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.tasks import TASKS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from weft_proto.languages import Frame
     from weft_proto.v1 import common_pb2
+    from weft_server.choosing.tops import Top
     from weft_server.content.wanted import Wanted
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
@@ -47,6 +48,8 @@ class Completed:
     finish_reason: FinishReason
     # One, or those of the sentences that a text was split into.
     sequences: tuple[Sequence, ...]
+    # The most probable tokens of each step, if they were asked for.
+    tops: list[Top] = field(default_factory=list)
     # Of a beam search.
     score: float | None = None
     # The other answers that were asked for, best first.
@@ -137,6 +140,7 @@ async def submit(
             prefix_ids=prefix_ids,
             wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
+            num_top_tokens=call.num_top_tokens,
             cache_salt=call.cache_salt,
             deadline=call.deadline,
         )
@@ -241,7 +245,7 @@ def whole_answer(model: Model, sequence: Sequence, reason: FinishReason) -> Comp
     if reply.outputs:
         return _several(model, sequence, reply.outputs)
     text = model.target_tokenizer.decode(reply.token_ids)
-    return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,))
+    return Completed(text, reply.token_ids, reply.log_probs, reason, (sequence,), reply.tops)
 
 
 def _several(model: Model, sequence: Sequence, outputs: list[Output]) -> Completed:
@@ -249,7 +253,7 @@ def _several(model: Model, sequence: Sequence, outputs: list[Output]) -> Complet
     assert sequence.decoding is not None
     (text, best), *others = (_read(model, output, sequence.decoding.stop) for output in outputs)
     return Completed(
-        text, best.token_ids, best.log_probs, best.reason, (sequence,), score=best.score, others=tuple(others)
+        text, best.token_ids, best.log_probs, best.reason, (sequence,), best.tops, best.score, tuple(others)
     )
 
 
@@ -263,8 +267,13 @@ def _read(model: Model, output: Output, stop: tuple[str, ...]) -> Other:
         text.finish()
     if text.stopped:
         used = text.tokens_used
-        token_ids, log_probs = output.token_ids[:used], output.log_probs[:used]
-        output = replace(output, token_ids=token_ids, log_probs=log_probs, reason=FinishReason.STOP_STRING)
+        output = replace(
+            output,
+            token_ids=output.token_ids[:used],
+            log_probs=output.log_probs[:used],
+            tops=output.tops[:used],
+            reason=FinishReason.STOP_STRING,
+        )
     return Other(text.text, output)
 
 
@@ -272,7 +281,8 @@ def _cut(text: TextStream, sequence: Sequence, reason: FinishReason) -> Complete
     """The answer up to and including the token that completed a stop string, if one did."""
     reply = sequence.reply
     used = text.tokens_used if text.stopped else len(reply.token_ids)
-    return Completed(text.text, reply.token_ids[:used], reply.log_probs[:used], reason, (sequence,))
+    log_probs, tops = reply.log_probs[:used], reply.tops[:used]
+    return Completed(text.text, reply.token_ids[:used], log_probs, reason, (sequence,), tops)
 
 
 @contextmanager

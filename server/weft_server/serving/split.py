@@ -124,6 +124,7 @@ async def _submit(
                 prefix_ids=prefix_ids,
                 wants_tokens=wants_tokens(decoding, streams=streams),
                 wants_scores=scores,
+                num_top_tokens=call.num_top_tokens,
                 cache_salt=call.cache_salt,
                 deadline=call.deadline,
             )
@@ -174,4 +175,5 @@ def _joined(text: str, answers: list[Completed]) -> Completed:
         log_probs=[log_prob for answer in answers for log_prob in answer.log_probs],
         finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
         sequences=tuple(answer.sequence for answer in answers),
+        tops=[top for answer in answers for top in answer.tops],
     )
