@@ -55,3 +55,15 @@ def word_piece() -> tokenizers.Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
+
+
+def letters() -> tokenizers.Tokenizer:
+    """Single characters and some words, with marks that stand for spaces, decoded as T5's are."""
+    characters = sorted({*'"{}[]:,.-!?()/|\\+*.', *"▁abcdefghijklmnopqrstuvwxyzñúóé日本語😀xy0123456789"})
+    words = ["▁hola", "▁name", "age", "▁a", "▁▁", '▁{"', "null", "▁日本"]
+    pieces = [("<pad>", 0.0), ("<unk>", 0.0), *((word, -2.0) for word in [*characters, *words])]
+    tokenizer = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=1, byte_fallback=False))
+    tokenizer.add_special_tokens([AddedToken("<pad>", special=True), AddedToken("<unk>", special=True)])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace("▁", prepend_scheme="always")
+    return tokenizer

@@ -81,6 +81,13 @@ class CannotExplain(RequestError):
         super().__init__("CANNOT_EXPLAIN", f"model {model!r} cannot explain its answers", field="explain")
 
 
+class CannotConstrain(RequestError):
+    """A constraint was asked for that cannot be followed: the server lacks an extra, or the tokenizer is not fit."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__("CANNOT_CONSTRAIN", f"constraints cannot be followed: {why}", field="decoding.constraint")
+
+
 class BundleError(Exception):
     """A bundle is refused. One sentence on one line says what is wrong with it. It is never a caller's status.
 

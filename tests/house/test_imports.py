@@ -165,7 +165,7 @@ def test_the_contracts_need_protobuf_and_grpc_alone():
     [
         ("weft_proto", []),
         ("weft", ["plot"]),
-        ("weft_server", ["server"]),
+        ("weft_server", ["server", "constraints"]),
         ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime
         ("weft_recipes", ["train"]),
     ],

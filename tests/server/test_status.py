@@ -17,6 +17,7 @@ CASES = [
     (errors.Draining(), "UNAVAILABLE", "DRAINING"),
     (errors.DeadlineExpired(), "DEADLINE_EXCEEDED", "DEADLINE"),
     (errors.CannotExplain("topics"), "FAILED_PRECONDITION", "CANNOT_EXPLAIN"),
+    (errors.CannotConstrain("no extra"), "FAILED_PRECONDITION", "CANNOT_CONSTRAIN"),
 ]
 
 

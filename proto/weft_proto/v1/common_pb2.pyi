@@ -597,8 +597,13 @@ Global___Choice: _TypeAlias = Choice  # noqa: Y015
 @_typing.final
 class Constraint(_message.Message):
     """Constraint is what the answer's text must be. No token comes that would lead out of it, and the answer ends only where it is
-    whole; an answer that max_new_tokens cuts is a beginning of one. A constraint that the server cannot read, or that takes more
-    to build or to follow than it allows, is INVALID_ARGUMENT (CONSTRAINT_REFUSED).
+    whole; an answer that max_new_tokens or a stop string cuts is a beginning of one. Where nothing but the end fits, the end comes,
+    whatever min_new_tokens says. Special tokens add nothing to the text, and none comes but an end, or one that is forced.
+      A constraint that the server cannot read, or that takes more to build or to follow than it allows, or that the model has no
+    token for, is INVALID_ARGUMENT (CONSTRAINT_REFUSED). That may show only while the answer is being made.
+      Decoding.prefix and forced_first_id must begin what is allowed; stop_token_ids and forced_last_id must be special tokens; and
+    there is no constraint with split_sentences. Otherwise INVALID_ARGUMENT. FAILED_PRECONDITION (CANNOT_CONSTRAIN) where
+    Model.takes_constraints is not set.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -608,11 +613,15 @@ class Constraint(_message.Message):
     LARK_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     json_schema: _builtins.str
-    """json_schema: JSON that fits this JSON Schema. `{}` is any JSON."""
+    """json_schema: JSON that fits this JSON Schema. `{}` is any JSON. A word of the schema that the server does not know is ignored
+    if JSON Schema does not know it either, and else refused. There are no remote references.
+    """
     regex: _builtins.str
     """regex: a text that this regular expression matches as a whole. It has no look-around and no back-references."""
     lark: _builtins.str
-    """lark: a text of this grammar, in Lark's notation."""
+    """lark: a text of this grammar, in Lark's notation, without complements (`~`) and `%llguidance`. It has at most 1,000
+    definitions and groups.
+    """
     @_builtins.property
     def choice(self) -> Global___Choice:
         """choice: one of some texts."""

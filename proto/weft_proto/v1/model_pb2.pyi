@@ -151,7 +151,9 @@ class Model(_message.Message):
     can_score: _builtins.bool
     """can_score is whether ScoreService answers, and GenerateRequest.return_prompt_scores."""
     takes_constraints: _builtins.bool
-    """takes_constraints is whether Decoding.constraint is followed. The server needs its `constraints` extra for it."""
+    """takes_constraints is whether Decoding.constraint is followed. The server needs its `constraints` extra for it, and the model a
+    tokenizer whose decoding joins what each token adds.
+    """
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""

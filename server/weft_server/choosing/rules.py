@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from weft_server.choosing.history import History
+    from weft_server.errors import RequestError
 
     Floats = NDArray[np.float32]
     Ints = NDArray[np.int64]
@@ -44,6 +45,12 @@ class Processor(Protocol):
 
     def fork(self) -> Processor:
         """Return a copy for a row that goes its own way from here."""
+
+    def refusal(self, *, ends: bool) -> RequestError | None:
+        """Return why the row cannot go on, or None. `ends`: its last token is an end that was chosen."""
+
+    def close(self) -> None:
+        """Stop what goes on beside the lane. Nothing else is asked any more."""
 
 
 class Rule(Protocol):
@@ -78,6 +85,13 @@ class Stateless:
     def fork(self) -> Processor:
         """Return itself: rows may share it."""
         return self
+
+    def refusal(self, *, ends: bool) -> RequestError | None:  # noqa: ARG002 - the protocol's
+        """Let all go on."""
+        return None
+
+    def close(self) -> None:
+        """Have nothing to stop."""
 
 
 class RowRules:
@@ -117,6 +131,16 @@ class RowRules:
     def fork(self) -> RowRules:
         """Return a copy for a row that goes its own way from here."""
         return RowRules([processor.fork() for processor in self._processors], self.history.fork())
+
+    def refusal(self, *, ends: bool) -> RequestError | None:
+        """Return why the row cannot go on, or None. `ends`: its last token is an end that was chosen."""
+        refusals = (processor.refusal(ends=ends) for processor in self._processors)
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def close(self) -> None:
+        """Stop what goes on beside the lane. The row is gone."""
+        for processor in self._processors:
+            processor.close()
 
 
 def _union(parts: list[Ints | None]) -> Ints | None:

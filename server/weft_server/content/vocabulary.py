@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import tokenizers
 
@@ -14,6 +15,7 @@ class Vocabulary:
         special: ids that are no text.
         raw: the bytes of those ids that stand for bytes, which may be part of a character.
         blank: ids whose text is spaces only.
+        decoder: what the file says of its decoder. None: it has none.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
@@ -22,7 +24,8 @@ class Vocabulary:
         self.tokens = {id_: token for token, id_ in tokenizer.get_vocab(with_added_tokens=True).items()}
         added = tokenizer.get_added_tokens_decoder()
         self.special = frozenset(id_ for id_, token in added.items() if token.special)
-        self.raw = _raw(self.tokens, _decoder_chain(tokenizer))
+        self.decoder: dict[str, Any] | None = json.loads(tokenizer.to_str())["decoder"]
+        self.raw = _raw(self.tokens, _decoder_chain(self.decoder))
         self.blank = frozenset(id_ for id_, token in self.tokens.items() if not token.strip(" ▁"))
 
     def is_text(self, id_: int) -> bool:
@@ -50,8 +53,8 @@ class Vocabulary:
         return text.strip() or text
 
 
-def _decoder_chain(tokenizer: tokenizers.Tokenizer) -> list[str]:
-    decoder = json.loads(tokenizer.to_str())["decoder"] or {"decoders": []}
+def _decoder_chain(decoder: dict[str, Any] | None) -> list[str]:
+    decoder = decoder or {"decoders": []}
     chain = [step["type"] for step in decoder.get("decoders", [decoder])]
     if "ByteLevel" in chain and len(chain) > 1:
         raise ValueError(f"its decoder mixes ByteLevel with others: {chain}")

@@ -45,6 +45,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
             proto.default_attention_layer = manifest.attention.default_layer
         proto.prefixes.extend(text.prefixes)
         proto.takes_messages = entry.model.reader.takes_messages
+        proto.takes_constraints = entry.model.grammars.takes_constraints
         proto.vocab_size = text.source_vocab_size or text.target_vocab_size
         if text.max_new_tokens:
             proto.decoding.CopyFrom(shown_default(manifest, entry.model.widths))

@@ -8,6 +8,7 @@ from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_server.errors import (
+    CannotConstrain,
     CannotExplain,
     DeadlineExpired,
     Draining,
@@ -32,6 +33,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     ModelNotReady: grpc.StatusCode.UNAVAILABLE,
     Draining: grpc.StatusCode.UNAVAILABLE,
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
+    CannotConstrain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotExplain: grpc.StatusCode.FAILED_PRECONDITION,
 }
 

@@ -244,6 +244,9 @@ class BeamRows:
         # A forced end that the model has chosen is its own.
         own = step.forced[parent] < 0 or token == candidates.topk_ids[slot - start, 0]
         at_end = own and (token in self._end_ids or token in _stop_ids(step.members[which[0]]))
+        rules = slots.rules[slot]
+        # A forced end may come where a rule would not let it.
+        at_end = at_end and (rules is None or rules.refusal(ends=True) is None)
         read, num_top = slice(int(slots.num_new[slot])), int(slots.num_top[slot])
         return Output(
             [*slots.output_ids[slot, read].tolist(), token],

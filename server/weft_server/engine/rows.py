@@ -13,7 +13,7 @@ from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
 from weft_server.choosing.tops import top_of
 from weft_server.engine.beam_rows import BeamRows
-from weft_server.errors import DeadlineExpired
+from weft_server.errors import DeadlineExpired, InvalidRequest
 from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
 from weft_server.source import Ids
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
+    from weft_server.errors import RequestError
     from weft_server.sequence import Decoding, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -152,26 +153,49 @@ class Rows:
         num_young = self._note_young(start, chosen, now)
 
         at_end &= chosen
+        refused = self._refused(start, chosen, at_end)
         done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
         if self._beams.num:
             done &= ~slots.is_beam[start:stop]
-        late = (slots.deadline[start:stop] < now) & ~done
+        late = slots.deadline[start:stop] < now
+        if refused:
+            done[list(refused)] = False
+            late[list(refused)] = True
+        late &= ~done
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done & ~late).tolist():
             sequence = self._sequence(start + row)
             tops = slots.tops[start + row][-1:]
             self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None, tops=tops))
         # Looked up before any row moves.
-        late_ones = [self._sequence(start + row) for row in np.flatnonzero(late)[::-1].tolist()]
+        dropped = [(self._sequence(start + row), refused.get(row)) for row in np.flatnonzero(late)[::-1].tolist()]
         # From the last row down: ending one moves the last running row into its place.
         for row in np.flatnonzero(done)[::-1].tolist():
             self._end(start + row, FinishReason.STOP if at_end[row] else FinishReason.LENGTH)
         found, self._found = self._found, []
+        dropped += [(sequence, self._why_none(sequence)) for sequence, outputs in found if not outputs]
         for sequence, outputs in found:
+            if not outputs:
+                continue
             self._free_all(sequence)
             self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
-        for sequence in late_ones:
-            self.drop(sequence, DeadlineExpired())
+        for sequence, refusal in dropped:
+            self.drop(sequence, refusal or DeadlineExpired())
         return now, num_chosen - num_young
+
+    def _refused(self, start: int, chosen: np.ndarray, at_end: np.ndarray) -> dict[int, RequestError]:
+        """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
+        rows = slice(start, self.slots.num_running)
+        # A beam that cannot go on gives way to others.
+        ruled = np.flatnonzero(self.slots.has_rules[rows] & chosen & ~self.slots.is_beam[rows]).tolist()
+        refusals = {row: self.slots.rules_of(start + row).refusal(ends=bool(at_end[row])) for row in ruled}
+        return {row: refusal for row, refusal in refusals.items() if refusal is not None}
+
+    def _why_none(self, sequence: Sequence) -> RequestError:
+        """Return why a search has found no answer: its rules have left nothing."""
+        held = [self.slots.rules[slot] for slot in self.slots.held_by(sequence)]
+        refusals = (rules.refusal(ends=True) for rules in held if rules is not None)
+        refusal = next((refusal for refusal in refusals if refusal is not None), None)
+        return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
 
     def _choose(self, start: int, candidates: Candidates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there."""

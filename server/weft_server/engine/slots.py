@@ -191,7 +191,9 @@ class Slots:
         if not sequence.num_slots:
             sequence.slot = None
         self.sequences[slot] = None
-        self.rules[slot] = None
+        rules, self.rules[slot] = self.rules[slot], None
+        if rules is not None:
+            rules.close()
 
     def held_by(self, sequence: Sequence) -> list[int]:
         """Return the slots that a sequence holds, ascending."""

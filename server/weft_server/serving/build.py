@@ -13,6 +13,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.choosing.beams import num_kept
 from weft_server.config import MEBIBYTE, flag_name
 from weft_server.content.chat import Chat
+from weft_server.content.grammars import Grammars
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.engine.chunks import PREFILL_BUCKETS
@@ -72,6 +73,14 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     lanes = make_lanes(graphs, num_lanes, config, metrics)
     scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
 
+    grammars = Grammars(
+        target_tokenizer,
+        manifest.text.target_vocab_size,
+        manifest.text.end_ids,
+        model=bundle.name,
+        thread_name=f"{worker_name(bundle)}-constraint",
+    )
+    grammars.open()
     return Model(
         bundle=bundle,
         metrics=metrics,
@@ -81,6 +90,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         engine=Engine(scheduler, lanes, metrics, loop),
         explainer=explainer,
         widths=widths_of(manifest, config),
+        grammars=grammars,
     )
 
 

@@ -189,7 +189,9 @@ async def complete(
 
     def resolve(source: Source) -> Decoding:
         num_prompt_tokens = source.num_tokens if takes_prompt else 0
-        return resolve_decoding(requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer)
+        return resolve_decoding(
+            requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer, model.constrain
+        )
 
     slow = takes_long(requested)
     sequence = await submit(

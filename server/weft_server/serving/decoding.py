@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft_proto.v1 import common_pb2
-from weft_server.errors import BundleError, InvalidRequest
+from weft_server.errors import BundleError, InvalidRequest, require
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 from weft_server.serving.phrases import PhraseReader
 from weft_server.serving.rules import Bounds, rules_of, token_set, within
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft_proto.v1 import bundle_pb2
+    from weft_server.choosing.constraint import Constraint
     from weft_server.content.tokenizer import Tokenizer
 
 MAX_STOP_STRINGS = 4
@@ -58,14 +61,16 @@ def resolve_decoding(
     widths: Widths,
     num_prompt_tokens: int,
     tokenizer: Tokenizer | None = None,
+    constrain: Callable[..., Constraint] | None = None,
 ) -> Decoding:
     """Check what a request asked for, and fill in the defaults.
 
     A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0. Texts need the
-    `tokenizer` of the model's answers.
+    `tokenizer` of the model's answers. A constraint needs what builds it, as Grammars.build does.
 
     Raises:
         InvalidRequest: a number is outside its range, or two settings contradict each other. Nothing is clamped.
+        CannotConstrain: this server cannot follow a constraint with this model.
     """
     max_new = _max_new_tokens(requested, manifest, num_prompt_tokens)
     asks_least = requested.HasField("min_new_tokens")
@@ -87,13 +92,25 @@ def resolve_decoding(
     stop_ids = token_set(changes, "stop_token_ids", reader)
     end_ids = (*text.end_ids, *stop_ids)
     forced = _forced(changes, reader, max_new, end_ids)
+    constraint = None
+    if requested.HasField("constraint"):
+        assert constrain is not None, "nothing builds this constraint. This is a bug."
+        begins_field = "decoding.prefix" if changes.HasField("prefix") else "decoding.forced_first_id"
+        constraint = constrain(
+            requested.constraint,
+            stop_ids=stop_ids,
+            last_id=forced.last,
+            begins=forced.first,
+            begins_field=begins_field,
+        )
+        changes.constraint.CopyFrom(requested.constraint)
     has_source = manifest.task == common_pb2.TASK_TRANSLATE and text.source_vocab_size == text.target_vocab_size
     return Decoding(
         max_new,
         min_new,
         tuple(requested.stop),
         sampling,
-        rules=rules_of(changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source)),
+        rules=rules_of(changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source), constraint),
         beams=beams,
         alternatives=kind == "alternatives",
         num_outputs=num_outputs,
@@ -105,7 +122,8 @@ def resolve_decoding(
 
 
 def verify_default(manifest: bundle_pb2.BundleManifest, widths: Widths) -> None:
-    """Raise BundleError if the defaults are not what a request may ask for."""
+    """Raise BundleError if the defaults are not what a request may ask for. A constraint is a request's own."""
+    require(not manifest.decoding.HasField("constraint"), "decoding.constraint cannot be a model's default")
     try:
         resolve_decoding(common_pb2.Decoding(), manifest, widths, 1)
     except InvalidRequest as error:

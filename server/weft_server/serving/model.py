@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.content.wanted import Wanted
@@ -15,7 +15,10 @@ from weft_server.content.wanted import Wanted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft_proto.v1 import common_pb2
     from weft_server.bundle.load import Bundle
+    from weft_server.choosing.constraint import Constraint
+    from weft_server.content.grammars import Grammars
     from weft_server.content.inputs import InputReader
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.engine.engine import Engine
@@ -46,6 +49,7 @@ class Model:
         engine: Engine,
         explainer: Explainer | None,
         widths: Widths,
+        grammars: Grammars,
     ) -> None:
         self.bundle = bundle
         self.name = bundle.name
@@ -59,6 +63,7 @@ class Model:
         self.engine = engine
         self.explainer = explainer
         self.widths = widths
+        self.grammars = grammars
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))
@@ -81,6 +86,13 @@ class Model:
         finally:
             wanted.give_up()
 
+    def constrain(self, asked: common_pb2.Constraint, **more: Any) -> Constraint:
+        """Do as Grammars.build, in a worker thread, and count the time."""
+        started = time.monotonic()
+        constraint = self.grammars.build(asked, **more)
+        self.metrics.constraint_build.observe(time.monotonic() - started)
+        return constraint
+
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End everything that the engine and the explainer have. Each request gets an outcome of its own."""
         self.engine.cancel_all(outcome)
@@ -94,6 +106,8 @@ class Model:
         if self.explainer:
             self.explainer.stop()
         stopped = self.engine.stop(timeout)
+        # After the lanes: those that still step have their constraints followed.
+        self.grammars.stop()
         prefix = worker_name(self.bundle)
         while any(thread.name.startswith(prefix) for thread in threading.enumerate()):
             if time.monotonic() > give_up:

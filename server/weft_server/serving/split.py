@@ -104,6 +104,7 @@ async def _submit(
     num_reserved = 1
     try:
         started = time.monotonic()
+        _check_free(requested)
         sentences = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
 
@@ -137,6 +138,12 @@ async def _submit(
         engine.release(num_reserved)
         raise
     return sentences, sequences
+
+
+def _check_free(requested: common_pb2.Decoding) -> None:
+    if requested.HasField("constraint"):
+        why = "is not followed with split_sentences: send each sentence by itself"
+        raise InvalidRequest("decoding.constraint", why)
 
 
 def _check_single(decoding: Decoding) -> None:

@@ -48,6 +48,7 @@ class ModelMetrics:
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]
         self.preprocess = self.histograms["preprocess_seconds"]
+        self.constraint_build = self.histograms["constraint_build_seconds"]
         self.queue_time = self.histograms["queue_time_seconds"]
         self.prefill = self.histograms["prefill_seconds"]
         self.time_to_first_token = self.histograms["time_to_first_token_seconds"]

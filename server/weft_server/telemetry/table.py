@@ -92,6 +92,7 @@ TABLE = (
         buckets=SECONDS,
     ),
     Spec("histogram", "preprocess_seconds", "Time to tokenize a text or to decode a picture.", buckets=SECONDS),
+    Spec("histogram", "constraint_build_seconds", "Time to build a constraint that was accepted.", buckets=SECONDS),
     Spec(
         "histogram",
         "queue_time_seconds",

@@ -1,0 +1,257 @@
+"""Keeps an answer's text within a grammar: which tokens may come next, looked up while the model runs.
+
+A matcher reads words: different strings of bytes. Tokens are told by words, and one word may stand for several tokens.
+The next step's tokens are looked up in a worker thread from the moment when a token has been chosen. A lane waits for
+them only if the model's run was faster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from weft_server.choosing.history import NO_IDS
+from weft_server.choosing.rules import BARRED
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+
+    from numpy.typing import NDArray
+
+    from weft_server.choosing.history import History
+
+    Bools = NDArray[np.bool_]
+    Floats = NDArray[np.float32]
+    Ints = NDArray[np.int64]
+
+# Words that stand for no token's bytes.
+NEVER, END = 0, 1
+MAX_WORDS_OF_ERROR = 160
+
+
+class Matcher(Protocol):
+    """Where in its grammar a text is. It belongs to one thread at a time, and errs by `is_error` alone."""
+
+    def compute_bitmask(self) -> bytes:
+        """Return a bit for each word: whether it may come next."""
+
+    def consume_token(self, word: int, /) -> bool:
+        """Take the next word. Returns whether it could come."""
+
+    def is_accepting(self) -> bool:
+        """Whether the text may end here."""
+
+    def is_error(self) -> bool:
+        """Whether it goes no further, because of an error."""
+
+    def get_error(self) -> str:
+        """Return what is wrong."""
+
+    def deep_copy(self) -> Matcher:
+        """Return a copy that goes its own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lexicon:
+    """How a model's tokens are told by a matcher's words. `first` is a token at the start of the text.
+
+    `seams` are beginnings of words that the decoder replaces, and for each the tokens that would complete one.
+    """
+
+    num_words: int
+    first: Ints  # [vocab]
+    later: Ints  # [vocab]
+    # Tokens that add nothing to the text if they come first.
+    blank: Ints
+    later_bytes: list[bytes | None]  # [vocab]
+    seams: tuple[tuple[bytes, Bools], ...]
+
+    @property
+    def longest_seam(self) -> int:
+        """How many of a text's last bytes matter to what may come next."""
+        return max((len(beginning) for beginning, _ in self.seams), default=0)
+
+    def allowed(self, words: Bools, tail: bytes, *, at_start: bool) -> Bools:
+        """Return for each token whether it may come next, [vocab], no end token among them.
+
+        `words` are those that may come next, and `tail` is the text's end.
+        """
+        allowed: Bools = words[self.first if at_start else self.later]
+        if at_start and len(self.blank):
+            allowed[self.blank] = words[self.later].any()
+        for beginning, completing in self.seams:
+            if tail.endswith(beginning):
+                allowed &= ~completing
+        return allowed
+
+
+class Constraint:
+    """What a request's answers must be. It is a rule: each of its rows follows it by itself."""
+
+    def __init__(
+        self, matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], workers: Executor, field: str
+    ) -> None:
+        """Take a matcher that has read nothing. Whatever errs is the fault of the request's `field`.
+
+        Raises:
+            InvalidRequest: no token of the model begins what the matcher wants, or the matcher gives up.
+        """
+        self.matcher, self.lexicon, self.end_ids, self.workers, self.field = matcher, lexicon, end_ids, workers, field
+        self.first = look(matcher, lexicon, end_ids, b"", at_start=True)
+        if self.first.error is not None:
+            raise self.refusal(self.first.error)
+        if not self.first.allowed.any():
+            raise self.refusal("")
+
+    def begin(self, history: History) -> Following:  # noqa: ARG002 - it looks at the answer alone, which is empty
+        """Return what follows it in one row."""
+        return Following(self, self.matcher.deep_copy(), self.first)
+
+    def check(self, ids: tuple[int, ...], field: str) -> None:
+        """Raise InvalidRequest unless an answer may begin with the tokens that the request's `field` wants."""
+        following = Following(self, self.matcher.deep_copy(), self.first)
+        for id_ in ids:
+            if following.reads(id_) and not following.next.allowed[id_]:
+                why = f"is no beginning of what {self.field} allows: they contradict each other"
+                raise InvalidRequest(field, why, "CONSTRAINT_REFUSED")
+            following.take(id_)
+
+    def refusal(self, error: str) -> InvalidRequest:
+        """Return what a caller is told: the matcher's words, or that no token fits."""
+        why = f"cannot be followed: {error}" if error else "cannot be followed: no token of the model fits"
+        return InvalidRequest(self.field, why, "CONSTRAINT_REFUSED")
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """What may come next: for each token whether it may, and whether the text is whole. Or the error of a matcher."""
+
+    allowed: Bools  # [vocab]
+    is_whole: bool
+    error: str | None = None
+
+
+def look(matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], tail: bytes, *, at_start: bool) -> Next:
+    """Ask a matcher what may come next."""
+    bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+    error = in_short(matcher.get_error()) if matcher.is_error() else None
+    # A matcher that has erred says that the end may come.
+    is_whole = error is None and matcher.is_accepting()
+    words: Bools = bits[: lexicon.num_words].astype(np.bool_)
+    words[[NEVER, END]] = False
+    if error is not None:
+        words[:] = False
+    allowed = lexicon.allowed(words, tail, at_start=at_start)
+    allowed[list(end_ids)] = is_whole
+    return Next(allowed, is_whole, error)
+
+
+class Following:
+    """A constraint in one row: a processor. No token comes that leads out of it, and the end where it is whole."""
+
+    def __init__(self, constraint: Constraint, matcher: Matcher, then: Next, tail: bytes | None = None) -> None:
+        self._constraint = constraint
+        self._matcher = matcher
+        self._next: Next | Future[Next] = then
+        # The last bytes of the text, or None before its first token.
+        self._tail = tail
+        # Whether a token came that does not fit.
+        self._is_broken = False
+
+    @property
+    def next(self) -> Next:
+        """What may come next. Waits for a worker."""
+        if not isinstance(self._next, Next):
+            self._next = self._next.result()
+        return self._next
+
+    def reads(self, token: int) -> bool:
+        """Whether a token is part of the text."""
+        return self._constraint.lexicon.later_bytes[token] is not None
+
+    def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:  # noqa: ARG002 - the protocol's
+        """Give -inf to all tokens that must not come."""
+        if self._is_broken:
+            # Only a beam that counts for nothing goes on.
+            scores[:] = BARRED
+            return
+        allowed = self.next.allowed
+        scores[~(allowed if ids is None else allowed[ids])] = BARRED
+
+    def raised(self, history: History) -> Ints:  # noqa: ARG002 - the protocol's
+        """Raise none."""
+        return NO_IDS
+
+    def touched(self, history: History) -> None:
+        """Change any."""
+
+    def advance(self, token: int, history: History) -> None:  # noqa: ARG002 - the protocol's
+        """Take the row's next token, and have a worker look for what may come behind it."""
+        if self._is_broken or not self.reads(token):
+            return
+        if not self.next.allowed[token]:
+            self._is_broken = True
+            return
+        word = self._note(token)
+        if word is not None:
+            self._next = self._constraint.workers.submit(self._step, word)
+        else:
+            self._next = self._look()
+
+    def take(self, token: int) -> None:
+        """Do as `advance`, at once."""
+        if self.reads(token):
+            word = self._note(token)
+            self._next = self._look() if word is None else self._step(word)
+
+    def fork(self) -> Following:
+        """Return a copy for a row that goes its own way from here."""
+        then = self.next
+        copy = Following(self._constraint, self._matcher.deep_copy(), then, self._tail)
+        copy._is_broken = self._is_broken
+        return copy
+
+    def refusal(self, *, ends: bool) -> InvalidRequest | None:
+        """Return why a row cannot go on behind its last token, or None. `ends`: whether the model ends with it."""
+        if not self._is_broken and not ends:
+            return None
+        then = self.next
+        if not self._is_broken and then.is_whole:
+            return None
+        return self._constraint.refusal(then.error or "")
+
+    def close(self) -> None:
+        """Stop looking: nobody asks any more."""
+        if not isinstance(self._next, Next):
+            self._next.cancel()
+
+    def _note(self, token: int) -> int | None:
+        """Add a token to the text's end. Returns the matcher's word for it, or None if it adds nothing."""
+        lexicon = self._constraint.lexicon
+        at_start = self._tail is None
+        data = lexicon.later_bytes[token]
+        assert data is not None, f"token {token} is no text. This is a bug."
+        self._tail = ((self._tail or b"") + data)[-lexicon.longest_seam :] if lexicon.seams else b""
+        word = int((lexicon.first if at_start else lexicon.later)[token])
+        return word if word != NEVER else None
+
+    def _step(self, word: int) -> Next:
+        """Take a word, and look."""
+        self._matcher.consume_token(word)
+        return self._look()
+
+    def _look(self) -> Next:
+        constraint = self._constraint
+        return look(self._matcher, constraint.lexicon, constraint.end_ids, self._tail or b"", at_start=False)
+
+
+def in_short(error: str) -> str:
+    """Return a parser's words on one line, without control characters, and not too many of them."""
+    # A matcher without verbose errors says so behind each. Its own word for "nothing fits" says nothing to a caller.
+    text = error.replace("<non-verbose/>", "").replace("NoExtensionBias", "").partition("<backtrace>")[0]
+    text = "".join(each if each.isprintable() else " " for each in text)
+    words = " ".join(text.split())
+    return words if len(words) <= MAX_WORDS_OF_ERROR else words[: MAX_WORDS_OF_ERROR - 1] + "…"

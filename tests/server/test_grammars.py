@@ -1,0 +1,144 @@
+"""Every text that a constraint lets a tokenizer make is what it asks for; what costs too much is refused."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import decoders
+
+import tokenizer_kinds
+from json_texts import fits
+from weft_proto.v1 import common_pb2
+from weft_server.choosing.history import History
+from weft_server.content.grammars import Grammars
+from weft_server.content.tokenizer import Tokenizer
+from weft_server.errors import CannotConstrain
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 5},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+        "tags": {"type": "array", "items": {"enum": ["a", "ñ", None, 3]}, "maxItems": 3},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+REGEX = r"([0-9]{1,3}|[añb ]{2,6}(hola|日本)?)!"
+LARK = 'start: item ("," item)*\nitem: WORD | "(" start ")"\nWORD: /[ab]{1,3}/\n'
+CHOICE = ["hola", "hello world", "ñandú", "?", "a  b", "日本語 😀", "hell", "/[.]*(x)|\\y+"]
+
+
+def is_lark(text):
+    """Whether a text is one of LARK: what stands in brackets becomes a mark, the innermost first."""
+    items = r"([ab]{1,3}|#)(,([ab]{1,3}|#))*"
+    while text != (text := re.sub(rf"\({items}\)", "#", text)):
+        pass
+    return re.fullmatch(items, text)
+
+
+CONSTRAINTS = {
+    "json_schema": (common_pb2.Constraint(json_schema=json.dumps(SCHEMA)), lambda text: fits(json.loads(text), SCHEMA)),
+    "regex": (common_pb2.Constraint(regex=REGEX), lambda text: re.fullmatch(REGEX, text)),
+    "lark": (common_pb2.Constraint(lark=LARK), is_lark),
+    "choice": (common_pb2.Constraint(choice=common_pb2.Choice(texts=CHOICE)), lambda text: text in CHOICE),
+}
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """Make Grammars of a tokenizer; its last id, which is no token of it, ends answers. Stopped at the end."""
+    made = []
+
+    def open_(library):
+        library.save(str(tmp_path / "tokenizer.json"))
+        tokenizer = Tokenizer(tmp_path / "tokenizer.json")
+        end = tokenizer.num_ids + 1
+        made.append(Grammars(tokenizer, end + 1, [end], "m", f"test-{len(made)}"))
+        made[-1].open()
+        return made[-1], tokenizer, end
+
+    yield open_
+    for each in made:
+        each.stop()
+
+
+def write(constraint, end, rng, most=60):
+    """Choose random tokens among those that may come; the ids without the end, and whether it came. None: no way on."""
+    following, ids, history = constraint.begin(History([])), [], History([], room=most)
+    while len(ids) < most:
+        scores = np.zeros(end + 1, np.float32)
+        following.apply(None, scores, history)
+        allowed = np.flatnonzero(scores == 0)
+        if not len(allowed):
+            assert following.refusal(ends=True) is not None
+            return ids, None
+        token = end if end in allowed and rng.random() < 0.5 else int(rng.choice(allowed))
+        following.advance(token, history)
+        assert following.refusal(ends=token == end) is None
+        if token == end:
+            return ids, True
+        ids.append(token)
+    return ids, False
+
+
+@pytest.mark.parametrize("make", [tokenizer_kinds.byte_level, tokenizer_kinds.words, tokenizer_kinds.letters])
+@pytest.mark.parametrize("kind", CONSTRAINTS)
+def test_every_answer_that_ends_is_what_was_asked_for(opened, make, kind):
+    """The decoded text of random walks that end parses, and all of a choice's texts come up."""
+    model, tokenizer, end = opened(make())
+    asked, parses = CONSTRAINTS[kind]
+    constraint, rng, seen = model.build(asked), random.Random(kind), set()
+    for _ in range(300):
+        ids, ended = write(constraint, end, rng)
+        if ended:
+            text = tokenizer.decode(ids)
+            assert parses(text), text
+            seen.add(text)
+    assert len(seen) > 5
+
+
+def test_a_fork_goes_its_own_way(opened):
+    """What a copy takes does not show in the row that it came from, and it allows what a fresh row allows there."""
+    model, tokenizer, end = opened(tokenizer_kinds.byte_level())
+    constraint = model.build(CONSTRAINTS["choice"][0])
+    (h,) = tokenizer.encode_framed("h")
+    row, history = constraint.begin(History([])), History([], room=9)
+    row.advance(h, history)
+    before = row.next.allowed.tolist()
+    other = row.fork()
+    rng = random.Random(1)
+    while not other.next.is_whole:
+        other.advance(int(rng.choice(np.flatnonzero(other.next.allowed))), history)
+
+    assert other.next.allowed[end]
+    assert before == row.next.allowed.tolist()
+    row.advance(end, history)
+    assert "CONSTRAINT_REFUSED" == row.refusal(ends=True).reason
+    assert row.refusal(ends=False) is None
+
+
+def test_a_tokenizer_that_looks_beyond_a_token_takes_no_constraint(opened):
+    """The model says so, and a request is told."""
+    library = tokenizer_kinds.word_piece()
+    library.decoder = decoders.BPEDecoder()
+    model, _, _ = opened(library)
+
+    assert not model.takes_constraints
+    with pytest.raises(CannotConstrain, match="its tokenizer does not tell"):
+        model.build(CONSTRAINTS["regex"][0])
+
+
+@pytest.mark.slow
+def test_hostile_constraints_end_in_bounded_time_and_memory():
+    """Each is built or refused within 5 seconds of processor time and 200 MB, and so is each step; nothing crashes."""
+    script = Path(__file__).parents[1] / "hostile_grammars.py"
+    ended = subprocess.run([sys.executable, script, "5", "200"], capture_output=True, text=True, check=False)
+
+    assert 0 == ended.returncode, ended.stdout[-500:] + ended.stderr[-2000:]
+    assert "at most" in ended.stdout
