@@ -76,7 +76,7 @@ class AsyncMany(ManyInputs[Answer], AsyncIterator[Answer | Error]):
 
     def _send(self, now: float) -> None:
         while self._window.may_send(now):
-            if (asked := self._window.again()) is None:
+            if (asked := self._window.again(now)) is None:
                 if self._is_over or self._window.is_full or not self._has_input():
                     return
                 try:

@@ -162,7 +162,7 @@ class Many(ManyInputs[Answer], Iterator[Answer | Error]):
 
     def _send(self, now: float) -> None:
         while self._window.may_send(now):
-            if (asked := self._window.again()) is None:
+            if (asked := self._window.again(now)) is None:
                 if self._is_over or self._window.is_full:
                     return
                 try:

@@ -36,7 +36,7 @@ def _token_table(output: Completion | Output) -> Table:
     if output.top_tokens:
         table.add_column("most probable")
     for index, (text, id_) in enumerate(zip(output.tokens, output.token_ids, strict=True)):
-        row = [words(repr(text)), Text(str(id_)), Text(f"{math.exp(output.token_log_probs[index]):.4f}")]
+        row = [words(repr(text)), Text(str(id_)), Text(_probability(output.token_log_probs[index]))]
         if output.top_tokens:
             row.append(_top(output.top_tokens[index]))
         table.add_row(*row)
@@ -45,7 +45,13 @@ def _token_table(output: Completion | Output) -> Table:
 
 def _top(tokens: Sequence[TopToken]) -> Text:
     """Say each of the most probable tokens of a step on a line of its own."""
-    return words("\n".join(f"{math.exp(each.log_prob):.4f}  {each.token!r}" for each in tokens))
+    return words("\n".join(f"{_probability(each.log_prob)}  {each.token!r}" for each in tokens))
+
+
+def _probability(log_prob: float) -> str:
+    """Say a probability with four digits, and one that would look like none in powers of ten."""
+    probability = math.exp(log_prob)
+    return f"{probability:.4f}" if probability >= 0.0001 else f"{probability:.1e}"
 
 
 def prompt_line(answer: Completion) -> None:

@@ -27,19 +27,23 @@ def checked_concurrency(given: Any) -> int:
 
 @dataclass(eq=False, slots=True)
 class Asked(Generic[Answer]):
-    """One input. `outcome` is None until it has one, `call` what runs for it, `refused_at` when the server was full."""
+    """One input. `outcome` is None until it has one, and `call` is what runs for it.
+
+    `refused_at` is when the server was full for it, at first, and `again_at` when it may be asked again.
+    """
 
     request: Message | None
     outcome: Answer | Error | None = None
     call: Any = None
     refused_at: float | None = None
+    again_at: float = 0.0
 
 
 class Window(Generic[Answer]):
     """The inputs that were read and whose answers were not taken yet.
 
-    A full server is no failure: what it refuses is asked again, first, after the pause that it asks for. Until then
-    nothing is sent. And no more is sent at once than it took before, growing again with each answer.
+    A full server is no failure: what it refuses is asked again after the pause that it asks for. Until then no more
+    runs at once than it took, and later as many more as there are answers. Where it took none, nothing is sent.
 
     Args:
         concurrency: How many may run at once.
@@ -55,6 +59,8 @@ class Window(Generic[Answer]):
         self._refused: list[Asked[Answer]] = []
         self._num_running = 0
         self._room = float(concurrency)
+        # When more may run at once than now, and when anything may.
+        self._grow_at = 0.0
         self._resume_at = 0.0
         # Whether a server was there. Until then a call fails at once where there is none; later it waits for it.
         self.in_touch = False
@@ -77,11 +83,12 @@ class Window(Generic[Answer]):
         self._asked.append(asked)
         return asked
 
-    def again(self) -> Asked[Answer] | None:
-        """Give the first input that was refused, to be asked again; None if there is none."""
-        if not self._refused:
+    def again(self, now: float) -> Asked[Answer] | None:
+        """Give the first input that was refused and may be asked again; None if there is none."""
+        ready = [asked for asked in self._refused if asked.again_at <= now]
+        if not ready:
             return None
-        first = min(self._refused, key=self._asked.index)
+        first = min(ready, key=self._asked.index)
         self._refused.remove(first)
         return first
 
@@ -103,12 +110,16 @@ class Window(Generic[Answer]):
                 self._refused.append(asked)
                 pause = _PAUSE_S if outcome.retry_after is None else outcome.retry_after
                 # Of many callers who were refused at once not all shall come back at once.
-                self._resume_at = max(self._resume_at, now + pause * random.uniform(1.0, 1.25))  # noqa: S311
+                asked.again_at = now + pause * random.uniform(1.0, 1.25)  # noqa: S311
                 self._room = max(1.0, float(self._num_running))
+                self._grow_at = max(self._grow_at, asked.again_at)
+                if not self._num_running:
+                    self._resume_at = self._grow_at
                 return
         elif not isinstance(outcome, Error):
             self.in_touch = True
-            self._room = min(float(self._concurrency), self._room + 1.0 / self._room)
+            if now >= self._grow_at:
+                self._room = min(float(self._concurrency), self._room + 1.0 / self._room)
         elif outcome.reason:  # a server said it
             self.in_touch = True
         asked.request = None
@@ -116,9 +127,11 @@ class Window(Generic[Answer]):
 
     def pause_s(self, now: float) -> float | None:
         """Return after how long more may be sent than now; None if only an answer can change that."""
-        if self._num_running >= int(self._room) or now >= self._resume_at:
+        if self._num_running >= int(self._room):
             return None
-        return self._resume_at - now
+        if now < self._resume_at:
+            return self._resume_at - now
+        return min((asked.again_at - now for asked in self._refused if asked.again_at > now), default=None)
 
     def take(self) -> Answer | Error | None:
         """Give the outcome of the first input, which then is forgotten; None while it has none."""

@@ -149,25 +149,49 @@ def test_a_server_that_stays_full_is_a_failure(server, client):
     assert 3 <= len(server.servicer.seen) <= 8
 
 
-def test_a_full_server_is_sent_no_more_than_it_took():
-    """A refusal stops all sending for the pause; then as many run as ran beside it, and one more after some answers."""
-    window = Window(8, 60.0)
-    asked = [window.read(TranslateRequest(text="a")) for _ in range(8)]
-    for each in asked:
+def window_of(num_running, concurrency=8):
+    """A window of as many inputs, of which so many run."""
+    window = Window(concurrency, 60.0)
+    asked = [window.read(TranslateRequest(text="a")) for _ in range(concurrency)]
+    for each in asked[:num_running]:
         window.started(each, object())
-    window.ended(asked[2], weft.Overloaded("full", retry_after=1.0), 100.0)
-    for each in asked[3:]:
+    return window, asked
+
+
+def test_a_full_server_is_sent_no_more_than_it_took():
+    """A refusal lets only as many run as ran beside it; after the pause one more after as many answers."""
+    window, asked = window_of(8)
+    for each in asked[2:]:
         window.ended(each, weft.Overloaded("full", retry_after=1.0), 100.0)
 
-    assert not window.may_send(100.9)
-    assert not window.may_send(101.5)  # two run, and two it took
-    window.ended(asked[0], "answer", 101.5)
-    assert window.may_send(101.5)
-    assert asked[2] is window.again()
+    assert not window.may_send(200.0)
+    window.ended(asked[0], "answer", 100.5)
+    assert window.may_send(100.5)
+    assert window.again(100.5) is None  # the refused wait out their pause
+    assert 0.5 <= window.pause_s(100.5) <= 0.75
+    assert asked[2] is window.again(101.25)
     window.started(asked[2], object())
-    assert window.again() is asked[3]
-    assert "answer" == window.take()
+    assert not window.may_send(101.25)
+    for each in asked[1:3]:
+        window.ended(each, "answer", 102.0)
+    running = 0
+    while window.may_send(102.0):
+        window.started(window.again(102.0), object())
+        running += 1
+    assert 2 == running
+    assert ["answer"] * 3 == [window.take() for _ in range(3)]
     assert window.take() is None
+
+
+def test_a_server_that_takes_nothing_is_left_alone():
+    """Where nothing of ours runs, nothing is sent for the whole pause; without a word of the server for a second."""
+    window, asked = window_of(1)
+    window.ended(asked[0], weft.Overloaded("full"), 100.0)
+
+    assert not window.may_send(100.9)
+    assert 0.1 <= window.pause_s(100.9) <= 0.35
+    assert window.may_send(101.3)
+    assert asked[0] is window.again(101.3)
 
 
 def in_flight(server):
