@@ -1,11 +1,21 @@
 """A model loaded in this process, and its servicers without the wire."""
 
 import asyncio
+import math
 
-from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    common_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    translation_pb2,
+)
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.door.classification import ClassificationServicer
+from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
 from weft_server.serving.build import build_model
 from weft_server.serving.call import CALL, Call
@@ -32,12 +42,12 @@ class Loaded:
         config = read_config(repository=self.directory, **{"max_queued_requests": 10_000} | self.settings)
         metrics = Metrics().for_model("m", 1, "t")
         self.model = build_model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
-        self.model.engine.start()
+        self.model.start()
         return self.model
 
     async def __aexit__(self, *_):
         for _ in range(500):
-            stats = self.model.engine.stats()
+            stats = self.model.stats()
             if not stats.running:
                 break
             await asyncio.sleep(0.01)
@@ -51,6 +61,15 @@ async def ask(model, **request):
     servicer, verb, message = _VERBS[model.manifest.task]
     CALL.set(Call(verb))
     return await getattr(servicer(Models([entry])), verb)(message(**request), None)
+
+
+async def score(model, /, deadline=math.inf, **request):
+    """Ask a loaded model for scores; the response, or the RequestError it raises."""
+    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    CALL.set(Call("Score", deadline=deadline))
+    selector = common_pb2.ModelSelector(name=model.name)
+    request = score_pb2.ScoreRequest(**{"model": selector, **request})
+    return await ScoreServicer(Models([entry])).Score(request, None)
 
 
 def golden_request(model, **more):

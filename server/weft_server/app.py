@@ -73,7 +73,7 @@ class App:
     def why_not_live(self) -> str:
         """Return what is stuck, or nothing while every lane moves."""
         for entry in self.models.entries:
-            if entry.model and time.monotonic() - entry.model.engine.last_beat > STALL_S:
+            if entry.model and time.monotonic() - entry.model.last_beat > STALL_S:
                 return f"model {entry.name} has a lane that is stuck"
         return ""
 

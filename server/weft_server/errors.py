@@ -88,6 +88,13 @@ class CannotConstrain(RequestError):
         super().__init__("CANNOT_CONSTRAIN", f"constraints cannot be followed: {why}", field="decoding.constraint")
 
 
+class CannotScore(RequestError):
+    """Scores were asked of a model whose bundle has no SCORE graph, or that runs on a device."""
+
+    def __init__(self, model: str, field: str) -> None:
+        super().__init__("CANNOT_SCORE", f"model {model!r} cannot score", field=field)
+
+
 class BundleError(Exception):
     """A bundle is refused. One sentence on one line says what is wrong with it. It is never a caller's status.
 

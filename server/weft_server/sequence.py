@@ -131,6 +131,18 @@ class Output:
     tops: list[Top] = field(default_factory=list)
 
 
+class Scores(NamedTuple):
+    """How probable the tokens of a given answer are.
+
+    log_probs: float32 [tokens].
+    top_ids, top_log_probs: the most probable tokens at each place in descending order, [tokens, k].
+    """
+
+    log_probs: np.ndarray
+    top_ids: np.ndarray
+    top_log_probs: np.ndarray
+
+
 class Reply:
     """Where a sequence's answer arrives. Only the event loop touches it. Lanes hand over a Delivery instead."""
 
@@ -222,6 +234,8 @@ class Sequence:
     outputs: dict[int, Output] = field(default_factory=dict)
     # Of its input, those that the prefix cache held.
     num_cached_tokens: int = 0
+    # Of an answer that was given to be scored, when it has ended.
+    scores: Scores | None = None
 
     @property
     def num_input_tokens(self) -> int:
@@ -284,3 +298,17 @@ class EngineStats:
     kv_used: int
     kv_total: int
     last_step_time: float
+
+    def beside(self, other: EngineStats) -> EngineStats:
+        """Two engines of one model as one."""
+        return EngineStats(
+            queued=self.queued + other.queued,
+            queued_tokens=self.queued_tokens + other.queued_tokens,
+            oldest_queued_s=max(self.oldest_queued_s, other.oldest_queued_s),
+            running=self.running + other.running,
+            slots_used=self.slots_used + other.slots_used,
+            slots_total=self.slots_total + other.slots_total,
+            kv_used=self.kv_used + other.kv_used,
+            kv_total=self.kv_total + other.kv_total,
+            last_step_time=min(self.last_step_time, other.last_step_time),
+        )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
     from collections.abc import Sequence as Many
 
 # Two things hold for inputs of up to this number of tokens:
@@ -36,6 +37,11 @@ class Source(ABC):
     @abstractmethod
     def bucket(self) -> int:
         """Padded length where a run holds inputs of one padded length only."""
+
+    @property
+    def alike(self) -> Hashable:
+        """What is equal of inputs that may share such a run."""
+        return self.bucket
 
     @property
     @abstractmethod

@@ -103,7 +103,9 @@ class GenerateRequest(_message.Message):
     answer takes tells whether others have sent the same beginning, unless each tenant has a salt of its own.
     """
     return_prompt_scores: _builtins.bool
-    """return_prompt_scores asks for Completion.prompt_log_probs. It costs one more pass over the prompt; other requests don't pay."""
+    """return_prompt_scores asks for Completion.prompt_log_probs. It costs one more pass over the prompt; other requests don't pay.
+    FAILED_PRECONDITION (CANNOT_SCORE) for a model without Model.can_score.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only generation model."""

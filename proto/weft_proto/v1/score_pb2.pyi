@@ -42,7 +42,9 @@ class ScoreRequest(_message.Message):
     target_language: _builtins.str
     """target_language is as in TranslateRequest."""
     target_text: _builtins.str
-    """target_text is tokenized as an answer of the model would be, its end-of-sequence token added."""
+    """target_text is tokenized by itself, without the special tokens of a source; the model's first end-of-sequence token, if it
+    has one, is added. Not empty, and with it at most Limits.max_new_tokens.
+    """
     num_top_tokens: _builtins.int
     """num_top_tokens asks for ScoreResponse.top_tokens, so many for each token; [0, 20], default 0."""
     request_id: _builtins.str
@@ -61,7 +63,9 @@ class ScoreRequest(_message.Message):
 
     @_builtins.property
     def target_ids(self) -> _common_pb2.TokenIds:
-        """target_ids are scored as they stand; at least one, at most Limits.max_new_tokens."""
+        """target_ids are scored as they stand; at least one, at most Limits.max_new_tokens, each below the vocabulary's size. Of a
+        model that generates, source and target together fit Limits.max_total_tokens.
+        """
 
     def __init__(
         self,
@@ -94,7 +98,10 @@ Global___ScoreRequest: _TypeAlias = ScoreRequest  # noqa: Y015
 
 @_typing.final
 class ScoreResponse(_message.Message):
-    """ScoreResponse is how probable the target is. Probabilities are under the model at temperature 1."""
+    """ScoreResponse is how probable the target is. Probabilities are under the model at temperature 1. They do not depend on what
+    else the server has to do. They are those of Completion.token_log_probs but for rounding: a token that is read with all others
+    takes another way through the model than one that is read alone.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

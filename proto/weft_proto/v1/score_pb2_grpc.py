@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ScoreServiceStub(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score.
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
     """
 
     def __init__(self, channel):
@@ -43,7 +44,8 @@ class ScoreServiceStub(object):
 
 
 class ScoreServiceServicer(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score.
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
     """
 
     def Score(self, request, context):
@@ -70,7 +72,8 @@ def add_ScoreServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ScoreService(object):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score.
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
     """
 
     @staticmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ScoreServiceStub:
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score."""
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,14 +40,18 @@ class ScoreServiceStub:
 
 @_typing.type_check_only
 class ScoreServiceAsyncStub(ScoreServiceStub):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score."""
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Score: _aio.UnaryUnaryMultiCallable[_score_pb2.ScoreRequest, _score_pb2.ScoreResponse]  # type: ignore[assignment]
     """Score reads the target in one pass, without a decode loop."""
 
 class ScoreServiceServicer(metaclass=_abc_1.ABCMeta):
-    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score."""
+    """ScoreService tells how probable a model finds a given text. Its models are those that produce text and have Model.can_score;
+    FAILED_PRECONDITION (CANNOT_SCORE) for another one that produces text.
+    """
 
     @_abc_1.abstractmethod
     def Score(

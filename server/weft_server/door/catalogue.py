@@ -40,6 +40,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         proto.source_languages.extend(text.source_languages)
         proto.target_languages.extend(text.target_languages)
         proto.can_explain = entry.model.explainer is not None
+        proto.can_score = entry.model.scorer is not None
         proto.attention_heads.extend(manifest.attention.heads)
         if manifest.attention.HasField("default_layer"):
             proto.default_attention_layer = manifest.attention.default_layer

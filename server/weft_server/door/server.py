@@ -11,12 +11,14 @@ from weft_proto.v1 import (
     classification_pb2_grpc,
     generation_pb2_grpc,
     model_pb2_grpc,
+    score_pb2_grpc,
     translation_pb2_grpc,
 )
 from weft_server.config import ConfigError
 from weft_server.door.catalogue import ModelServicer
 from weft_server.door.classification import ClassificationServicer
 from weft_server.door.reflection import add_reflection
+from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ SERVICES = (
     "weft.v1.CaptionService",
     "weft.v1.ClassificationService",
     "weft.v1.GenerationService",
+    "weft.v1.ScoreService",
     "weft.v1.ModelService",
 )
 # gRPC counts pings that come closer together than this as abuse. Our client pings every 15 s, so there is some room. It
@@ -71,6 +74,7 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
     caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(models), server)
     classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
+    score_pb2_grpc.add_ScoreServiceServicer_to_server(ScoreServicer(models), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), server)
 
 

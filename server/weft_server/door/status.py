@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 from weft_server.errors import (
     CannotConstrain,
     CannotExplain,
+    CannotScore,
     DeadlineExpired,
     Draining,
     InvalidRequest,
@@ -35,6 +36,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
     CannotConstrain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotExplain: grpc.StatusCode.FAILED_PRECONDITION,
+    CannotScore: grpc.StatusCode.FAILED_PRECONDITION,
 }
 
 

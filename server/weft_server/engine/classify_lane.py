@@ -101,22 +101,25 @@ class ClassifyLane:
             gone[sequence] = outcome
         return gone
 
-    def _run(self, batch: list[Sequence]) -> list[np.ndarray]:
+    def _run(self, batch: list[Sequence]) -> list[np.ndarray | None]:
         """Each sequence's own probabilities."""
         started = time.monotonic()
         bucket = batch[0].source.bucket
         feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
         probabilities = self._session.run(feeds)["probabilities"]
+        self._observe(batch, started, len(batch) * bucket)
+        # Copies, so that no answer keeps the probabilities of the whole batch alive.
+        return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
+
+    def _observe(self, batch: list[Sequence], started: float, padded: int) -> None:
+        """Count a run of so many tokens, padding included, that began at `started`."""
         now = time.monotonic()
         self._metrics.session_run.observe(now - started)
         self._metrics.batch_size.observe(len(batch))
-        padded = len(batch) * bucket
         self._metrics.computed_tokens.inc(padded)
         self._metrics.padding_tokens.inc(padded - sum(sequence.num_input_tokens for sequence in batch))
         for sequence in batch:
             sequence.times.first_token = now
-        # Copies, so that no answer keeps the probabilities of the whole batch alive.
-        return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
 
     def _own(self, row: np.ndarray, sequence: Sequence) -> np.ndarray:
         """The part of a run's row that is not padding."""

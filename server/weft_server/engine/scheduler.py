@@ -109,9 +109,10 @@ class Scheduler:
     def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
         if not self.waiting:
             return []
-        bucket = self.waiting[0].source.bucket
-        limit = max(1, min(most, budget // bucket))
-        taken = self._pick(lambda sequence: sequence.source.bucket == bucket, limit)
+        first = self.waiting[0].source
+        limit = max(1, min(most, budget // first.bucket))
+        alike = first.alike
+        taken = self._pick(lambda sequence: sequence.source.alike == alike, limit)
         return [self._admit(lane, sequence) for sequence in taken]
 
     def _take_share(self, lane: int, most: int, room: int, budget: int, least: int) -> list[Sequence]:

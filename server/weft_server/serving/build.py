@@ -24,6 +24,7 @@ from weft_server.engine.mixed_proof import verify_mixed
 from weft_server.engine.recall import Recall, prefix_cache_of
 from weft_server.engine.runner import DecodeRunner, candidates_of
 from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
@@ -31,7 +32,7 @@ from weft_server.runtime.device import device_of, verify_precision
 from weft_server.runtime.session import Session
 from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
-from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
+from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer, verify_scorer
 from weft_server.serving.model import Model, worker_name
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     make_lanes = _decode_lanes if TASKS[manifest.task].writes_text else _classify_lanes
     lanes = make_lanes(graphs, num_lanes, config, metrics)
     scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
+    score_lanes = _score_lanes(graphs, num_lanes, config, metrics)
 
     grammars = Grammars(
         target_tokenizer,
@@ -89,6 +91,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         reader=reader,
         engine=Engine(scheduler, lanes, metrics, loop),
         explainer=explainer,
+        scorer=_scorer(score_lanes, config, metrics, loop) if score_lanes else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
     )
@@ -176,6 +179,30 @@ def _explainer(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) -> 
     )
     verify_explainer(explainer, graphs.manifest)
     return explainer
+
+
+def _score_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> list[Lane]:
+    """Lanes that score given answers, if the bundle has a graph for it. It has not been tried on devices."""
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_SCORE) if graphs.device.kind == "cpu" else None
+    if session is None:
+        return []
+    verify_scorer(session, graphs.manifest)
+    return [
+        ScoreLane(
+            session,
+            per_token=False,
+            pad_id=graphs.manifest.text.pad_id,
+            max_batch=config.max_batch,
+            batch_tokens=config.batch_tokens,
+            metrics=metrics,
+        )
+        for _ in range(num_lanes)
+    ]
+
+
+def _scorer(lanes: list[Lane], config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Engine:
+    scheduler = Scheduler(len(lanes), config.max_queued_requests, config.max_queued_tokens)
+    return Engine(scheduler, lanes, metrics, loop)
 
 
 def _decode_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> list[Lane]:

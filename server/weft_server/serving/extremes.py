@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError, first_line
 from weft_server.serving.explainer import Reading
+from weft_server.serving.scoring import given_of
 from weft_server.source import Ids, Pixels, feeds_of
 
 if TYPE_CHECKING:
@@ -80,6 +83,22 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
             with _claims(manifest, claim):
                 read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading, prefix_ids)
                 _expect(read.weights.shape[:1], read.source_mass.shape)
+
+
+def verify_scorer(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless the SCORE graph takes the last ids, the longest request, and two answers at once."""
+    text, takes_prompt = manifest.text, TASKS[manifest.task].takes_prompt
+    last = text.target_vocab_size - 1
+    prefix_ids = (last,) * Languages(text).longest_prefix
+    num_top = min(MAX_TOP_TOKENS, text.target_vocab_size)
+    for field, sources in _sources(manifest):
+        room = text.max_total_tokens - max(source.num_tokens for source in sources) * takes_prompt
+        for claim, size in ((field, 1), ("text.max_new_tokens", min(text.max_new_tokens, room, MAX_TOKENS))):
+            given = [given_of(manifest, source, [last] * size, prefix_ids) for source in sources]
+            batch = [each for each in given if each.alike == given[-1].alike]
+            with _claims(manifest, claim):
+                for found in scores_of(batch, session.run(score_feeds(batch, text.pad_id))):
+                    _expect((size, num_top), found.top_log_probs.shape)
 
 
 def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:

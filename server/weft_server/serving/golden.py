@@ -16,11 +16,17 @@ from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
 from weft_server.serving.explain_proof import verify_explanation
+from weft_server.serving.scoring import given_of, place_to_score, scores_of
 
 if TYPE_CHECKING:
     from weft_proto.languages import Frame
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
+    from weft_server.source import Source
+
+
+# In nats, of a token. Between the two lies rounding alone, and at int8 a value may fall to the other of two levels.
+_SCORE_TOLERANCE = {bundle_pb2.PRECISION_FP32: 5e-2, bundle_pb2.PRECISION_INT8: 1.0}
 
 
 async def verify_golden(model: Model) -> None:
@@ -51,7 +57,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     decoder = model.bundle.graph(bundle_pb2.GRAPH_ROLE_DECODER)
     assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
     asks = any(port.name == READS_ALL for port in decoder.inputs)
-    for scores in (False, True) if asks else (False,):
+    for scores in (False, True) if asks or model.scorer else (False,):
         answers = complete(_call(), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
         async with aclosing(answers) as events:
             answer = await anext(events)
@@ -59,9 +65,26 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
         if answer.token_ids != expected:
             which = "golden answer with scores" if scores else "golden answer"
             raise BundleError(f"the {which} differs: {answer.token_ids} instead of {expected}")
-        sequence = answer.sequence
+        sequence, log_probs = answer.sequence, answer.log_probs
 
+    if model.scorer:
+        await _verify_scores(model, sequence.source, expected, log_probs, frame)
     await verify_explanation(model, sequence.source, expected, len(expected), frame.prefix)
+
+
+async def _verify_scores(
+    model: Model, source: Source, token_ids: list[int], log_probs: list[float], frame: Frame
+) -> None:
+    """Raise BundleError unless a given answer has the log-probabilities that it had when it was produced."""
+    with place_to_score(model, "golden") as place:
+        given = given_of(model.manifest, source, token_ids, frame.prefix)
+        _, scores = await scores_of(_call(), place, given)
+    tolerance = _SCORE_TOLERANCE[model.manifest.precision]
+    if not np.abs(scores.log_probs - np.array(log_probs)).max() <= tolerance:
+        actual = scores.log_probs.round(3).tolist()
+        raise BundleError(f"the golden answer is scored {actual}, more than {tolerance:g} from {log_probs}")
+    if not (np.diff(scores.top_log_probs) <= 0).all():
+        raise BundleError("the most probable tokens of the golden answer are in no descending order")
 
 
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:

@@ -82,7 +82,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
         _refuse(entry, metrics, f"it cannot be loaded: {first_line(error)}")
     else:
         entry.state = model_pb2.MODEL_STATE_READY
-        entry.model.metrics.watch(entry.model.engine.stats)
+        entry.model.metrics.watch(entry.model.stats)
         entry.model.metrics.set_ready()
         metrics.count_load("ready")
         _log.info("model ready", model=entry.name, version=entry.version, seconds=round(time.monotonic() - started, 2))
@@ -110,7 +110,7 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
             verify_default(bundle.manifest, widths_of(bundle.manifest, config))
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop)
-        model.engine.start()
+        model.start()
         try:
             await _ask_golden(model)
         except BaseException:

@@ -1,4 +1,4 @@
-"""A loaded model: its bundle, what reads its inputs, its engine, and what explains its answers."""
+"""A loaded model: its bundle, what reads its inputs, its engines, and what explains its answers."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft_server.content.inputs import InputReader
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.engine.engine import Engine
+    from weft_server.sequence import EngineStats
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
     from weft_server.telemetry.metrics import ModelMetrics
@@ -48,6 +49,7 @@ class Model:
         reader: InputReader,
         engine: Engine,
         explainer: Explainer | None,
+        scorer: Engine | None,
         widths: Widths,
         grammars: Grammars,
     ) -> None:
@@ -62,6 +64,8 @@ class Model:
         self.reader = reader
         self.engine = engine
         self.explainer = explainer
+        # Scores given answers, apart from the engine that produces them.
+        self.scorer = scorer
         self.widths = widths
         self.grammars = grammars
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
@@ -93,9 +97,30 @@ class Model:
         self.metrics.constraint_build.observe(time.monotonic() - started)
         return constraint
 
+    @property
+    def engines(self) -> list[Engine]:
+        """That which produces answers, and that which scores given ones, if there is one."""
+        return [self.engine] if self.scorer is None else [self.engine, self.scorer]
+
+    def start(self) -> None:
+        """Start the lanes of all engines."""
+        for engine in self.engines:
+            engine.start()
+
+    def stats(self) -> EngineStats:
+        """A snapshot of all engines, for gauges."""
+        first, *others = (engine.stats() for engine in self.engines)
+        return first.beside(others[0]) if others else first
+
+    @property
+    def last_beat(self) -> float:
+        """Monotonic seconds of the slowest lane's last sign of life."""
+        return min(engine.last_beat for engine in self.engines)
+
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End everything that the engine and the explainer have. Each request gets an outcome of its own."""
-        self.engine.cancel_all(outcome)
+        """End everything that the engines and the explainer have. Each request gets an outcome of its own."""
+        for engine in self.engines:
+            engine.cancel_all(outcome)
         if self.explainer:
             self.explainer.cancel_all(outcome)
 
@@ -105,7 +130,7 @@ class Model:
         self._workers.shutdown(wait=False, cancel_futures=True)
         if self.explainer:
             self.explainer.stop()
-        stopped = self.engine.stop(timeout)
+        stopped = [engine.stop(max(0.0, give_up - time.monotonic())) for engine in self.engines]
         # After the lanes: those that still step have their constraints followed.
         self.grammars.stop()
         prefix = worker_name(self.bundle)
@@ -113,7 +138,7 @@ class Model:
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.01)
-        return stopped
+        return all(stopped)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"

@@ -66,14 +66,25 @@ class Models:
         """Return the ready model that shall answer a request of `task`. Raises RequestError when there is none."""
         if selector.HasField("version") and not selector.name:
             raise InvalidRequest("model.name", "is required with a version", "MODEL_REQUIRED")
-        entry = self.find(selector) if selector.name else self._only(task)
+        model = self._ready(self.find(selector) if selector.name else self._only(task))
+        if model.manifest.task != task:
+            has, wants = TASKS[model.manifest.task].name, TASKS[task].name
+            raise InvalidRequest("model.name", f"{model.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
+        return model
+
+    def writer(self, selector: common_pb2.ModelSelector) -> Model:
+        """Return the ready model that a selector names, which produces text. Raises RequestError when there is none."""
+        model = self._ready(self.find(selector))
+        if not TASKS[model.manifest.task].writes_text:
+            why = f"{model.name!r} is for {TASKS[model.manifest.task].name}, and produces no text"
+            raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
+        return model
+
+    def _ready(self, entry: Entry) -> Model:
         if entry.state == model_pb2.MODEL_STATE_FAILED:
             raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
         if entry.model is None:
             raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
-        if entry.model.manifest.task != task:
-            has, wants = TASKS[entry.model.manifest.task].name, TASKS[task].name
-            raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
         return entry.model
 
     def _only(self, task: common_pb2.Task.ValueType) -> Entry:

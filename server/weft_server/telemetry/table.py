@@ -103,14 +103,16 @@ TABLE = (
     Spec("histogram", "time_to_first_token_seconds", "From arrival to the first token.", buckets=SECONDS),
     Spec("histogram", "inter_token_latency_seconds", "Between two tokens of one sequence.", buckets=SECONDS),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
-    Spec("histogram", "session_run_seconds", "One model run of a batch that classifies or tags.", buckets=SECONDS),
+    Spec(
+        "histogram", "session_run_seconds", "One model run of a batch that classifies, tags or scores.", buckets=SECONDS
+    ),
     Spec(
         "histogram",
         "explain_seconds",
         "One model run for an explanation. Its count is the number of explanations.",
         buckets=SECONDS,
     ),
-    Spec("histogram", "batch_size", "Requests in a batch that classifies or tags.", buckets=ROWS),
+    Spec("histogram", "batch_size", "Requests in a batch that classifies, tags or scores.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows in a decode step.", buckets=ROWS),
     # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
     # name.

@@ -1,0 +1,93 @@
+"""The service that tells how probable a model finds a given answer."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.bundle_rules import MAX_TOP_TOKENS
+from weft_proto.languages import LanguageError
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import common_pb2, score_pb2, score_pb2_grpc
+from weft_server.door.messages import resolved_proto, timings_proto
+from weft_server.errors import InvalidRequest
+from weft_server.sequence import FinishReason
+from weft_server.serving.call import CALL
+from weft_server.serving.completion import finishing, input_of
+from weft_server.serving.scoring import score, target_of
+
+if TYPE_CHECKING:
+    from weft_proto.languages import Frame
+    from weft_server.content.tokenizer import Tokenizer
+    from weft_server.sequence import Scores
+    from weft_server.serving.model import Model
+    from weft_server.serving.models import Models
+
+
+class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
+    """weft.v1.ScoreService."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def Score(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with the log-probability of each token of the target."""
+        call = CALL.get()
+        call.name(request.request_id)
+        model = self._models.writer(request.model)
+        call.metrics = model.metrics
+        kind = _source_kind(model, request)
+        frame = _frame(model, request)
+        if request.num_top_tokens > MAX_TOP_TOKENS:
+            raise InvalidRequest("num_top_tokens", f"must be 0..{MAX_TOP_TOKENS}, not {request.num_top_tokens}")
+        target = target_of(model, request, frame.prefix)
+        read = input_of(model, request, kind, frame)
+        sequence, source, token_ids, scores = await score(call, model, read, target, frame.prefix)
+        log_probs = scores.log_probs.tolist()
+        with finishing(model, (sequence,), FinishReason.STOP):
+            assert model.target_tokenizer is not None
+            return score_pb2.ScoreResponse(
+                total=math.fsum(log_probs),
+                token_ids=token_ids,
+                token_log_probs=log_probs,
+                tokens=model.target_tokenizer.pieces(token_ids),
+                top_tokens=_top_tokens(model.target_tokenizer, scores, request.num_top_tokens),
+                usage=common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids)),
+                timings=timings_proto(sequence.times, writes=False),
+                model=resolved_proto(model.name, model.version),
+                request_id=call.request_id,
+            )
+
+
+def _source_kind(model: Model, request: Any) -> str:
+    """Return the field that holds the source. Raises InvalidRequest unless the model takes it."""
+    kind: str | None = request.WhichOneof("source")
+    takes_image = TASKS[model.manifest.task].takes_image
+    kinds = "image" if takes_image else "text or token_ids"
+    if kind is None:
+        raise InvalidRequest("source", f"is required: {kinds}", "EMPTY_INPUT")
+    if takes_image != (kind == "image"):
+        raise InvalidRequest(kind, f"is not what the model {model.name!r} takes: give {kinds}", "WRONG_INPUT_KIND")
+    return kind
+
+
+def _frame(model: Model, request: Any) -> Frame:
+    if TASKS[model.manifest.task].takes_language:
+        try:
+            return model.languages.frame(request.source_language, request.target_language)
+        except LanguageError as error:
+            raise InvalidRequest(error.field, str(error)) from error
+    for field in ("source_language", "target_language"):
+        if getattr(request, field):
+            raise InvalidRequest(field, f"is for models that translate, and {model.name!r} does not")
+    return model.languages.plain
+
+
+def _top_tokens(tokenizer: Tokenizer, scores: Scores, number: int) -> list[common_pb2.TopTokens]:
+    if not number:
+        return []
+    rows = zip(scores.top_ids[:, :number].tolist(), scores.top_log_probs[:, :number].tolist(), strict=True)
+    return [
+        common_pb2.TopTokens(token_ids=ids, log_probs=log_probs, tokens=tokenizer.pieces(ids))
+        for ids, log_probs in rows
+    ]

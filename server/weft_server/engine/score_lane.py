@@ -1,0 +1,106 @@
+"""A lane that scores given answers: it batches as one that classifies does, and leaves of a run what each asked for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft_proto.bundle_rules import SCORE_PORTS, SCORED_PORTS
+from weft_server.engine.classify_lane import ClassifyLane
+from weft_server.sequence import Scores
+from weft_server.source import Ids, Source, feeds_of
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+    from collections.abc import Sequence as Many
+
+    from weft_server.sequence import Sequence
+
+# Positions in one turn of the graph. It holds the logits of so many, whatever the request.
+TURN = 64
+# Products of one row, or of few, have other kernels. So a turn has at least so many, and a multiple of it.
+_STEP = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Given(Source):
+    """A source and an answer to it, of which the last tokens are to be scored.
+
+    `array` is what the decoder reads, int64 [length]: the start token, a prefix, and the answer but its last token.
+    Where the model has no encoder, the prompt stands before it, and `source` is None.
+    """
+
+    array: np.ndarray
+    source: Source | None
+    # Each follows one of the last tokens of `array`.
+    scored_ids: np.ndarray
+    # What the decoder has room for.
+    max_total: int
+
+    @property
+    def num_tokens(self) -> int:
+        """All that is read."""
+        return len(self.array) + (self.source.num_tokens if self.source else 0)
+
+    @property
+    def bucket(self) -> int:
+        """All that is read, padded."""
+        return self.width + (self.source.bucket if self.source else 0)
+
+    @property
+    def width(self) -> int:
+        """Padded length of what the decoder reads. It goes with its own length alone."""
+        return min(Ids(self.array).bucket, self.max_total)
+
+    @property
+    def alike(self) -> Hashable:
+        """Both lengths."""
+        return self.width, self.source.bucket if self.source else 0
+
+    @staticmethod
+    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
+        """What the decoder reads, under the name of a model with an encoder."""
+        return {"target_ids": Ids.feeds(arrays, width, pad_id)["input_ids"]}
+
+
+def score_feeds(batch: Many[Given], pad_id: int) -> dict[str, np.ndarray]:
+    """Return what a SCORE graph reads of answers that are alike. `places` go through them in their order."""
+    width = batch[0].width
+    fed = feeds_of(batch, width, pad_id)
+    sources = [given.source for given in batch if given.source]
+    feeds = feeds_of(sources, sources[0].bucket, pad_id) | fed if sources else {"input_ids": fed["target_ids"]}
+    places = np.concatenate(
+        [row * width + np.arange(len(g.array) - len(g.scored_ids), len(g.array)) for row, g in enumerate(batch)]
+    )
+    scored_ids = np.concatenate([given.scored_ids for given in batch])
+    size = min(TURN, -(-len(places) // _STEP) * _STEP)
+    missing = -len(places) % size
+    for name, values in zip(SCORED_PORTS, (places, scored_ids), strict=True):
+        feeds[name] = np.pad(values, (0, missing), mode="edge").reshape(-1, size)
+    return feeds
+
+
+def scores_of(batch: Many[Given], outputs: dict[str, np.ndarray]) -> list[Scores]:
+    """Divide what a run gave among the answers that it read."""
+    flat = [outputs[name].reshape(-1, *outputs[name].shape[2:]) for name in SCORE_PORTS]
+    ends = np.cumsum([len(given.scored_ids) for given in batch])
+    # Copies, so that no answer keeps those of the whole batch alive.
+    parts = [[part.copy() for part in np.split(values[: ends[-1]], ends[:-1])] for values in flat]
+    return [Scores(*own) for own in zip(*parts, strict=True)]
+
+
+class ScoreLane(ClassifyLane):
+    """One thread that runs batch after batch of a SCORE graph."""
+
+    def _run(self, batch: list[Sequence]) -> list[np.ndarray | None]:
+        """Leave its scores with each sequence."""
+        started = time.monotonic()
+        given = [source for sequence in batch if isinstance(source := sequence.source, Given)]
+        outputs = self._session.run(score_feeds(given, self._pad_id))
+        self._observe(batch, started, len(batch) * given[0].bucket)
+        for sequence, scores in zip(batch, scores_of(given, outputs), strict=True):
+            sequence.scores = scores
+        return [None] * len(batch)

@@ -1,0 +1,188 @@
+"""Scores an answer that a request gives: reads it as the model would have produced it, and waits for its scores."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
+from weft_proto.tasks import TASKS
+from weft_server.engine.score_lane import Given
+from weft_server.errors import CannotScore, InvalidRequest
+from weft_server.sequence import Scores, Sequence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.content.wanted import Wanted
+    from weft_server.engine.engine import Engine
+    from weft_server.serving.call import Call
+    from weft_server.serving.completion import Read
+    from weft_server.serving.model import Model
+    from weft_server.source import Source
+
+    # Gives the ids of a target to a source of some tokens.
+    Target = Callable[[Source], list[int]]
+
+
+class Place:
+    """A place in the waiting room of the engine that scores, which one sequence may take."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._is_held = True
+
+    def submit(self, sequence: Sequence) -> None:
+        """Let the sequence wait there."""
+        self.engine.submit(sequence)
+        self._is_held = False
+
+    def leave(self) -> None:
+        """Give the place back, unless it was taken."""
+        if self._is_held:
+            self.engine.release()
+
+
+@contextmanager
+def place_to_score(model: Model, field: str) -> Iterator[Place]:
+    """Hold a place for an answer to be scored. `field` is what asks for it.
+
+    Raises:
+        CannotScore: the model has no graph for it.
+        Overloaded: all places are taken.
+    """
+    if model.scorer is None:
+        raise CannotScore(model.name, field)
+    model.scorer.reserve()
+    place = Place(model.scorer)
+    try:
+        yield place
+    finally:
+        place.leave()
+
+
+def target_of(model: Model, request: Any, prefix_ids: tuple[int, ...]) -> Target:
+    """Return what reads the target of a request, which the decoder is fed behind `prefix_ids`.
+
+    Raises:
+        InvalidRequest: there is none, or one of its ids is not the model's. The reader raises it too, for its text.
+    """
+    kind = request.WhichOneof("target")
+    if kind is None:
+        raise InvalidRequest("target", "is required: target_text or target_ids", "EMPTY_INPUT")
+    text, takes_prompt = model.manifest.text, TASKS[model.manifest.task].takes_prompt
+    field = "target_text" if kind == "target_text" else "target_ids.ids"
+
+    def check_length(ids: list[int], source: Source) -> list[int]:
+        room = text.max_total_tokens - (source.num_tokens if takes_prompt else len(prefix_ids))
+        most = min(text.max_new_tokens, room)
+        if len(ids) > most:
+            why = f"; {source.num_tokens} prompt tokens leave {room}" if takes_prompt and room < len(ids) else ""
+            message = f"is {len(ids)} tokens long; the model gives at most {most}{why}"
+            raise InvalidRequest(field, message, "INPUT_TOO_LONG")
+        return ids
+
+    if kind == "target_ids":
+        ids = _checked_ids(request.target_ids.ids, text.target_vocab_size, text.max_new_tokens, field)
+        return lambda source: check_length(ids, source)
+    if not request.target_text:
+        raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
+    if len(request.target_text) > text.max_new_tokens * MAX_CHARS_PER_TOKEN:
+        count = len(request.target_text)
+        why = f"is {count} characters long; the model gives at most {text.max_new_tokens} tokens"
+        raise InvalidRequest(field, why, "INPUT_TOO_LONG")
+    return lambda source: check_length(_answer_ids(model, request.target_text, field), source)
+
+
+def _checked_ids(ids: Any, vocab_size: int, most: int, field: str) -> list[int]:
+    if not ids:
+        raise InvalidRequest(field, "must not be empty", "EMPTY_INPUT")
+    if len(ids) > most:
+        raise InvalidRequest(field, f"is {len(ids)} tokens long; the model gives at most {most}", "INPUT_TOO_LONG")
+    for index, token in enumerate(ids):
+        if token >= vocab_size:
+            why = f"must be below the vocabulary size, {vocab_size}, not {token}"
+            raise InvalidRequest(f"{field}[{index}]", why, "TOKEN_OUT_OF_RANGE")
+    return list(ids)
+
+
+def _answer_ids(model: Model, text: str, field: str) -> list[int]:
+    """Return the ids of a text as the model would produce it, with the first of its end tokens."""
+    assert model.target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
+    try:
+        ids = model.target_tokenizer.encode_framed(text)
+    except ValueError as error:
+        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error
+    if not ids:
+        raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+    if max(ids) >= model.manifest.text.target_vocab_size:
+        raise InvalidRequest(field, "has a token that the model cannot produce", "TOKEN_OUT_OF_RANGE")
+    return [*ids, *model.manifest.text.end_ids[:1]]
+
+
+def given_of(
+    manifest: bundle_pb2.BundleManifest, source: Source, target: list[int], prefix_ids: tuple[int, ...]
+) -> Given:
+    """Return what a SCORE graph reads of a source and its target, which is not empty."""
+    text = manifest.text
+    scored_ids = np.array(target, np.int64)
+    if TASKS[manifest.task].takes_prompt:
+        return Given(np.concatenate((source.array, scored_ids[:-1])), None, scored_ids, text.max_total_tokens)
+    fed = np.array([text.start_id, *prefix_ids, *target[:-1]], np.int64)
+    return Given(fed, source, scored_ids, text.max_total_tokens)
+
+
+class Scored(NamedTuple):
+    """A target that has its scores."""
+
+    sequence: Sequence
+    source: Source
+    token_ids: list[int]
+    scores: Scores
+
+
+async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids: tuple[int, ...]) -> Scored:
+    """Score a target behind a source.
+
+    Raises:
+        RequestError: the request was refused, or its deadline passed.
+    """
+    with place_to_score(model, "model.name") as place:
+        started = time.monotonic()
+
+        def prepare(wanted: Wanted) -> tuple[Source, list[int]]:
+            source = read(wanted) if callable(read) else read
+            return source, target(source)
+
+        source, token_ids = await model.work(prepare, call.deadline)
+        model.metrics.preprocess.observe(time.monotonic() - started)
+        sequence, scores = await scores_of(call, place, given_of(model.manifest, source, token_ids, prefix_ids))
+    return Scored(sequence, source, token_ids, scores)
+
+
+async def scores_of(call: Call, place: Place, given: Given) -> tuple[Sequence, Scores]:
+    """Wait for the scores of a given answer. Raises as `score` does."""
+    sequence = Sequence(request_id=call.request_id, source=given, decoding=None, deadline=call.deadline)
+    sequence.times.accepted = call.started
+    place.submit(sequence)
+    try:
+        await sequence.reply.done()
+    finally:
+        place.engine.cancel(sequence)
+    assert sequence.scores is not None, "an answer was scored without its scores. This is a bug."
+    return sequence, sequence.scores
+
+
+async def prompt_log_probs(call: Call, model: Model, place: Place, prompt: Source) -> list[float]:
+    """Return log-probabilities of all tokens of a prompt but the first. Raises as `score` does."""
+    ids = prompt.array
+    if len(ids) == 1:
+        return []
+    given = Given(ids[:-1], None, ids[1:], model.manifest.text.max_total_tokens)
+    _, scores = await scores_of(call, place, given)
+    log_probs: list[float] = scores.log_probs.tolist()
+    return log_probs

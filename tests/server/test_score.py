@@ -1,0 +1,334 @@
+"""Laws of scores: those of torch, those of decoding, the same bits in any company, and errors that name the field."""
+
+import asyncio
+import itertools
+import math
+import random
+import shutil
+import time
+
+import numpy as np
+import pytest
+import torch
+from polyglot import PREFIX, polyglot
+from tiny import CHECKPOINTS, INT8
+from tiny_parts import END
+
+from loaded import Loaded, ask, golden_request, score
+from waiting import until
+from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.export import export_checkpoint
+from weft_export.rounding.quantising import quantised
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.errors import (
+    BundleError,
+    CannotScore,
+    DeadlineExpired,
+    Draining,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+)
+from weft_server.serving.golden import verify_golden
+
+WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
+ALL = [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)]
+# In nats. At int8 a value between two levels may fall to the other one, in a run of other sums.
+NEAR = {bundle_pb2.PRECISION_FP32: 1e-4, bundle_pb2.PRECISION_INT8: 0.5}
+
+
+def bundle_of(name, request):
+    """A tiny bundle, at int8 if its name says so."""
+    fixture = "int8_repository" if name.endswith("-int8") else "tiny_repository"
+    return request.getfixturevalue(fixture) / name / "1"
+
+
+def ids(*numbers):
+    """Token ids as a message."""
+    return common_pb2.TokenIds(ids=numbers)
+
+
+def run(directory, body, **settings):
+    """Run a coroutine function over a model that is loaded from a directory."""
+
+    async def over():
+        async with Loaded(directory, **settings) as model:
+            return await body(model)
+
+    return asyncio.run(over())
+
+
+def torch_log_probs(name, model, source, target):
+    """The log-probabilities [tokens, vocab] behind a target's tokens, in torch."""
+    checkpoint = CHECKPOINTS[name.removesuffix("-int8")]()
+    network = (quantised(checkpoint) if name.endswith("-int8") else checkpoint).model.eval()
+    tensors = (torch.from_numpy(source.array)[None],)
+    fed = [model.manifest.text.start_id, *model.manifest.text.prefix_ids, *target[:-1]]
+    if TASKS[model.manifest.task].takes_prompt:
+        fed, tensors = [*source.array.tolist(), *target[:-1]], ()
+    elif tensors[0].dim() == 2:
+        tensors = (*tensors, torch.tensor([tensors[0].shape[1]], dtype=torch.int32))
+    with torch.inference_mode():
+        logits = network.decode(torch.tensor([fed]), *tensors)[0]
+    return logits[-len(target) :].log_softmax(dim=-1).numpy()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_scores_are_those_of_torch_and_of_decoding(name, request):
+    """The answer that the model gives has the log-probabilities that it had then; any other target has torch's."""
+
+    async def laws(model):
+        near = NEAR[model.manifest.precision]
+        source = golden_request(model)
+        done = (await ask(model, **source, return_scores=True)).completion
+        again = await score(model, **source, target_ids=ids(*done.token_ids), num_top_tokens=20)
+
+        np.testing.assert_allclose(again.token_log_probs, done.token_log_probs, atol=near)
+        assert done.token_ids == again.token_ids
+        assert list(again.tokens) == model.target_tokenizer.pieces(done.token_ids)
+        assert math.isclose(again.total, math.fsum(again.token_log_probs))
+        assert done.usage.input_tokens == again.usage.input_tokens
+        assert len(done.token_ids) == again.usage.output_tokens
+        assert (model.name, 1) == (again.model.name, again.model.version)
+
+        text = model.manifest.text
+        drawn = random.Random(0).choices(range(text.target_vocab_size), k=min(7, text.max_new_tokens))
+        other = await score(model, **source, target_ids=ids(*drawn), num_top_tokens=3)
+        read = model.reader.read_image if "image" in source else model.reader.read_text
+        *_, given = source.values()
+        frame = [] if "image" in source else ["text", model.languages.plain]
+        read_source = await model.work(lambda wanted: read(given, *frame or [wanted]))
+        expected = torch_log_probs(name, model, read_source, drawn)
+        chosen = expected[np.arange(len(drawn)), drawn]
+        np.testing.assert_allclose(other.token_log_probs, chosen, atol=near)
+        for row, top in zip(expected, other.top_tokens, strict=True):
+            assert len(top.token_ids) == len(top.log_probs) == len(top.tokens) == min(3, len(row))
+            assert sorted(top.log_probs, reverse=True) == list(top.log_probs)
+            np.testing.assert_allclose(top.log_probs, np.sort(row)[::-1][: len(top.log_probs)], atol=near)
+            np.testing.assert_allclose(top.log_probs, row[list(top.token_ids)], atol=near)
+
+    run(bundle_of(name, request), laws)
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate-int8", "tiny-decoder", "tiny-t5", "tiny-rnn"])
+def test_bits_do_not_depend_on_company(name, request):
+    """Many targets at once, of all lengths, have the bits that each has alone, whatever top_tokens others ask for."""
+
+    async def laws(model):
+        text, draw = model.manifest.text, random.Random(0)
+        longest = min(11, text.max_new_tokens)
+        requests = []
+        for number in range(24):
+            source = draw.choices(range(text.source_vocab_size), k=draw.randint(1, 5))
+            target = draw.choices(range(text.target_vocab_size), k=draw.randint(1, longest))
+            requests.append({"token_ids": ids(*source), "target_ids": ids(*target), "num_top_tokens": number % 4})
+        alone = [await score(model, **each) for each in requests]
+        before = model.metrics.batch_size.snapshot()[1]
+        together = await asyncio.gather(*(score(model, **each) for each in requests))
+        for one, other in zip(alone, together, strict=True):
+            assert one.token_log_probs == other.token_log_probs
+            assert list(one.top_tokens) == list(other.top_tokens)
+        rows = model.metrics.batch_size.snapshot()[1] - before
+        assert 24 == rows
+
+    run(bundle_of(name, request), laws, lanes=1)
+
+
+def test_a_target_text_is_an_answer_of_the_model(tiny_repository):
+    """It is tokenized without the tokens of a source, and ends with the end token."""
+
+    async def laws(model):
+        source = golden_request(model)
+        by_text = await score(model, **source, target_text="w3 w4")
+        framed = model.target_tokenizer.encode_framed("w3 w4")
+        by_ids = await score(model, **source, target_ids=ids(*framed, model.manifest.text.end_ids[0]))
+
+        assert by_text.token_ids == by_ids.token_ids
+        assert by_text.token_log_probs == by_ids.token_log_probs
+        assert not by_text.top_tokens
+
+    run(tiny_repository / "tiny-generate" / "1", laws)
+
+
+def test_languages_and_prefix_stand_where_decoding_has_them(tmp_path):
+    """A translator between languages scores its answer as it decoded it, and says which language is missing."""
+    checkpoint = polyglot()
+    save_checkpoint(tmp_path / "checkpoint", checkpoint)
+    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", explains=False)
+
+    async def laws(model):
+        for source, target in itertools.product(("en", "pt"), ("pt", "zh-Hant")):
+            about = {"text": "the big dog eats", "source_language": source, "target_language": target}
+            decoding = common_pb2.Decoding(max_new_tokens=6)
+            done = (await ask(model, **about, decoding=decoding, return_scores=True)).completion
+            again = await score(model, **about, target_ids=ids(*done.token_ids))
+            np.testing.assert_allclose(again.token_log_probs, done.token_log_probs, atol=1e-4)
+        with pytest.raises(InvalidRequest) as refused:
+            await score(model, text="dog", source_language="en", target_ids=ids(END))
+        assert "target_language" == refused.value.field
+        room = model.manifest.text.max_total_tokens - len(PREFIX) - 2
+        about["target_ids"] = ids(*[END] * (room + 1))
+        if room < model.manifest.text.max_new_tokens:
+            with pytest.raises(InvalidRequest, match="tokens long"):
+                await score(model, **about)
+
+    run(tmp_path / "m" / "1", laws)
+
+
+TOO_MANY = [1] * 100
+GENERATE = {"text": "w3 w4", "target_text": "w5"}
+REFUSALS = [
+    ("tiny-generate", {"target_text": "w5"}, "source", "is required: text or token_ids"),
+    ("tiny-generate", {"text": "w3"}, "target", "is required: target_text or target_ids"),
+    ("tiny-generate", {**GENERATE, "target_text": ""}, "target_text", "must not be empty"),
+    ("tiny-generate", {"text": "w3", "target_ids": ids()}, "target_ids.ids", "must not be empty"),
+    ("tiny-generate", {"text": "w3", "target_ids": ids(*TOO_MANY)}, "target_ids.ids", "is 100 tokens long"),
+    ("tiny-generate", {"text": "w3", "target_ids": ids(3, 999)}, "target_ids.ids[1]", "below the vocabulary size"),
+    ("tiny-generate", {**GENERATE, "target_text": "w5 " * 2000}, "target_text", "characters long"),
+    ("tiny-generate", {**GENERATE, "text": ""}, "text", "must not be empty"),
+    ("tiny-generate", {**GENERATE, "num_top_tokens": 21}, "num_top_tokens", "must be 0..20, not 21"),
+    ("tiny-generate", {**GENERATE, "source_language": "en"}, "source_language", "is for models that translate"),
+    ("tiny-generate", {**GENERATE, "target_language": "en"}, "target_language", "is for models that translate"),
+    ("tiny-generate", {**GENERATE, "request_id": "é"}, "request_id", "printable ASCII"),
+    ("tiny-generate", {"image": common_pb2.Image(data=b"x"), "target_text": "w5"}, "image", "give text or token_ids"),
+    ("tiny-caption", {"text": "w3", "target_text": "w5"}, "text", "give image"),
+    ("tiny-generate", {**GENERATE, "model": common_pb2.ModelSelector()}, "model.name", "is required"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "request_", "field", "text"), REFUSALS, ids=[f"{r[2]}-{n}" for n, r in enumerate(REFUSALS)]
+)
+def test_a_wrong_request_is_refused_by_its_field(name, request_, field, text, tiny_repository):
+    """Each is INVALID_ARGUMENT, names its field, and leaves nothing behind."""
+
+    async def refused(model):
+        with pytest.raises(InvalidRequest) as refusal:
+            await score(model, **request_)
+        assert field == refusal.value.field
+        assert text in refusal.value.message
+        assert 0 == model.scorer.stats().queued
+
+    run(tiny_repository / name / "1", refused)
+
+
+def test_prompt_and_target_must_fit_together(tiny_repository):
+    """A target that the prompt leaves no room for is refused, and one that just fits is scored."""
+
+    async def laws(model):
+        total = model.manifest.text.max_total_tokens
+        prompt = ids(*[5] * (total - 2))
+        fits = await score(model, token_ids=prompt, target_ids=ids(6, 7))
+        assert 2 == len(fits.token_log_probs)
+        with pytest.raises(InvalidRequest, match=f"{total - 2} prompt tokens leave 2") as refused:
+            await score(model, token_ids=prompt, target_ids=ids(6, 7, 8))
+        assert "target_ids.ids" == refused.value.field
+
+    run(tiny_repository / "tiny-generate" / "1", laws)
+
+
+def test_who_cannot_score(tiny_repository, tmp_path):
+    """A model that produces no text is the wrong one, and a bundle without the graph says that it cannot."""
+
+    async def no_text(model):
+        with pytest.raises(InvalidRequest, match="produces no text") as refused:
+            await score(model, text="w3", target_text="w4")
+        assert ("model.name", "WRONG_INPUT_KIND") == (refused.value.field, refused.value.reason)
+        with pytest.raises(ModelNotFound):
+            await score(model, model=common_pb2.ModelSelector(name="other"), text="w3", target_text="w4")
+
+    run(tiny_repository / "tiny-text" / "1", no_text)
+    save_checkpoint(tmp_path / "checkpoint", CHECKPOINTS["tiny-generate"]())
+    export_checkpoint(tmp_path / "checkpoint", tmp_path / "m" / "1", explains=False, scores=False)
+
+    async def without(model):
+        await verify_golden(model)
+        with pytest.raises(CannotScore) as refused:
+            await score(model, text="w3", target_text="w4")
+        assert ("model.name", "CANNOT_SCORE") == (refused.value.field, refused.value.reason)
+        with pytest.raises(CannotScore) as refused:
+            await ask(model, text="w3", return_prompt_scores=True)
+        assert "return_prompt_scores" == refused.value.field
+
+    run(tmp_path / "m" / "1", without)
+
+
+@pytest.mark.parametrize("name", ["tiny-generate", "tiny-generate-int8", "tiny-gpt"])
+def test_a_prompts_own_log_probabilities(name, request):
+    """They are those of all its tokens but the first, of texts and ids; a prompt of one token has none."""
+
+    async def laws(model):
+        text = golden_request(model)["text"]
+        prompt = await model.work(lambda _: model.reader.read_text(text, "text", model.languages.plain))
+        asked = {"decoding": common_pb2.Decoding(max_new_tokens=3), "return_prompt_scores": True}
+        token_ids = prompt.array.tolist()
+        expected = torch_log_probs(name, model, prompt, [0])
+        first = type(prompt)(prompt.array[:1])
+        expected = torch_log_probs(name, model, first, token_ids[1:])[np.arange(len(token_ids) - 1), token_ids[1:]]
+        for source in ({"text": text}, {"token_ids": ids(*token_ids)}):
+            done = (await ask(model, **source, **asked)).completion
+            np.testing.assert_allclose(done.prompt_log_probs, expected, atol=NEAR[model.manifest.precision])
+        assert not (await ask(model, token_ids=ids(5), **asked)).completion.prompt_log_probs
+        assert not (await ask(model, text=text, decoding=asked["decoding"])).completion.prompt_log_probs
+
+    run(bundle_of(name, request), laws)
+
+
+def test_waiting_is_bounded(tiny_repository):
+    """One more request than may wait is refused at once; a prompt's scores hold their place from the beginning."""
+
+    async def laws(model):
+        model.scorer.reserve(2)
+        with pytest.raises(Overloaded) as refused:
+            await score(model, **GENERATE)
+        assert "QUEUE_FULL" == refused.value.reason
+        model.scorer.release()
+        assert (await score(model, **GENERATE)).token_log_probs
+        model.scorer.reserve()
+        with pytest.raises(Overloaded):
+            await ask(model, text="w3 w4", return_prompt_scores=True)
+        model.scorer.release(2)
+        assert 0 == model.metrics.generated_tokens.value
+
+    run(tiny_repository / "tiny-generate" / "1", laws, max_queued_requests=2, lanes=1)
+
+
+def test_deadline_cancel_and_drain(tiny_repository):
+    """Who has waited too long, has gone, or is still there at the end of a drain gets no scores, and leaves nothing."""
+
+    async def laws(model):
+        with pytest.raises(DeadlineExpired):
+            await score(model, **GENERATE, deadline=time.monotonic() - 1)
+        gone = asyncio.create_task(score(model, **GENERATE))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        await until(lambda: not model.scorer.stats().running)
+        model.cancel_all(Draining)
+        with pytest.raises(Draining):
+            await score(model, **GENERATE)
+
+    run(tiny_repository / "tiny-generate" / "1", laws)
+
+
+def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
+    """A bundle whose SCORE graph is that of another model is never ready: its golden answer is scored otherwise."""
+    bundle = shutil.copytree(tiny_repository / "tiny-generate" / "1", tmp_path / "m" / "1")
+
+    async def laws(model):
+        session = model.scorer._lanes[0]._session
+        run_graph = session.run
+
+        def shifted(feeds):
+            outputs = run_graph(feeds)
+            return outputs | {"log_probs": outputs["log_probs"] - 1}
+
+        await verify_golden(model)
+        for lane in model.scorer._lanes:
+            lane._session.run = shifted
+        with pytest.raises(BundleError, match="the golden answer is scored"):
+            await verify_golden(model)
+
+    run(bundle, laws)
