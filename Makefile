@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters real demo-real test-real check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-export bench-prefix bench-gpu bench-peers clean
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-gpu bench-peers clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -141,6 +141,9 @@ bench-families: models families ## measure each family's steps and state, ten mi
 
 bench-lengths: $(READY) ## train RNNs, measure them by sentence length, ten minutes
 	@$(BIN)/python tests/bench/lengths.py
+
+bench-choosing: $(READY) ## measure what choosing tokens costs, no model
+	@$(BIN)/python tests/bench/choosing.py
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
 	@$(BIN)/python tests/bench/export_memory.py $(ARGS)

@@ -135,6 +135,11 @@ def test_the_ends_of_all_ranges_are_taken(asked):
         ({"prefix": phrase(5, 9), "stop_token_ids": ids(9)}, "decoding.prefix", "decoding.stop_token_ids"),
         ({"forced_first_id": 9, "stop_token_ids": ids(9)}, "decoding.forced_first_id", "decoding.stop_token_ids"),
         ({"prefix": phrase(5, END)}, "decoding.prefix", "ends an answer"),
+        (
+            {"beams": common_pb2.Beams(num_beams=6), "stop_token_ids": ids(8, 9)},
+            "decoding.beams.num_beams",
+            "at most 4 with 2 decoding.stop_token_ids, not 6",
+        ),
     ],
 )
 def test_a_contradiction_names_both_fields(asked, first, second):

@@ -491,7 +491,7 @@ class Penalties(_message.Message):
     """
     encoder_repetition: _builtins.float
     """encoder_repetition does the opposite for the source's tokens: above 1 they become more probable; [0.1, 10], default 1.
-    INVALID_ARGUMENT for a model without a text encoder.
+    INVALID_ARGUMENT for a model without a text encoder, or whose sources and answers have vocabularies of different sizes.
     """
     presence: _builtins.float
     """presence is taken from the logit of each token that the answer has; [-10, 10], default 0."""
@@ -501,7 +501,7 @@ class Penalties(_message.Message):
     """no_repeat_ngram_size lets no sequence of so many tokens come twice, a prompt included; [0, 32], 0 (the default) lets all."""
     encoder_no_repeat_ngram_size: _builtins.int
     """encoder_no_repeat_ngram_size lets no sequence of so many tokens of the source come; [0, 32], default 0.
-    INVALID_ARGUMENT for a model without a text encoder.
+    INVALID_ARGUMENT as for encoder_repetition.
     """
     def __init__(
         self,
@@ -555,7 +555,9 @@ class LengthDecay(_message.Message):
     start: _builtins.int
     """start is the number of tokens behind which it begins; [0, max_new_tokens]."""
     factor: _builtins.float
-    """factor: |logit| * (factor^(tokens behind start) - 1) is added to the logit of an end token; [0.5, 4]."""
+    """factor: |logit| * (factor^(tokens behind start) - 1) is added to the logit of an end token; [0.5, 4]. What |logit| is
+    multiplied by grows no further than 1e30.
+    """
     def __init__(
         self,
         *,
@@ -690,9 +692,11 @@ class Decoding(_message.Message):
     Of more than one a stream sends the final message only.
     """
     forced_first_id: _builtins.int
-    """forced_first_id is the first token, whatever the model says."""
+    """forced_first_id is the first token, whatever the model says. It is none that ends an answer. It comes before a prefix."""
     forced_last_id: _builtins.int
-    """forced_last_id is the last token that max_new_tokens allows, if the answer gets there."""
+    """forced_last_id is the last token that max_new_tokens allows, if the answer gets there. Forced tokens have the
+    log-probabilities that the model gives them. Default: the model's own, if its bundle forces an end.
+    """
     @_builtins.property
     def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """stop ends the answer before the first occurrence of any of these; at most 4, each 1..64 bytes of UTF-8.
@@ -724,11 +728,14 @@ class Decoding(_message.Message):
 
     @_builtins.property
     def bias(self) -> _containers.RepeatedCompositeFieldContainer[Global___PhraseBias]:
-        """bias is added to logits; at most 1,024 phrases."""
+        """bias is added to logits; at most 1,024 phrases. Those that end with the same token add up."""
 
     @_builtins.property
     def banned(self) -> _containers.RepeatedCompositeFieldContainer[Global___Phrase]:
-        """banned are phrases that must not come; at most 1,024. A text is banned as it stands and with a space before it."""
+        """banned are phrases that must not come; at most 1,024. A text is banned as it stands and with a space before it: as the tokens
+        that the model's tokenizer makes of it, not as letters inside other tokens. A bundle's own are token_ids. Where nothing is left
+        that may come, the answer ends.
+        """
 
     @_builtins.property
     def suppressed(self) -> Global___TokenSet:
@@ -736,7 +743,7 @@ class Decoding(_message.Message):
 
     @_builtins.property
     def suppressed_first(self) -> Global___TokenSet:
-        """suppressed_first are tokens that do not come first."""
+        """suppressed_first are tokens that do not come first, behind what is forced."""
 
     @_builtins.property
     def length_decay(self) -> Global___LengthDecay:
@@ -744,12 +751,15 @@ class Decoding(_message.Message):
 
     @_builtins.property
     def stop_token_ids(self) -> Global___TokenSet:
-        """stop_token_ids end the answer as an end-of-sequence token does: min_new_tokens keeps them out too."""
+        """stop_token_ids end the answer as an end-of-sequence token does: min_new_tokens keeps them out too. The text has their text,
+        unless they are special tokens. A beam search looks at more candidates for each, so it may have fewer beams.
+        """
 
     @_builtins.property
     def prefix(self) -> Global___Phrase:
         """prefix is what the answer begins with; the model goes on behind it. It is part of the answer, and of max_new_tokens; its
-        tokens have the log-probabilities that the model gives them.
+        tokens have the log-probabilities that the model gives them. It has at most max_new_tokens tokens, and none that ends an
+        answer. A text is one that its tokens say. It does not go with split_sentences.
         """
 
     @_builtins.property

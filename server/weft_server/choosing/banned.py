@@ -62,7 +62,12 @@ class Banned(Bans):
     def __init__(self, phrases: Iterable[Many[int]]) -> None:
         """Begin with phrases of one token or more."""
         self._endings = Endings(phrases)
+        # What must never come.
+        self._alone = np.unique(self._endings.tokens[self._endings.singles])
 
     def now(self, history: History) -> Ints:
         """The tokens with which a phrase would end."""
-        return np.unique(self._endings.tokens[self._endings.now(history.read)])
+        numbers = self._endings.now(history.read)
+        if len(numbers) == len(self._endings.singles):
+            return self._alone
+        return np.unique(self._endings.tokens[numbers])

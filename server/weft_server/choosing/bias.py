@@ -29,6 +29,8 @@ class Bias(Stateless):
         biases = list(biases)
         self._endings = Endings(phrase for phrase, _ in biases)
         self._added = np.array([added for _, added in biases], np.float32)
+        # What single tokens get, where no longer phrase would end.
+        self._alone: tuple[Ints, Floats] = self._sum(self._endings.singles)
 
     def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:
         """Add."""
@@ -48,6 +50,11 @@ class Bias(Stateless):
     def _now(self, history: History) -> tuple[Ints, Floats]:
         """Return tokens, ascending and each once, and what is added to each."""
         numbers = self._endings.now(history.read)
+        if len(numbers) == len(self._endings.singles):
+            return self._alone
+        return self._sum(numbers)
+
+    def _sum(self, numbers: Ints) -> tuple[Ints, Floats]:
         tokens, which = np.unique(self._endings.tokens[numbers], return_inverse=True)
         added = np.zeros(len(tokens), np.float32)
         np.add.at(added, which, self._added[numbers])

@@ -28,7 +28,8 @@ class Endings:
             tokens.append(last)
         # The last token of each phrase.
         self.tokens: Ints = np.array(tokens, np.int64)
-        self._singles = np.array(by_length.pop(0, {}).get((), []), np.int64)
+        # The numbers of the phrases of one token: they always end now.
+        self.singles: Ints = np.array(by_length.pop(0, {}).get((), []), np.int64)
         self._by_length = by_length
 
     def now(self, read: Ints) -> Ints:
@@ -37,4 +38,4 @@ class Endings:
         for length, phrases in self._by_length.items():
             if length <= len(read):
                 found += phrases.get(tuple(read[-length:].tolist()), ())
-        return np.concatenate([self._singles, np.array(found, np.int64)]) if found else self._singles
+        return np.concatenate([self.singles, np.array(found, np.int64)]) if found else self.singles

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 # A sum of which less than this share is left after scores fell is not known well enough.
 _LEAST_LEFT = 0.5
+# Of more tokens than these, a part of a row is no shorter way than the row.
+_MOST_READ = 512
 # What is taken from logits to make them scores: nothing.
 UNSHIFTED = np.float32(0)
 
@@ -60,7 +62,7 @@ def process(
     )
     for row, one in rules.items():
         found = _of_candidates(candidates, row, one, UNSHIFTED)
-        if found is None or not len(found.ids):
+        if was_read := found is None or not len(found.ids):
             count("rules")
             found = best(rows[row], width)
         if not len(found.ids):
@@ -71,7 +73,7 @@ def process(
         changed.topk_logits[row, num:] = found.bound
         ranked[row, num:] = False
         if drawn[row]:
-            total = _total(candidates, row, one, found.scores[0])
+            total = None if was_read else _total(candidates, row, one, found.scores[0])
             loose[row] = total is None
             # No sum has more than all tokens, each as heavy as the best.
             changed.logsumexp[row] = found.scores[0] + np.log(candidates.logits.shape[1]) if total is None else total
@@ -130,9 +132,9 @@ def best(scores: Floats, most: int) -> Ranked:
 
 
 def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.float32) -> Ranked | None:
-    """Rank the candidates, and those that may rise, as far as they are ahead of all others. None: any may rise."""
+    """Rank the candidates, and those that may rise, as far as they are ahead of all others. None: too many may rise."""
     raised = rules.raised()
-    if raised is None:
+    if raised is None or len(raised) > _MOST_READ:
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]
     last_id, bound = ids[-1], logits[-1] - shift
@@ -159,7 +161,7 @@ def _total(candidates: Candidates, row: int, rules: RowRules, peak: np.float32) 
     It is the model's own, plus what the tokens have gained whose scores have changed.
     """
     touched = rules.touched()
-    if touched is None:
+    if touched is None or len(touched) > _MOST_READ:
         return None
     old = candidates.logits[row][touched[touched < candidates.logits.shape[1]]]
     new = old.copy()

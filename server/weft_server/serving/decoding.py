@@ -89,7 +89,9 @@ def resolve_decoding(
     if text.HasField("forced_end_id") and not changes.HasField("forced_last_id"):
         changes.forced_last_id = text.forced_end_id
     reader = PhraseReader(tokenizer, text.target_vocab_size)
-    stop_ids = token_set(changes, "stop_token_ids", reader)
+    stop_ids = frozenset(token_set(changes, "stop_token_ids", reader)) - set(text.end_ids)
+    if beams:
+        _check_beams_end(beams, widths, len(text.end_ids), len(stop_ids))
     end_ids = (*text.end_ids, *stop_ids)
     forced = _forced(changes, reader, max_new, end_ids)
     constraint = None
@@ -114,7 +116,7 @@ def resolve_decoding(
         beams=beams,
         alternatives=kind == "alternatives",
         num_outputs=num_outputs,
-        stop_ids=frozenset(stop_ids),
+        stop_ids=stop_ids,
         forced_ids=forced.first,
         forced_last_id=forced.last,
         changes=changes,
@@ -222,6 +224,14 @@ def _beams(asked: common_pb2.Beams, max_beams: int) -> Beams:
     if asked.early_stopping not in _STOPPING_OF:
         raise InvalidRequest("decoding.beams.early_stopping", f"has no value {asked.early_stopping}")
     return Beams(num_beams, penalty, _STOPPING_OF[asked.early_stopping])
+
+
+def _check_beams_end(beams: Beams, widths: Widths, num_end_ids: int, num_stop_ids: int) -> None:
+    """Each end token is one more candidate for each beam, and the model's run gives no more than it gives."""
+    limit = widths.max_beams * max(2, 1 + num_end_ids) // max(2, 1 + num_end_ids + num_stop_ids)
+    if num_stop_ids and beams.num_beams > limit:
+        why = f"must be at most {limit} with {num_stop_ids} decoding.stop_token_ids, not {beams.num_beams}"
+        raise InvalidRequest("decoding.beams.num_beams", why)
 
 
 def _num_outputs(
