@@ -103,6 +103,21 @@ def test_every_answer_that_ends_is_what_was_asked_for(opened, make, kind):
     assert len(seen) > 5
 
 
+@pytest.mark.parametrize("schema", ["true", "{}", '{"type": "array", "items": {"type": "null"}}'])
+def test_white_space_has_a_bound(opened, schema):
+    """Who only takes spaces where JSON allows them has to go on after 64."""
+    model, tokenizer, _ = opened(tokenizer_kinds.byte_level())
+    following, history = model.build(common_pb2.Constraint(json_schema=schema)).begin(History([])), History([], room=99)
+    (bracket,), (space,) = tokenizer.encode_framed("["), tokenizer.encode_framed(" ")
+    following.advance(bracket, history)
+    for _ in range(64):
+        assert following.next.allowed[space]
+        following.advance(space, history)
+
+    assert not following.next.allowed[space]
+    assert following.next.allowed.any()
+
+
 def test_a_fork_goes_its_own_way(opened):
     """What a copy takes does not show in the row that it came from, and it allows what a fresh row allows there."""
     model, tokenizer, end = opened(tokenizer_kinds.byte_level())

@@ -617,6 +617,7 @@ class Constraint(_message.Message):
     json_schema: _builtins.str
     """json_schema: JSON that fits this JSON Schema. `{}` is any JSON. A word of the schema that the server does not know is ignored
     if JSON Schema does not know it either, and else refused. There are no remote references.
+    Between two words of the answer are at most 64 characters of white space.
     """
     regex: _builtins.str
     """regex: a text that this regular expression matches as a whole. It has no look-around and no back-references."""

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
-from weft_server.content.token_bytes import token_bytes
+from weft_server.content.token_bytes import is_told, token_bytes
 from weft_server.errors import CannotConstrain, InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
     from concurrent.futures import Executor
 
     from weft_proto.v1 import common_pb2
@@ -40,6 +40,8 @@ _LIMITS: dict[str, Any] = {
 _NUM_WORKERS = 2
 # Otherwise a matcher allows one way only to spell what must come next, and that of its own tokenizer.
 _FREE = '\n%llguidance {"no_forcing": true}\n'
+# Without a bound, a model that likes white space may never go on.
+_WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
 # What a Lark grammar has between its literals and comments.
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*')
 _DEFINITION = re.compile(r"(?m)^[ \t]*[?!]*[A-Za-z_][\w.:{}-]*\s*(?:\[[^\]]*\])?\s*:|[(\[]")
@@ -50,9 +52,12 @@ class Grammars:
     """Makes constraints of requests. `build` is for worker threads, several at a time."""
 
     def __init__(
-        self, tokenizer: Tokenizer | None, vocab_size: int, end_ids: Iterable[int], model: str, thread_name: str
+        self, tokenizer: Tokenizer | None, vocab_size: int, end_ids: Collection[int], model: str, thread_name: str
     ) -> None:
-        self._vocabulary = tokenizer.vocabulary if tokenizer is not None else None
+        vocabulary = tokenizer.vocabulary if tokenizer is not None else None
+        # The text of an end token would be part of the answer.
+        fits = vocabulary is not None and is_told(vocabulary) and not any(map(vocabulary.is_text, end_ids))
+        self._vocabulary = vocabulary if fits else None
         self._vocab_size = vocab_size
         self._end_ids = frozenset(end_ids)
         self._model = model
@@ -135,10 +140,7 @@ class Grammars:
         """Why no constraint can be followed."""
         if importlib.util.find_spec("llguidance") is None:
             return "the server has no extra `constraints`: pip install 'weft-serving[constraints]'"
-        vocabulary = self._vocabulary
-        tells = vocabulary is not None and token_bytes(vocabulary, 0) is not None
-        # The text of an end token would be part of the answer.
-        if not tells or vocabulary is None or any(map(vocabulary.is_text, self._end_ids)):
+        if self._vocabulary is None:
             return f"model {self._model!r} cannot: its tokenizer does not tell what each token adds to a text"
         return None
 
@@ -179,6 +181,10 @@ def _json_schema(text: str, field: str) -> str:
         schema = json.loads(text, parse_constant=_no_constant)
         if isinstance(schema, dict) and "x-guidance" in schema:
             raise _refused(field, "x-guidance is not taken")
+        if schema is True:
+            schema = {}
+        if isinstance(schema, dict):
+            schema = _WHITE | schema
         # On one line, so that the parser's words tell columns of it.
         return f"start: %json {json.dumps(schema)}"
     except (ValueError, RecursionError) as error:

@@ -35,6 +35,11 @@ class TokenBytes:
     replaced: tuple[bytes, ...]
 
 
+def is_told(vocabulary: Vocabulary) -> bool:
+    """Whether single tokens tell what a text is."""
+    return _speller(vocabulary.decoder) is not None
+
+
 def token_bytes(vocabulary: Vocabulary, vocab_size: int) -> TokenBytes | None:
     """Return what each id of a vocabulary adds. None: its decoder does something that single tokens do not tell."""
     spell = _speller(vocabulary.decoder)
