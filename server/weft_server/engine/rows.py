@@ -143,9 +143,10 @@ class Rows:
         slots = self.slots
         stop = slots.num_running
         candidates = candidates.stretched(stop - start)
-        ids, log_probs, at_end = self._choose(start, candidates)
+        special = bool(slots.is_special[start:stop].any())
+        ids, log_probs, at_end = self._choose(start, candidates, special=special)
         chosen = slots.give(start, ids, log_probs)
-        if slots.num_top[start:stop].any():
+        if special:
             self._note_tops(start, candidates, chosen)
         num_chosen = int(np.count_nonzero(chosen))
         self._metrics.generated_tokens.inc(num_chosen)
@@ -153,7 +154,7 @@ class Rows:
         num_young = self._note_young(start, chosen, now)
 
         at_end &= chosen
-        refused = self._refused(start, chosen, at_end)
+        refused = self._refused(start, chosen, at_end) if special else {}
         done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
         if self._beams.num:
             done &= ~slots.is_beam[start:stop]
@@ -197,22 +198,28 @@ class Rows:
         refusal = next((refusal for refusal in refusals if refusal is not None), None)
         return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
 
-    def _choose(self, start: int, candidates: Candidates) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there."""
+    def _choose(
+        self, start: int, candidates: Candidates, *, special: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there.
+
+        If none is `special`, none has rules, stop tokens or forced ones.
+        """
         slots = self.slots
         stop = slots.num_running
         ruled: list[int] = []
-        if (with_rules := slots.has_rules[start:stop]).any():
+        if special:
             # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
             alone = ~slots.is_beam[start:stop] & (slots.prefix_left[start:stop] == 0)
-            ruled = np.flatnonzero(with_rules & alone).tolist()
+            ruled = np.flatnonzero(slots.has_rules[start:stop] & alone).tolist()
         ids, log_probs = self._pick(start, candidates, ruled)
         at_end = (ids[:, None] == self._end_ids).any(axis=1)
-        for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
-            at_end[row] |= int(ids[row]) in self._decoding(start + row).stop_ids
-        forced = slots.forced(start, stop)
-        if forced is not None:
-            at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
+        if special:
+            for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
+                at_end[row] |= int(ids[row]) in self._decoding(start + row).stop_ids
+            forced = slots.forced(start, stop)
+            if forced is not None:
+                at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
         if self._beams.num:
             self._found = self._beams.choose(start, candidates, ids, log_probs)
         return ids, log_probs, at_end

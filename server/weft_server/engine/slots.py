@@ -73,6 +73,8 @@ class Slots:
         self.has_stops = np.zeros(num_slots, np.bool_)
         # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
         self.rank = np.zeros(num_slots, np.int64)
+        # Whether a row has rules, stop tokens, forced tokens or top tokens. Where no row has, a step asks for none.
+        self.is_special = np.zeros(num_slots, np.bool_)
         # How many of the most probable tokens of each step its caller wants, and those until now.
         self.num_top = np.zeros(num_slots, np.int64)
         self.tops: list[list[Top]] = [[] for _ in range(num_slots)]
@@ -133,6 +135,13 @@ class Slots:
         self.num_forced[slot] = len(decoding.forced_ids)
         self.forced_last[slot] = -1 if decoding.forced_last_id is None else decoding.forced_last_id
         self.has_stops[slot] = bool(decoding.stop_ids)
+        self.is_special[slot] = (
+            self.has_rules[slot]
+            or self.has_stops[slot]
+            or self.num_forced[slot] > 0
+            or self.forced_last[slot] >= 0
+            or self.num_top[slot] > 0
+        )
         self.rank[slot] = rank
         self.is_beam[slot] = decoding.beams is not None
         self.search_kind[slot] = _NO_SEARCH
@@ -155,8 +164,9 @@ class Slots:
             self.input_ids[row] = self.prefix_ids[row, -self.prefix_left[row]]
             self.prefix_left[row] -= 1
         num_new += chosen
-        for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
-            self.rules_of(start + row).advance(int(ids[row]))
+        if self.is_special[start : self.num_running].any():
+            for row in np.flatnonzero(self.has_rules[start : self.num_running] & chosen).tolist():
+                self.rules_of(start + row).advance(int(ids[row]))
         return chosen
 
     def forced(self, start: int, stop: int) -> np.ndarray | None:
