@@ -137,11 +137,14 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
     totals = cumulative[:, -1] + np.stack([low, high])  # [2, rows]
     u = uniform(settings.seed[rows], settings.step[rows])
 
-    # Nothing beyond weighs more than this.
-    bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), -1)
-    last = _last_kept(settings, rows, weights, totals, bound, top_k >= vocab)
+    # A nucleus. Its size must not depend on where in the bounds the total lies. Then its mass is known.
+    last = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
     late = settings.is_late[rows]
-    cut = (top_p < 1) | (settings.min_p[rows] > 0) | late
+    cut = (top_p < 1) | late
+    if late.any() or settings.min_p[rows].any():
+        cut |= settings.min_p[rows] > 0
+        bound = np.where(num_beyond > 0, np.exp(gap[:, -1] / temperature), -1)
+        last = np.minimum(last, _last_kept(settings, rows, weights, totals, bound, top_k >= vocab))
     mass = np.take_along_axis(cumulative, np.minimum(last[:1].T, num_candidates - 1), axis=1)[:, 0]
     targets = u * np.where(cut, mass, totals)
     picks = np.stack([(cumulative <= target[:, None]).sum(axis=1) for target in targets])
@@ -156,22 +159,17 @@ def _draw(candidates: Candidates, settings: Settings, rows: Ints, allowed: Bools
 def _last_kept(
     settings: Settings, rows: Ints, weights: Doubles, totals: Doubles, bound: Doubles, has_all: Bools
 ) -> Ints:
-    """Return the last candidate that top_p, min_p and epsilon leave [2, rows], or K if it may be none of them.
+    """Return the last candidate that min_p, and epsilon alone, leave [2, rows], or K if it may be none of them.
 
-    There is one for each of the two `totals` between which the sum of all weights lies: they must not differ where a
-    cut is made. Tokens beyond the candidates weigh at most `bound`. Rows that have all have no top_k.
+    There is one for each of the two `totals` between which the sum of all weights lies. Tokens beyond the candidates
+    weigh at most `bound`. Rows that have all have no top_k.
     """
-    cumulative = np.cumsum(weights, axis=1)
-    top_p, min_p = settings.top_p[rows], settings.min_p[rows]
-    last: Ints = np.stack([(cumulative < (top_p * total)[:, None]).sum(axis=1) for total in totals])
-    if min_p.any():
-        floor = np.where(min_p > 0, min_p * weights.max(axis=1), np.nan)
-        last = np.minimum(last, _last_of(weights, floor, bound))
-    if (alone := settings.has_epsilon_alone[rows] & has_all).any():
-        # Where nothing else cuts, the bounds of the sum may be enough.
-        epsilon = np.where(alone, settings.epsilon_cutoff[rows], np.nan)
-        last = np.minimum(last, np.stack([_last_of(weights, epsilon * total, bound) for total in totals]))
-    return last
+    min_p = settings.min_p[rows]
+    last = _last_of(weights, np.where(min_p > 0, min_p * weights.max(axis=1), np.nan), bound)
+    # Where nothing else cuts, the bounds of the sum may be enough.
+    alone = settings.has_epsilon_alone[rows] & has_all
+    epsilon = np.where(alone, settings.epsilon_cutoff[rows], np.nan)
+    return np.minimum(last, np.stack([_last_of(weights, epsilon * total, bound) for total in totals]))
 
 
 def _last_of(weights: Doubles, floor: Doubles, bound: Doubles) -> Ints:
