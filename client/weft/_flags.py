@@ -9,6 +9,7 @@ from weft.exceptions import InvalidRequest
 
 _FLAGS = {
     "cache_salt": "--cache-salt",
+    "decoding.alternatives": "--alternatives",
     "decoding.banned": "--ban",
     "decoding.beams": "--beams",
     "decoding.beams.early_stopping": "--early-stopping",
@@ -18,6 +19,7 @@ _FLAGS = {
     "decoding.constraint.json_schema": "--json-schema",
     "decoding.constraint.lark": "--lark",
     "decoding.constraint.regex": "--regex",
+    "decoding.greedy": "greedy decoding",
     "decoding.max_new_tokens": "--max-new-tokens",
     "decoding.min_new_tokens": "--min-new-tokens",
     "decoding.num_outputs": "--num-outputs",
