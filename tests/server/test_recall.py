@@ -24,7 +24,7 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.runtime.session import Session
 from weft_server.runtime.shelf import kept_states
-from weft_server.sequence import Cancelled, Decoding, Sampling, Sequence
+from weft_server.sequence import Beams, Cancelled, Decoding, Sampling, Sequence
 from weft_server.serving import build
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
@@ -369,11 +369,13 @@ def test_a_budget_for_less_than_one_piece_is_no_cache(tiny_repository, monkeypat
     assert line["wanted_mb"] > 1
 
 
+@pytest.mark.parametrize(
+    "several", [{"sampling": Sampling(1.0, 0, 1.0, 7)}, {"beams": Beams(4)}, {"alternatives": True}]
+)
 @pytest.mark.parametrize("name", ["tiny-gpt", "tiny-translate", "tiny-attention-rnn"])
-def test_all_rows_of_a_sequence_begin_with_what_was_cached(tiny_repository, name):
-    """Several draws of one input, beside another row: each is what it is without a cache."""
+def test_all_rows_of_a_sequence_begin_with_what_was_cached(tiny_repository, name, several):
+    """Several answers to one input, beside another row: each is what it is without a cache."""
     graphs = Graphs(tiny_repository / name / "1")
-    several = {"sampling": Sampling(1.0, 0, 1.0, 7), "num_outputs": 3}
 
     def run():
         found = []
@@ -381,7 +383,7 @@ def test_all_rows_of_a_sequence_begin_with_what_was_cached(tiny_repository, name
             lane.ask([9, 8, 7], 20)
             for _ in range(2):
                 lane.answer(range(3, 19))
-            *_, cached = lane.answer(range(3, 19), 6, **several)
+            *_, cached = lane.answer(range(3, 19), 6, num_outputs=3, **several)
             found.append((list(lane.ended.values())[-1], cached))
         return found
 
@@ -427,7 +429,7 @@ def test_a_step_reads_more_sources_when_some_need_no_reading(tiny_repository):
         for _ in range(2):
             lane.answer(known)
         # A scheduler's take: the first always, others within the budget.
-        for ids in (known, known, [6] * 8, [7] * 8):
+        for ids in (known, known, known, [6] * 8, [7] * 8, known):
             lane.ask(ids)
         budgets = []
 
@@ -438,8 +440,10 @@ def test_a_step_reads_more_sources_when_some_need_no_reading(tiny_repository):
         lane.lane.step(take)
         return budgets, len(lane.waiting)
 
-    (first, second), left = in_a_loop(run)
-    assert (0, first) == (left, second)
+    budgets, left = in_a_loop(run)
+    assert 0 == left
+    # Two known ones, one of two, one of two.
+    assert [0, 0, 8, 16] == [budgets[0] - budget for budget in budgets]
 
 
 def test_a_prompt_that_goes_or_fails_in_the_middle_leaves_the_cache_whole(tiny_repository):
@@ -478,6 +482,28 @@ def test_a_prompt_that_goes_or_fails_in_the_middle_leaves_the_cache_whole(tiny_r
         return cached
 
     assert in_a_loop(run) in range(8, 40)
+
+
+def test_sources_that_an_encoder_fails_on_are_forgotten(tiny_repository):
+    """The lane holds on to none of them, and answers them the next time."""
+    graphs = Graphs(tiny_repository / "tiny-translate" / "1")
+
+    def run():
+        lane = Lane(graphs, cache_of(graphs, 8))
+        encode = lane.runner.encode
+
+        def broken(*_):
+            raise RuntimeError
+
+        lane.runner.encode = broken
+        lane.ask([5] * 8)
+        with pytest.raises(RuntimeError):
+            lane.step()
+        lane.lane.fail(RuntimeError())
+        lane.runner.encode = encode
+        return lane.lane._recall._trails, [lane.answer([5] * 8)[2] for _ in range(2)]
+
+    assert ({}, [0, 8]) == in_a_loop(run)
 
 
 def test_a_recurrent_state_goes_on_from_the_end_of_a_piece(tmp_path):
