@@ -24,6 +24,8 @@ from weft_proto.v1 import generation_pb2 as generation
 from weft_proto.v1 import generation_pb2_grpc as generation_grpc
 from weft_proto.v1 import model_pb2 as model
 from weft_proto.v1 import model_pb2_grpc as model_grpc
+from weft_proto.v1 import score_pb2 as score
+from weft_proto.v1 import score_pb2_grpc as score_grpc
 from weft_proto.v1 import translation_pb2 as translation
 from weft_proto.v1 import translation_pb2_grpc as translation_grpc
 
@@ -82,6 +84,7 @@ class FakeServicer(
     caption_grpc.CaptionServiceServicer,
     classification_grpc.ClassificationServiceServicer,
     generation_grpc.GenerationServiceServicer,
+    score_grpc.ScoreServiceServicer,
     model_grpc.ModelServiceServicer,
 ):
     """Answers with the request's own words in reverse order.
@@ -156,6 +159,10 @@ class FakeServicer(
     def Classify(self, request, context):
         self._enter("Classify", request, context)
         return self._finish(context, classify(request))
+
+    def Score(self, request, context):
+        self._enter("Score", request, context)
+        return self._finish(context, score_of(request))
 
     def Tag(self, request, context):
         self._enter("Tag", request, context)
@@ -332,6 +339,29 @@ def tag(request):
     return _explain(request, answer, words, source_tokens=words)
 
 
+def score_of(request):
+    """Each word of the target is less probable than the one before; beside it 0, 1 and so on are probable."""
+    words = [str(token) for token in request.target_ids.ids] or request.target_text.split()
+    tops = [
+        common.TopTokens(
+            token_ids=range(request.num_top_tokens),
+            log_probs=[-0.5 - place for place in range(request.num_top_tokens)],
+            tokens=map(str, range(request.num_top_tokens)),
+        )
+        for _ in words
+        if request.num_top_tokens
+    ]
+    log_probs = [-0.5 * (place + 1) for place in range(len(words))]
+    return score.ScoreResponse(
+        total=sum(log_probs),
+        token_ids=range(len(words)),
+        token_log_probs=log_probs,
+        tokens=words,
+        top_tokens=tops,
+        **_facts(request, "en-es"),
+    )
+
+
 def _facts(request, name):
     return {
         "usage": common.Usage(input_tokens=4),
@@ -367,6 +397,7 @@ def fake_server(port=0):
     caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
     generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)
+    score_grpc.add_ScoreServiceServicer_to_server(servicer, server)
     model_grpc.add_ModelServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     for service in ("", "accepting"):

@@ -20,7 +20,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._streams import AsyncStream, Stream
 from weft._types import (
     Alignment,
@@ -39,6 +39,7 @@ from weft._types import (
     Output,
     Picture,
     ResolvedModel,
+    Score,
     Span,
     Tagging,
     Task,
@@ -89,6 +90,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "PhraseBias",
     "Picture",
     "Sampling",
+    "ScoreOptions",
     "TagOptions",
     "Text",
     "TranslateOptions",
@@ -106,6 +108,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "ModelState",
     "Output",
     "ResolvedModel",
+    "Score",
     "Span",
     "Tagging",
     "Task",

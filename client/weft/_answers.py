@@ -20,6 +20,7 @@ from weft._types import (
     ModelState,
     Output,
     ResolvedModel,
+    Score,
     Span,
     Tagging,
     Task,
@@ -29,7 +30,15 @@ from weft._types import (
     Translation,
     Usage,
 )
-from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    common_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    translation_pb2,
+)
 
 Name = TypeVar("Name", bound=StrEnum)
 
@@ -133,6 +142,18 @@ def tagging(message: classification_pb2.TagResponse) -> Tagging:
     tokens = tuple(TokenLabel(**_fields(each, TokenLabel)) for each in message.tokens)
     spans = tuple(Span(**_fields(each, Span)) for each in message.spans)
     return Tagging(tokens, spans, alignment=_explanation(message), **_facts(message))
+
+
+def score(message: score_pb2.ScoreResponse) -> Score:
+    """Read how probable a target is."""
+    return Score(
+        total=message.total,
+        token_ids=tuple(message.token_ids),
+        token_log_probs=tuple(message.token_log_probs),
+        tokens=tuple(message.tokens),
+        top_tokens=tuple(map(_top_tokens, message.top_tokens)),
+        **_facts(message),
+    )
 
 
 def _fields(message: Any, kind: Any) -> dict[str, Any]:

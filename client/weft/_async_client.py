@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -16,7 +17,7 @@ from weft import _answers, _requests
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Sending, making
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._types import (
@@ -27,11 +28,12 @@ from weft._types import (
     Messages,
     Model,
     Picture,
+    Score,
     Tagging,
     Text,
     Translation,
 )
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -138,6 +140,20 @@ class AsyncClient:
     ) -> AsyncStream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
+
+    async def score(
+        self,
+        source: Text | bytes | Path,
+        target: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> Score:
+        """Tell how probable a model finds a target; `ScoreOptions` lists the options.
+
+        The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
+        """
+        return await self._ask(SCORE, timeout, source, target, **options)
 
     def translate_many(
         self,

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
@@ -13,7 +14,7 @@ from google.protobuf.message import Message
 from weft import _answers, _requests
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Many, Sending, making
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, TagOptions, TranslateOptions
+from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._status import error_of
 from weft._streams import Stream
 from weft._types import (
@@ -24,11 +25,12 @@ from weft._types import (
     Messages,
     Model,
     Picture,
+    Score,
     Tagging,
     Text,
     Translation,
 )
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -130,6 +132,20 @@ class Client:
     ) -> Stream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
+
+    def score(
+        self,
+        source: Text | bytes | Path,
+        target: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> Score:
+        """Tell how probable a model finds a target; `ScoreOptions` lists the options.
+
+        The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
+        """
+        return self._ask(SCORE, timeout, source, target, **options)
 
     def translate_many(
         self,

@@ -172,6 +172,45 @@ def tag(
     request.draw(answer.alignment, title=source)
 
 
+def score(
+    source: Annotated[str, typer.Argument(show_default=False, help="The source text or the prompt.")],
+    answer: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="What the model might answer.")],
+    *,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="Name of the model. It is required.")] = "",
+    model_version: Annotated[
+        int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
+    ] = None,
+    source_language: Language = "",
+    target_language: Language = "",
+    picture: Annotated[bool, typer.Option("--picture", help="SOURCE is the path of a picture.")] = False,
+    top: Annotated[
+        int,
+        typer.Option("--top", min=0, max=20, help="Print for each token this number of the most probable ones."),
+    ] = 0,
+    scores: Annotated[bool, typer.Option("--scores", help="Print the probability of each token too.")] = False,
+    as_json: AsJson = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")
+    ] = False,
+    server: Server,
+) -> None:
+    """Say how probable a model finds an answer.
+
+    The line is the sum of its tokens' log-probabilities.
+    """
+    with server.client() as client, show.patience("scoring"):
+        scored = client.score(
+            Path(source) if picture else _read(source),
+            _read(answer),
+            model=model,
+            model_version=model_version,
+            source_language=source_language,
+            target_language=target_language,
+            num_top_tokens=top,
+        )
+    show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
+
+
 def models(*, server: Server, as_json: AsJson = False) -> None:
     """List the server's models."""
     with server.client() as client, show.patience("asking"):

@@ -13,7 +13,15 @@ from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
 from weft._types import Explain, Messages, Picture, Text
 from weft.exceptions import InvalidRequest
-from weft_proto.v1 import caption_pb2, classification_pb2, common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    common_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    translation_pb2,
+)
 
 # What the largest limit that a server can be given allows.
 MAX_PICTURE_BYTES = 1 << 30
@@ -84,6 +92,22 @@ class TagOptions(Options, total=False):
     """What tagging takes: all that every request does."""
 
 
+class ScoreOptions(TypedDict, total=False):
+    """What scoring takes.
+
+    `model` must name the model, and `model_version` its version unless that is the highest. `source_language` and
+    `target_language` are as for a translation. `num_top_tokens` asks for so many of the most probable tokens at each
+    place, at most 20. `request_id` is as in `Options`.
+    """
+
+    model: str
+    model_version: int | None
+    source_language: str
+    target_language: str
+    num_top_tokens: int
+    request_id: str
+
+
 def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
     """Name a model."""
     message = common_pb2.ModelSelector()
@@ -91,18 +115,18 @@ def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
     return message
 
 
-def _fill_text(message: Message, text: Text) -> None:
+def _fill_text(message: Message, text: Text, field: str = "text", ids_field: str = "token_ids") -> None:
     if isinstance(text, str):
-        fill(message, text=text)
+        fill(message, **{field: text})
     elif isinstance(text, bytes | bytearray):  # a sequence of integers too, but never meant as token ids
-        raise refusal("text", "must be a str or token ids, not bytes")
+        raise refusal(field, "must be a str or token ids, not bytes")
     else:
         ids = common_pb2.TokenIds()
         try:
-            fill(ids, "token_ids.", ids=tuple(text))
+            fill(ids, f"{ids_field}.", ids=tuple(text))
         except TypeError:
-            raise refusal("text", f"must be a str or token ids, not {type(text).__name__}") from None
-        fill(message, token_ids=ids)
+            raise refusal(field, f"must be a str or token ids, not {type(text).__name__}") from None
+        fill(message, **{ids_field: ids})
 
 
 def _messages(messages: Messages) -> generation_pb2.Messages:
@@ -150,8 +174,12 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
     return message
 
 
+# What a verb's own arguments say.
+_INPUTS = {"text", "token_ids", "image", "messages", "target_text", "target_ids"}
+
+
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
-    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - {"text", "token_ids", "image", "messages"}
+    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - _INPUTS
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
     model = selector(options.pop("model", ""), options.pop("model_version", None))
@@ -209,6 +237,18 @@ def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2
     """Ask for the label of each token of a text."""
     message = classification_pb2.TagRequest()
     _fill_text(message, text)
+    _fill_options(message, {**options})
+    return message
+
+
+def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:
+    """Ask how probable a target is behind a source: a text, token ids, or a picture as its path or its bytes."""
+    message = score_pb2.ScoreRequest()
+    if isinstance(source, bytes | Path):
+        message.image.CopyFrom(_image(source))
+    else:
+        _fill_text(message, source)
+    _fill_text(message, target, "target_text", "target_ids")
     _fill_options(message, {**options})
     return message
 

@@ -15,9 +15,9 @@ from rich.status import Status
 
 from weft._decoding_json import plain_decoding
 from weft._streams import Stream
-from weft._tables import about, every_output, prompt_line, token_tables
+from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
-from weft._types import Classification, Completion, Tagging
+from weft._types import Classification, Completion, Score, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -141,6 +141,18 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
     for each, text in found:
         score = [f"{each.score:.4f}"] if scores else []
         emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
+
+
+def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None:
+    """Print the sum of log-probabilities, and on stderr what was asked for besides."""
+    if as_json:
+        emit_json(answer)
+    else:
+        emit(f"{answer.total:.4f}")
+        if tokens:
+            score_table(answer)
+    if verbose:
+        about(answer)
 
 
 def more(answer: Completion | Classification | Tagging, *, verbose: bool, tokens: bool = False) -> None:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from weft._decoding import Sampling
 from weft._terminal import words
-from weft._types import Classification, Completion, Model, Output, Tagging, TopToken
+from weft._types import Classification, Completion, Model, Output, Score, Tagging, TopToken
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:
@@ -31,7 +31,12 @@ def token_tables(answer: Completion) -> None:
             console.print(f"  score {output.score:.4f}", highlight=False)
 
 
-def _token_table(output: Completion | Output) -> Table:
+def score_table(answer: Score) -> None:
+    """Print on stderr the tokens of a target with their probabilities."""
+    Console(stderr=True).print(_token_table(answer))
+
+
+def _token_table(output: Completion | Output | Score) -> Table:
     table = Table("token", "id", "probability", box=SIMPLE_HEAD)
     if output.top_tokens:
         table.add_column("most probable")
@@ -63,7 +68,7 @@ def prompt_line(answer: Completion) -> None:
     )
 
 
-def about(answer: Completion | Classification | Tagging) -> None:
+def about(answer: Completion | Classification | Score | Tagging) -> None:
     """Print on stderr the model, the tokens, the times and the request."""
     timings, usage = answer.timings, answer.usage
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""

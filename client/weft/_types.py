@@ -267,6 +267,26 @@ class Tagging:
 
 
 @dataclass(frozen=True, slots=True)
+class Score:
+    """How probable a target is: `total` is the sum of `token_log_probs`.
+
+    Those are natural logarithms of each token's probability, given the source and the tokens before it. `tokens` are
+    text pieces to show. `top_tokens` are the most probable tokens at each place, best first; empty unless
+    `num_top_tokens` asked for them.
+    """
+
+    total: float
+    token_ids: tuple[int, ...]
+    token_log_probs: tuple[float, ...]
+    tokens: tuple[str, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    top_tokens: tuple[tuple[TopToken, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """What a model refuses to go beyond, in tokens, bytes, pixels, beams and outputs; 0: the limit does not apply.
 

@@ -14,6 +14,8 @@ from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
 from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
 from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest, StreamGenerateResponse
 from weft_proto.v1.generation_pb2_grpc import GenerationServiceStub
+from weft_proto.v1.score_pb2 import ScoreResponse
+from weft_proto.v1.score_pb2_grpc import ScoreServiceStub
 from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
 from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -115,8 +117,17 @@ TAG = Verb(
     TagResponse,
     _answers.tagging,
 )
+SCORE = Verb(
+    ScoreServiceStub,
+    "ScoreService",
+    "Score",
+    frozenset(),  # no task's own verb: any model that produces text may answer
+    _requests.score_request,
+    ScoreResponse,
+    _answers.score,
+)
 
-VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE)
+VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, SCORE)
 
 
 def methods_on(channel: Any) -> dict[str, Any]:

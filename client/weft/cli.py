@@ -28,8 +28,8 @@ _PLUGINS = {
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 
-# They take one text, which a shell splits at its spaces.
-_TEXT_VERBS = ("translate", "tag", "generate")
+# They take texts, which a shell splits at their spaces.
+_TEXT_VERBS = ("translate", "tag", "generate", "score")
 
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
@@ -41,6 +41,7 @@ for _verb in (
     _commands.classify,
     _commands.tag,
     _commands.generate,
+    _commands.score,
     _commands.models,
     _commands.health,
 ):
@@ -82,7 +83,7 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, classify, tag and generate on a Weft server."""
+    """Translate, caption, classify, tag, generate and score on a Weft server."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

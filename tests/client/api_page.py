@@ -25,13 +25,13 @@ GROUPS = {
     "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream", "Many", "AsyncMany"],
     "What goes in": [
         "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "GenerateOptions", "ClassifyOptions", "TagOptions", "Decoding", "Phrase", "Greedy", "Sampling", "Beams",
-        "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
+        "GenerateOptions", "ClassifyOptions", "TagOptions", "ScoreOptions", "Decoding", "Phrase", "Greedy",
+        "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
         "Completion", "Translation", "Caption", "Generation", "Output", "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
-        "Span", "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "Span", "Score", "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "ModelState", "Health",
     ],
     "What goes wrong": [

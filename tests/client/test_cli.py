@@ -47,6 +47,25 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "b a\n", "") == weft_command("generate", "a b")
 
 
+def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):
+    """It is the sum; --top and --scores show each token on stderr, --json is all of it, and --picture takes a path."""
+    assert (0, "-1.5000\n", "") == weft_command("score", "a b c", "d e", "--model", "m")
+    code, out, err = weft_command("score", "a b c", "d e", "--model", "m", "--top", "2")
+    assert (0, "-1.5000\n") == (code, out)
+    assert all(word in err for word in ("'d'", "'e'", "0.6065", "0.3679", "0.2231"))
+    _, out, _ = weft_command("score", "a", "d e", "--model", "m", "--json", "--top", "1")
+    assert [-0.5, -1.0] == json.loads(out)["token_log_probs"]
+    assert 2 == len(json.loads(out)["top_tokens"])
+    assert (0, "-0.5000\n", "") == weft_command("score", str(picture), "cat", "--model", "m", "--picture")
+    feed(monkeypatch, b"from stdin\n")
+    weft_command("score", "-", "d", "--model", "m", "--source-language", "en", "--target-language", "es")
+    first, *_, with_picture, last = (seen.request for seen in server.servicer.seen)
+    assert ("m", 0) == (first.model.name, first.num_top_tokens)
+    assert b"12345" == with_picture.image.data
+    assert ("from stdin", "en", "es") == (last.text, last.source_language, last.target_language)
+    assert 2 == weft_command("score", "only a source", "--model", "m")[0]
+
+
 def test_a_stream_prints_the_same(weft_command, picture):
     """With --stream the text is printed as it comes and is the same in the end."""
     assert (0, "bread eating are we\n", "") == weft_command("translate", "we are eating bread", "--stream")

@@ -20,6 +20,8 @@ from weft_proto.v1 import (
     classification_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
+    score_pb2,
+    score_pb2_grpc,
     translation_pb2,
     translation_pb2_grpc,
 )
@@ -48,6 +50,9 @@ VERBS = [
     ("generate", ("a b c",), {"decoding": DECODING, **COMMON}),
     ("generate", ([1, 2, 3],), {"return_scores": True, "explain": True}),
     ("generate", (), {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b c"}], **COMMON}),
+    ("score", ("a b c", "d e"), {"num_top_tokens": 2, "source_language": "en", "target_language": "es", **COMMON}),
+    ("score", ([1, 2], [3]), {"model": "m"}),
+    ("score", (b"12345", "a cat"), {"model": "m"}),
     ("list_models", (), {}),
     ("get_model", ("en-es",), {}),
     ("get_model", ("topics", 2), {}),
@@ -103,6 +108,34 @@ def test_a_stream_ends_in_the_unary_answer(server, verb, args, options):
     assert all(deltas)
     assert whole == stream.result
     assert (deltas, whole) == stream_async(server.target, verb, args, options)
+
+
+def test_a_score_is_read_whole(client, server, tmp_path):
+    """Sources and targets stand in their fields, and the answer has each token with its most probable rivals."""
+    answer = client.score("a b c", "d e", model="m", num_top_tokens=2)
+    (tmp_path / "cat.png").write_bytes(b"12345")
+    client.score(tmp_path / "cat.png", [7], model="m")
+
+    first, second = (seen.request for seen in server.servicer.seen)
+    assert ("a b c", "d e", 2) == (first.text, first.target_text, first.num_top_tokens)
+    assert (b"12345", [7]) == (second.image.data, list(second.target_ids.ids))
+    rivals = (weft.TopToken(0, "0", -0.5), weft.TopToken(1, "1", -1.5))
+    assert ((-1.5, (0, 1), (-0.5, -1.0), ("d", "e"), (rivals, rivals))) == (
+        answer.total,
+        answer.token_ids,
+        answer.token_log_probs,
+        answer.tokens,
+        answer.top_tokens,
+    )
+    assert weft.ResolvedModel("m", 1) == answer.model
+
+
+@pytest.mark.parametrize("given", [{"target": b"raw"}, {"target": 3}, {"source": 4.5}, {"options": {"explain": True}}])
+def test_what_cannot_be_scored_is_refused_here(client, server, given):
+    """Nothing is sent for a target or a source of a wrong type, or an option that scoring has not."""
+    with pytest.raises((weft.InvalidRequest, TypeError)):
+        client.score(given.get("source", "a"), given.get("target", "b"), model="m", **given.get("options", {}))
+    assert not server.servicer.seen
 
 
 def test_the_request_carries_every_option(client, server):
@@ -375,7 +408,7 @@ def test_the_clients_have_the_same_verbs(name):
 
 def test_the_table_of_verbs_is_the_contract():
     """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
-    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2)
+    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2, score_pb2)
     services = [each for contract in contracts for each in contract.DESCRIPTOR.services_by_name.values()]
     rpcs = {
         f"/{service.full_name}/{rpc.name}": (rpc.input_type, rpc.output_type)
@@ -414,5 +447,6 @@ def test_methods_are_made_as_the_generated_stubs_make_them():
     caption_pb2_grpc.CaptionServiceStub(stubs)
     classification_pb2_grpc.ClassificationServiceStub(stubs)
     generation_pb2_grpc.GenerationServiceStub(stubs)
+    score_pb2_grpc.ScoreServiceStub(stubs)
 
     assert stubs.methods == methods_on(ours)

@@ -45,7 +45,7 @@ TABLE = (
     Spec(
         "counter",
         "computed_tokens_total",
-        "Input positions that encoders, prefill, classifiers and taggers computed, padding included.",
+        "Input positions that encoders, prefill, classifiers, taggers and scores computed, padding included.",
     ),
     Spec("counter", "padding_tokens_total", "The part of weft_computed_tokens_total that was padding."),
     Spec(
