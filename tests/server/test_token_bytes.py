@@ -7,6 +7,8 @@ from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models
 
 import tokenizer_kinds
+from weft_server.choosing.constraint import NEVER, Place
+from weft_server.content.lexicon import lexicon_of
 from weft_server.content.token_bytes import token_bytes
 from weft_server.content.tokenizer import Tokenizer
 
@@ -55,28 +57,50 @@ def load(tmp_path, made):
     return Tokenizer(path)
 
 
+def told(lexicon, words, ids):
+    """The bytes that a lexicon tells of tokens, or None if one of them must not come where it stands."""
+    place, told = Place(), b""
+    for id_ in ids:
+        word = int(lexicon.words_at(place)[id_])
+        if word == NEVER and not (place.is_start and id_ in lexicon.blank):
+            return None
+        told += words[word]
+        place = Place(place.tail + lexicon.raw[id_], lexicon.is_spelled[id_], is_start=False)
+    return told
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_joined_bytes_are_the_decoded_text(tmp_path, kind):
-    """Of random tokens, wherever the bytes are UTF-8 and nothing that is replaced comes up."""
+    """Of random tokens, wherever the bytes are UTF-8 and no token stands where it must not."""
     tokenizer = load(tmp_path, KINDS[kind]())
-    spelled = token_bytes(tokenizer.vocabulary, tokenizer.num_ids + 3)
-    ids = [id_ for id_, later in enumerate(spelled.later) if later is not None]
+    words, lexicon = lexicon_of(token_bytes(tokenizer.vocabulary, tokenizer.num_ids + 3))
+    ids = [id_ for id_, raw in enumerate(lexicon.raw) if raw is not None]
     rng, checked = random.Random(kind), 0
     for _ in range(3000):
         answer = rng.choices(ids, k=rng.choice([1, 2, 3, 8, 40]))
-        if rng.random() < 0.5:  # many byte tokens are no text: take one that is
-            answer = [id_ for id_ in answer if spelled.later[id_].isascii()] or answer[:1]
-        raw = b"".join(spelled.later[id_] for id_ in answer)
-        data = spelled.first[answer[0]] + b"".join(spelled.later[id_] for id_ in answer[1:])
+        if rng.random() < 0.7:  # many byte tokens are no text: take what is
+            answer = [id_ for id_ in answer if lexicon.is_spelled[id_] or lexicon.raw[id_].isascii()] or answer[:1]
         try:
-            text = data.decode()
-        except UnicodeDecodeError:
-            continue
-        if any(word in raw for word in spelled.replaced):
+            text = told(lexicon, words, answer).decode()
+        except (UnicodeDecodeError, AttributeError):
             continue
         assert text == tokenizer.decode(answer), [tokenizer.vocabulary.tokens[id_] for id_ in answer]
         checked += 1
     assert 300 < checked
+
+
+def test_a_space_behind_a_mark_that_takes_it_is_no_part_of_the_text(tmp_path):
+    """Of our Spanish models: "¿" and "▁pan" are "¿pan", unless the mark is spelled by bytes."""
+    tokenizer = load(tmp_path, tokenizer_kinds.words())
+    words, lexicon = lexicon_of(token_bytes(tokenizer.vocabulary, tokenizer.num_ids))
+    ids = {token: id_ for id_, token in tokenizer.vocabulary.tokens.items()}
+
+    mark, bread, blank, query = (ids[token] for token in ("▁¿", "▁pan", "▁", "?"))
+    assert "¿pan?".encode() == told(lexicon, words, [mark, bread, query])
+    assert b"hola pan?" == told(lexicon, words, [ids["▁hola"], bread, ids["▁?"]])
+    assert told(lexicon, words, [mark, blank]) is None
+    assert told(lexicon, words, [bread, blank, query]) is None
+    assert told(lexicon, words, [ids["<0xC2>"], ids["<0xBF>"], bread]) is None
 
 
 def test_special_and_unknown_ids_add_nothing(tmp_path):

@@ -8,7 +8,7 @@ them only if the model's run was faster.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -58,34 +58,58 @@ class Matcher(Protocol):
 class Lexicon:
     """How a model's tokens are told by a matcher's words. `first` is a token at the start of the text.
 
-    `seams` are beginnings of words that the decoder replaces, and for each the tokens that would complete one.
+    `raw` is what tokens are before a decoder replaces words in the joined text. `seams` are beginnings of these words,
+    and for each the tokens that would complete one. At a `joint` seam, tokens count as their `joined` words instead.
     """
 
     num_words: int
     first: Ints  # [vocab]
     later: Ints  # [vocab]
+    joined: Ints  # [vocab]
     # Tokens that add nothing to the text if they come first.
     blank: Ints
-    later_bytes: list[bytes | None]  # [vocab]
-    seams: tuple[tuple[bytes, Bools], ...]
+    raw: list[bytes | None]  # [vocab]
+    is_spelled: list[bool]  # [vocab], False for a token of raw bytes
+    seams: tuple[Seam, ...]
 
     @property
     def longest_seam(self) -> int:
         """How many of a text's last bytes matter to what may come next."""
-        return max((len(beginning) for beginning, _ in self.seams), default=0)
+        return max((len(seam.beginning) for seam in self.seams), default=0)
 
-    def allowed(self, words: Bools, tail: bytes, *, at_start: bool) -> Bools:
-        """Return for each token whether it may come next, [vocab], no end token among them.
+    def words_at(self, place: Place) -> Ints:
+        """Return the word that each token counts as at a place, [vocab]: NEVER for one that must not come there."""
+        if place.is_start:
+            return self.first
+        words = self.later
+        for seam in self.seams:
+            if place.tail.endswith(seam.beginning):
+                joins = seam.is_joint and place.is_spelled
+                words = np.where(seam.completing, self.joined if joins else NEVER, words)
+        return words
 
-        `words` are those that may come next, and `tail` is the text's end.
-        """
-        allowed: Bools = words[self.first if at_start else self.later]
-        if at_start and len(self.blank):
-            allowed[self.blank] = words[self.later].any()
-        for beginning, completing in self.seams:
-            if tail.endswith(beginning):
-                allowed &= ~completing
+    def allowed(self, fits: Bools, place: Place) -> Bools:
+        """Return for each token whether it may come next, [vocab], no end token among them. `fits` is of words."""
+        allowed: Bools = fits[self.words_at(place)]
+        if place.is_start and len(self.blank):
+            allowed[self.blank] = fits[self.later].any()
         return allowed
+
+
+class Seam(NamedTuple):
+    """The beginning of a word that is replaced, and which tokens would complete it."""
+
+    beginning: bytes
+    completing: Bools  # [vocab]
+    is_joint: bool
+
+
+class Place(NamedTuple):
+    """Where a text ends: its last raw bytes, whether its last token is none of raw bytes, and whether it has none."""
+
+    tail: bytes = b""
+    is_spelled: bool = False
+    is_start: bool = True
 
 
 class Constraint:
@@ -100,7 +124,7 @@ class Constraint:
             InvalidRequest: no token of the model begins what the matcher wants, or the matcher gives up.
         """
         self.matcher, self.lexicon, self.end_ids, self.workers, self.field = matcher, lexicon, end_ids, workers, field
-        self.first = look(matcher, lexicon, end_ids, b"", at_start=True)
+        self.first = look(matcher, lexicon, end_ids, Place())
         if self.first.error is not None:
             raise self.refusal(self.first.error)
         if not self.first.allowed.any():
@@ -134,17 +158,17 @@ class Next:
     error: str | None = None
 
 
-def look(matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], tail: bytes, *, at_start: bool) -> Next:
+def look(matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], place: Place) -> Next:
     """Ask a matcher what may come next."""
     bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
     error = in_short(matcher.get_error()) if matcher.is_error() else None
     # A matcher that has erred says that the end may come.
     is_whole = error is None and matcher.is_accepting()
-    words: Bools = bits[: lexicon.num_words].astype(np.bool_)
-    words[[NEVER, END]] = False
+    fits: Bools = bits[: lexicon.num_words].astype(np.bool_)
+    fits[[NEVER, END]] = False
     if error is not None:
-        words[:] = False
-    allowed = lexicon.allowed(words, tail, at_start=at_start)
+        fits[:] = False
+    allowed = lexicon.allowed(fits, place)
     allowed[list(end_ids)] = is_whole
     return Next(allowed, is_whole, error)
 
@@ -152,12 +176,11 @@ def look(matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], tail: byte
 class Following:
     """A constraint in one row: a processor. No token comes that leads out of it, and the end where it is whole."""
 
-    def __init__(self, constraint: Constraint, matcher: Matcher, then: Next, tail: bytes | None = None) -> None:
+    def __init__(self, constraint: Constraint, matcher: Matcher, then: Next, place: Place | None = None) -> None:
         self._constraint = constraint
         self._matcher = matcher
         self._next: Next | Future[Next] = then
-        # The last bytes of the text, or None before its first token.
-        self._tail = tail
+        self._place = place or Place()
         # Whether a token came that does not fit.
         self._is_broken = False
 
@@ -170,7 +193,7 @@ class Following:
 
     def reads(self, token: int) -> bool:
         """Whether a token is part of the text."""
-        return self._constraint.lexicon.later_bytes[token] is not None
+        return self._constraint.lexicon.raw[token] is not None
 
     def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:  # noqa: ARG002 - the protocol's
         """Give -inf to all tokens that must not come."""
@@ -210,7 +233,7 @@ class Following:
     def fork(self) -> Following:
         """Return a copy for a row that goes its own way from here."""
         then = self.next
-        copy = Following(self._constraint, self._matcher.deep_copy(), then, self._tail)
+        copy = Following(self._constraint, self._matcher.deep_copy(), then, self._place)
         copy._is_broken = self._is_broken
         return copy
 
@@ -231,11 +254,11 @@ class Following:
     def _note(self, token: int) -> int | None:
         """Add a token to the text's end. Returns the matcher's word for it, or None if it adds nothing."""
         lexicon = self._constraint.lexicon
-        at_start = self._tail is None
-        data = lexicon.later_bytes[token]
+        data = lexicon.raw[token]
         assert data is not None, f"token {token} is no text. This is a bug."
-        self._tail = ((self._tail or b"") + data)[-lexicon.longest_seam :] if lexicon.seams else b""
-        word = int((lexicon.first if at_start else lexicon.later)[token])
+        word = int(lexicon.words_at(self._place)[token])
+        tail = (self._place.tail + data)[-lexicon.longest_seam :] if lexicon.seams else b""
+        self._place = Place(tail, lexicon.is_spelled[token], is_start=False)
         return word if word != NEVER else None
 
     def _step(self, word: int) -> Next:
@@ -245,7 +268,7 @@ class Following:
 
     def _look(self) -> Next:
         constraint = self._constraint
-        return look(self._matcher, constraint.lexicon, constraint.end_ids, self._tail or b"", at_start=False)
+        return look(self._matcher, constraint.lexicon, constraint.end_ids, self._place)
 
 
 def in_short(error: str) -> str:

@@ -1,7 +1,9 @@
 """The bytes that each token adds to an answer's text: what a constraint on the text has to know of a tokenizer.
 
 A token adds the same bytes wherever it stands, with two exceptions. The first token of a text may lose a space. And
-some decoders replace words in the joined text: then no text is made in which there is one of these.
+some decoders replace words in the joined text, as "¿ " by "¿". Within a token that is part of what it adds. A token
+that begins with a space, behind one that ends in "¿", adds it no more. All other words that would be replaced, and have
+a seam between two tokens in them, must not come up.
 """
 
 from __future__ import annotations
@@ -26,13 +28,18 @@ class TokenBytes:
     """For each id its bytes. None: the token is never used, because it is no text, or not only its own.
 
     `first` are those of the first token of a text, `later` those of any other. An empty `first` adds nothing.
-    The bytes are joined to a text of UTF-8. The server decodes to it if none of `replaced` is in the `later` bytes of
-    all its tokens.
+    The bytes are joined to a text of UTF-8. The server decodes to it, unless a word of `replaced` comes up at a seam.
+    Whether it does, `raw` tells: what the tokens were before anything was replaced. Behind an end of `joints`, that is
+    not of raw bytes, a token with `joined` bytes adds these, and nothing is replaced there.
     """
 
     first: list[bytes | None]  # [vocab]
     later: list[bytes | None]  # [vocab]
+    raw: list[bytes | None]  # [vocab]
+    joined: list[bytes | None]  # [vocab], None for a token of raw bytes, or without a space at its beginning
+    is_spelled: list[bool]  # [vocab], whether a token is text and no raw bytes
     replaced: tuple[bytes, ...]
+    joints: tuple[bytes, ...]
 
 
 def is_told(vocabulary: Vocabulary) -> bool:
@@ -45,17 +52,26 @@ def token_bytes(vocabulary: Vocabulary, vocab_size: int) -> TokenBytes | None:
     spell = _speller(vocabulary.decoder)
     if spell is None:
         return None
-    first: list[bytes | None] = [None] * vocab_size
-    later: list[bytes | None] = [None] * vocab_size
+    columns: list[list[bytes | None]] = [[None] * vocab_size for _ in range(4)]
+    first, later, raw, joined = columns
+    is_spelled = [False] * vocab_size
     for id_, token in vocabulary.tokens.items():
         if id_ >= vocab_size or not vocabulary.is_text(id_):
             continue
-        raw = vocabulary.raw.get(id_)
-        at_start, behind = (raw, raw) if raw is not None else (spell.first(token), spell.later(token))
-        # 0xFF is no part of UTF-8.
-        if behind and b"\xff" not in behind and not any(word in behind for word in spell.replaced):
-            first[id_], later[id_] = at_start, behind
-    return TokenBytes(first, later, spell.replaced)
+        given = vocabulary.raw.get(id_)
+        if given is not None:
+            # 0xFF is no part of UTF-8.
+            if given and b"\xff" not in given:
+                first[id_] = later[id_] = raw[id_] = given
+            continue
+        behind = spell.behind(token)
+        if adds := spell.tidy(behind):
+            first[id_] = spell.strip(spell.tidy(spell.start(token))).encode()
+            later[id_], raw[id_], is_spelled[id_] = adds.encode(), behind.encode(), True
+            if behind.startswith(" "):
+                joined[id_] = spell.tidy(behind[1:]).encode()
+    joints = tuple(word[:-1].encode() for word in spell.joints())
+    return TokenBytes(first, later, raw, joined, is_spelled, tuple(word.encode() for word, _ in spell.replaced), joints)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +80,24 @@ class _Speller:
 
     start: Callable[[str], str]
     behind: Callable[[str], str]
-    replaced: tuple[bytes, ...] = ()
+    # Words, and what stands in their place.
+    replaced: tuple[tuple[str, str], ...] = ()
+    strip: Callable[[str], str] = str
 
-    def first(self, token: str) -> bytes:
-        return self.start(token).encode()
+    def tidy(self, text: str) -> str:
+        """Replace what a text has by itself."""
+        for word, other in self.replaced:
+            text = text.replace(word, other)
+        return text
 
-    def later(self, token: str) -> bytes:
-        return self.behind(token).encode()
+    def joints(self) -> list[str]:
+        """Words that lose the space behind one character, which is in no other word."""
+        words = [word for word, _ in self.replaced]
+        return [
+            word
+            for word, other in self.replaced
+            if len(word) == 2 and word == f"{other} " and sum(other in each for each in words) == 1
+        ]
 
 
 def _speller(decoder: dict[str, Any] | None) -> _Speller | None:
@@ -90,16 +117,17 @@ def _speller(decoder: dict[str, Any] | None) -> _Speller | None:
             return None
         start.append(pair[0])
         behind.append(pair[1])
-    replaced: list[bytes] = []
+    replaced: list[tuple[str, str]] = []
+    strip: Callable[[str], str] = str
     for at, step in enumerate(steps[fused + 1 :], fused + 1):
         if (word := _literal(step)) and len(word) > 1:
-            replaced.append(word.encode())
+            replaced.append((word, step["content"]))
         elif step["type"] == "Strip" and step["stop"] == 0 and step["start"] <= 1 and at == len(steps) - 1:
             if step["start"]:
-                start.append(partial(_strip, space=step["content"], start=1, stop=0))
+                strip = partial(_strip, space=step["content"], start=1, stop=0)
         else:
             return None
-    return _Speller(_chain(start), _chain(behind), tuple(replaced))
+    return _Speller(_chain(start), _chain(behind), tuple(replaced), strip)
 
 
 def _chain(steps: list[Callable[[str], str]]) -> Callable[[str], str]:
