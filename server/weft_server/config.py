@@ -40,7 +40,7 @@ class ServerConfig(BaseSettings):
         32,
         le=1024,
         description="Decode slots of each model, divided among its lanes. "
-        "A slot holds one request while its text is produced.",
+        "A slot holds one answer of a request while it is produced, or one beam.",
     )
     lanes: int = Field(
         0,

@@ -90,6 +90,12 @@ class Decoding:
         """Whether one row makes one answer, so that its tokens can be given as they come."""
         return self.num_outputs == 1 and self.beams is None and not self.alternatives
 
+    @property
+    def is_special(self) -> bool:
+        """Whether anything but the sampler chooses its tokens, or other tokens than the model's own end its answers."""
+        ruled = self.rules or self.stop_ids or self.forced_ids or self.forced_last_id is not None
+        return bool(ruled or self.beams or self.alternatives)
+
 
 @dataclass(slots=True)
 class Times:

@@ -8,7 +8,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.serving.decoding import Widths, resolve_decoding, verify_default
 
-WIDTHS = Widths(max_beams=8, max_outputs=8)
+WIDTHS = Widths(max_beams=8, max_outputs=8, num_candidates=16)
 VOCAB, END, MAX_NEW = 50, 2, 8
 NAN = float("nan")
 

@@ -16,7 +16,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import DeadlineExpired, InvalidRequest
 from weft_server.runtime.session import Session
-from weft_server.sequence import Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
 from weft_server.source import Ids
 
 
@@ -185,7 +185,8 @@ def test_groups_that_go_leave_nothing_behind(toy):
             for index in range(80):
                 deadline = time.monotonic() + rng.random() * 0.01 if rng.random() < 0.2 else np.inf
                 width = rng.choice([1, 2, 4])
-                sequence = running.submit([5, 6], draws(width, seed=index), deadline=deadline)
+                decoding = draws(width, seed=index) if rng.random() < 0.5 else Decoding(24, beams=Beams(width))
+                sequence = running.submit([5, 6], decoding, deadline=deadline)
                 if rng.random() < 0.4:
                     await asyncio.sleep(rng.random() * 0.003)
                     running.engine.cancel(sequence)
@@ -195,6 +196,37 @@ def test_groups_that_go_leave_nothing_behind(toy):
                 assert isinstance(await sequence.reply.done(), FinishReason)
             await until(lambda: not running.engine.stats().running)
             assert [0, 0] == running.engine._scheduler.loads
+
+    asyncio.run(run())
+
+
+def test_a_failed_step_ends_whole_groups_and_leaves_no_search_behind(toy):
+    """Each sequence ends once, with an error of its own; the lane then searches as before."""
+
+    async def run():
+        async with Running(toy, num_slots=8, num_lanes=1) as running:
+            search = Decoding(9, 9, beams=Beams(4))
+            expected = await answer(running, search)
+            decode, num_runs = running.runners[0].decode, 0
+
+            def breaks(num_rows):
+                nonlocal num_runs
+                num_runs += 1
+                if num_runs == 3:
+                    raise RuntimeError("broken")
+                return decode(num_rows)
+
+            running.runners[0].decode = breaks
+            both = [running.submit([5, 6], search), running.submit([7], draws(4))]
+            for sequence in both:
+                with pytest.raises(StepFailed):
+                    await sequence.reply.done()
+            assert expected == await answer(running, search)
+
+    async def answer(running, decoding):
+        sequence = running.submit([5, 6], decoding)
+        await sequence.reply.done()
+        return sequence.reply.outputs
 
     asyncio.run(run())
 

@@ -6,7 +6,8 @@ Scores are float32 sums of log-probabilities. Three rules are stated here, becau
    logit, then the lower id. Candidates alone decide this.
 2. A search ends as soon as it cannot improve. In a batch of transformers it may go on beside others, and takes nothing.
 3. A place that nothing has filled counts minus infinity. In transformers it counts -1e9, so a length penalty that makes
-   all scores lower than that leaves its places empty.
+   all scores lower than that leaves its places empty. A search may end with empty places: it has found fewer answers,
+   or none.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ class Searches:
     def _enter(self, which: Ints, sums: Floats, hits: Bools, num_new: Ints) -> tuple[Ints, Floats]:
         """Let the best candidates that end into the lists. Returns the place before of each entry, and its score."""
         divisor = (num_new ** self._length_penalty[which])[:, None]
-        scores = np.where(hits, sums / divisor, _EMPTY).astype(np.float32)
+        # A beam that has not begun repeats a better one, so what it ends with is no answer.
+        scores = np.where(hits & (sums > _FAR / 2), sums / divisor, _EMPTY).astype(np.float32)
         merged = np.concatenate([self._found[which], scores], axis=1)
         places = np.argsort(-merged, axis=1, kind="stable")[:, : self.width]
         found: Floats = np.take_along_axis(merged, places, 1)

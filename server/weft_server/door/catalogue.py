@@ -57,7 +57,7 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         assert entry.model is not None
         manifest, text = entry.model.manifest, entry.model.manifest.text
         limits.max_new_tokens = text.max_new_tokens
-        limits.max_beams, limits.max_outputs = entry.model.widths
+        limits.max_beams, limits.max_outputs = entry.model.widths.max_beams, entry.model.widths.max_outputs
         if TASKS[manifest.task].takes_prompt:
             limits.max_prompt_tokens, limits.max_total_tokens = entry.model.reader.max_tokens, text.max_total_tokens
         else:

@@ -82,7 +82,7 @@ class BeamRows:
         assert sequence.decoding is not None
         beams = sequence.decoding.beams
         assert beams is not None, f"{sequence.request_id} is no beam search. This is a bug."
-        num_end_ids = len(self._end_ids) + len(sequence.decoding.stop_ids)
+        num_end_ids = len(sequence.decoding.stop_ids.union(self._end_ids.tolist()))
         key = beams.num_beams, num_kept(beams.num_beams, num_end_ids)
         if key not in self._kinds:
             searches = Searches(*key, capacity=self._slots.num_slots // key[0])

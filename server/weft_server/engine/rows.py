@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from weft_server.errors import RequestError
     from weft_server.sequence import Decoding, Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
+
+
+class _Given(NamedTuple):
+    """What a step gives to rows: a token, its log-probability, whether it is one of the answer, and ends it."""
+
+    ids: np.ndarray
+    log_probs: np.ndarray
+    chosen: np.ndarray
+    at_end: np.ndarray
 
 
 class Rows:
@@ -74,9 +83,10 @@ class Rows:
 
     def spread(self, sequence: Sequence) -> None:
         """Copy what an encoder has filled from the first row of a sequence that has just begun to its others."""
-        first = slot_of(sequence)
-        for slot in range(first + 1, first + sequence.width):
-            self._runner.move(first, slot)
+        if sequence.width > 1:
+            first = slot_of(sequence)
+            for slot in range(first + 1, first + sequence.width):
+                self._runner.move(first, slot)
 
     def begin_prompt(self, sequence: Sequence) -> None:
         """Give a sequence the slot behind the rows, to read its prompt there. Its other slots are kept free."""
@@ -152,43 +162,56 @@ class Rows:
         self._metrics.generated_tokens.inc(num_chosen)
         now = time.monotonic()
         num_young = self._note_young(start, chosen, now)
-
-        at_end &= chosen
-        refused = self._refused(start, chosen, at_end) if special else {}
-        done = at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
-        if self._beams.num:
-            done &= ~slots.is_beam[start:stop]
-        late = slots.deadline[start:stop] < now
-        if refused:
-            done[list(refused)] = False
-            late[list(refused)] = True
-        late &= ~done
-        for row in np.flatnonzero(slots.wants_tokens[start:stop] & chosen & ~done & ~late).tolist():
-            sequence = self._sequence(start + row)
-            tops = slots.tops[start + row][-1:]
-            self._deliveries.append(Delivery(sequence, [int(ids[row])], [float(log_probs[row])], None, tops=tops))
-        # Looked up before any row moves.
-        dropped = [(self._sequence(start + row), refused.get(row)) for row in np.flatnonzero(late)[::-1].tolist()]
-        # From the last row down: ending one moves the last running row into its place.
-        for row in np.flatnonzero(done)[::-1].tolist():
-            self._end(start + row, FinishReason.STOP if at_end[row] else FinishReason.LENGTH)
-        found, self._found = self._found, []
-        dropped += [(sequence, self._why_none(sequence)) for sequence, outputs in found if not outputs]
-        for sequence, outputs in found:
-            if not outputs:
-                continue
-            self._free_all(sequence)
-            self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
-        for sequence, refusal in dropped:
-            self.drop(sequence, refusal or DeadlineExpired())
+        self._hand_out(start, _Given(ids, log_probs, chosen, at_end & chosen), now, special=special)
         return now, num_chosen - num_young
 
-    def _refused(self, start: int, chosen: np.ndarray, at_end: np.ndarray) -> dict[int, RequestError]:
+    def _hand_out(self, start: int, given: _Given, now: float, *, special: bool) -> None:
+        """Deliver what the rows from `start` on have been given to those that stream, and end those that are done."""
+        slots = self.slots
+        stop = slots.num_running
+        done = given.at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
+        late = slots.deadline[start:stop] < now
+        refused: dict[int, RequestError] = {}
+        if special:
+            done &= ~slots.is_beam[start:stop]
+            if refused := self._refused(start, given):
+                done[list(refused)] = False
+                late[list(refused)] = True
+        going = ~done
+        # Looked up before any row moves.
+        dropped: list[tuple[Sequence, RequestError | None]] = []
+        if late.any():
+            rows = np.flatnonzero(late & going)[::-1].tolist()
+            dropped = [(self._sequence(start + row), refused.get(row)) for row in rows]
+            going &= ~late
+        for row in np.flatnonzero(slots.wants_tokens[start:stop] & given.chosen & going).tolist():
+            sequence = self._sequence(start + row)
+            tops = slots.tops[start + row][-1:]
+            token_ids, log_probs = [int(given.ids[row])], [float(given.log_probs[row])]
+            self._deliveries.append(Delivery(sequence, token_ids, log_probs, None, tops=tops))
+        # From the last row down: ending one moves the last running row into its place.
+        for row in np.flatnonzero(done)[::-1].tolist():
+            self._end(start + row, FinishReason.STOP if given.at_end[row] else FinishReason.LENGTH)
+        self._end_searches()
+        for sequence, refusal in dropped:
+            self.drop(sequence, refusal or DeadlineExpired())
+
+    def _end_searches(self) -> None:
+        """End the searches that were done in this step."""
+        found, self._found = self._found, []
+        for sequence, outputs in found:
+            if outputs:
+                self._free_all(sequence)
+                self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
+            else:
+                self.drop(sequence, self._why_none(sequence))
+
+    def _refused(self, start: int, given: _Given) -> dict[int, RequestError]:
         """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
         rows = slice(start, self.slots.num_running)
         # A beam that cannot go on gives way to others.
-        ruled = np.flatnonzero(self.slots.has_rules[rows] & chosen & ~self.slots.is_beam[rows]).tolist()
-        refusals = {row: self.slots.rules_of(start + row).refusal(ends=bool(at_end[row])) for row in ruled}
+        ruled = np.flatnonzero(self.slots.has_rules[rows] & given.chosen & ~self.slots.is_beam[rows]).tolist()
+        refusals = {row: self.slots.rules_of(start + row).refusal(ends=bool(given.at_end[row])) for row in ruled}
         return {row: refusal for row, refusal in refusals.items() if refusal is not None}
 
     def _why_none(self, sequence: Sequence) -> RequestError:
@@ -234,7 +257,7 @@ class Rows:
             rules = {row: slots.rules_of(start + row) for row in ruled}
             processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
         ids, log_probs = sample(processed, settings, self._end_ids, count)
-        begun = self._begun_alternatives(start)
+        begun = self._begun_alternatives(start) if slots.is_alternative[start:].any() else []
         for row in begun:
             barred = self._end_ids if slots.min_new[start + row] else self._end_ids[:0]
             ids[row] = nth_best(processed, row, int(slots.rank[start + row]), barred)

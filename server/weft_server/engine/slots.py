@@ -73,8 +73,6 @@ class Slots:
         self.has_stops = np.zeros(num_slots, np.bool_)
         # Which of its sequence's rows it is, from 0. A beam search ranks its rows anew in each step.
         self.rank = np.zeros(num_slots, np.int64)
-        # Whether a row has rules, stop tokens, forced tokens or top tokens. Where no row has, a step asks for none.
-        self.is_special = np.zeros(num_slots, np.bool_)
         # How many of the most probable tokens of each step its caller wants, and those until now.
         self.num_top = np.zeros(num_slots, np.int64)
         self.tops: list[list[Top]] = [[] for _ in range(num_slots)]
@@ -85,6 +83,9 @@ class Slots:
         self.search = np.zeros(num_slots, np.int64)
         # Whether its first token is the one that is `rank` worse than the best.
         self.is_alternative = np.zeros(num_slots, np.bool_)
+        # Whether it has rules, stop, forced or top tokens, or is a beam or an alternative. Where no row is
+        # special, a step asks for none of it.
+        self.is_special = np.zeros(num_slots, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
     @property
@@ -135,17 +136,11 @@ class Slots:
         self.num_forced[slot] = len(decoding.forced_ids)
         self.forced_last[slot] = -1 if decoding.forced_last_id is None else decoding.forced_last_id
         self.has_stops[slot] = bool(decoding.stop_ids)
-        self.is_special[slot] = (
-            self.has_rules[slot]
-            or self.has_stops[slot]
-            or self.num_forced[slot] > 0
-            or self.forced_last[slot] >= 0
-            or self.num_top[slot] > 0
-        )
         self.rank[slot] = rank
         self.is_beam[slot] = decoding.beams is not None
         self.search_kind[slot] = _NO_SEARCH
         self.is_alternative[slot] = decoding.alternatives
+        self.is_special[slot] = decoding.is_special or self.num_top[slot] > 0
 
     def give(self, start: int, ids: np.ndarray, log_probs: np.ndarray) -> np.ndarray:
         """Give the rows from `start` on their next token, by which the next run goes on.

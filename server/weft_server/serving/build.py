@@ -145,13 +145,13 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
     A beam search must also be decided by the candidates of its rows. See choosing/beams.py.
     """
     if not TASKS[manifest.task].writes_text:
-        return Widths(0, 0)
+        return Widths(0, 0, 0)
     text = manifest.text
     num_slots = config.slots // _share(manifest, config, device_of(config))[0]
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.
     max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
-    return Widths(min(num_slots, num_candidates // num_kept(1, len(text.end_ids))), max_outputs)
+    return Widths(min(num_slots, num_candidates // num_kept(1, len(text.end_ids))), max_outputs, num_candidates)
 
 
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft_proto.v1 import common_pb2
+from weft_server.choosing.beams import num_kept
 from weft_server.errors import BundleError, InvalidRequest, require
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 from weft_server.serving.phrases import PhraseReader
@@ -42,10 +43,11 @@ DRAWN_SEED_BITS = 53
 
 
 class Widths(NamedTuple):
-    """How many rows a request may take: 0 where it may not at all."""
+    """How many rows a request may take, 0 where it may not at all, and how many candidates each row has."""
 
     max_beams: int
     max_outputs: int
+    num_candidates: int
 
 
 class Forced(NamedTuple):
@@ -91,7 +93,7 @@ def resolve_decoding(
     reader = PhraseReader(tokenizer, text.target_vocab_size)
     stop_ids = frozenset(token_set(changes, "stop_token_ids", reader)) - set(text.end_ids)
     if beams:
-        _check_beams_end(beams, widths, len(text.end_ids), len(stop_ids))
+        _check_decided(beams, len(text.end_ids), len(stop_ids), widths.num_candidates)
     end_ids = (*text.end_ids, *stop_ids)
     forced = _forced(changes, reader, max_new, end_ids)
     constraint = None
@@ -226,9 +228,9 @@ def _beams(asked: common_pb2.Beams, max_beams: int) -> Beams:
     return Beams(num_beams, penalty, _STOPPING_OF[asked.early_stopping])
 
 
-def _check_beams_end(beams: Beams, widths: Widths, num_end_ids: int, num_stop_ids: int) -> None:
-    """Each end token is one more candidate for each beam, and the model's run gives no more than it gives."""
-    limit = widths.max_beams * max(2, 1 + num_end_ids) // max(2, 1 + num_end_ids + num_stop_ids)
+def _check_decided(beams: Beams, num_end_ids: int, num_stop_ids: int, num_candidates: int) -> None:
+    """Refuse more beams than candidates decide: each end token is one more candidate for each beam."""
+    limit = num_candidates // num_kept(1, num_end_ids + num_stop_ids)
     if num_stop_ids and beams.num_beams > limit:
         why = f"must be at most {limit} with {num_stop_ids} decoding.stop_token_ids, not {beams.num_beams}"
         raise InvalidRequest("decoding.beams.num_beams", why)

@@ -40,7 +40,7 @@ TABLE = (
     ),
     Spec("counter", "finished_total", "Finished answers, by reason: stop, stop_string or length.", "reason"),
     Spec("counter", "prompt_tokens_total", "Input tokens of admitted requests. For a picture, its patches."),
-    Spec("counter", "generated_tokens_total", "Tokens produced."),
+    Spec("counter", "generated_tokens_total", "Tokens produced, those of all rows of a request."),
     Spec("counter", "wasted_tokens_total", "Tokens produced for answers that were cancelled, failed or too late."),
     Spec(
         "counter",
@@ -101,7 +101,12 @@ TABLE = (
     ),
     Spec("histogram", "prefill_seconds", "From admission to the first token.", buckets=SECONDS),
     Spec("histogram", "time_to_first_token_seconds", "From arrival to the first token.", buckets=SECONDS),
-    Spec("histogram", "inter_token_latency_seconds", "Between two tokens of one sequence.", buckets=SECONDS),
+    Spec(
+        "histogram",
+        "inter_token_latency_seconds",
+        "Between two tokens of one row. A request has several if it searches or has several outputs.",
+        buckets=SECONDS,
+    ),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
     Spec(
         "histogram", "session_run_seconds", "One model run of a batch that classifies, tags or scores.", buckets=SECONDS
@@ -117,5 +122,10 @@ TABLE = (
     # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
     # name.
     Spec("histogram", "request_prompt_tokens", "Input tokens of an admitted request.", buckets=TOKENS),
-    Spec("histogram", "request_output_tokens", "Tokens produced for a request, however it ended.", buckets=TOKENS),
+    Spec(
+        "histogram",
+        "request_output_tokens",
+        "Tokens produced for a request in all its rows, however it ended.",
+        buckets=TOKENS,
+    ),
 )

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 import torch
+import transformers
 from decoder_kinds import DECODERS
 from foreign import END, PAD, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
@@ -50,6 +51,33 @@ def settings(seed, num):
     return drawn
 
 
+def ruled(asked, rng):
+    """Settings of a search with rules too, some of each kind, as generate() has them."""
+    rules = {
+        "repetition_penalty": rng.choice([0.8, 1.3]),
+        "no_repeat_ngram_size": rng.choice([1, 2]),
+        "suppress_tokens": [rng.randrange(4, 300) for _ in range(20)],
+        "forced_eos_token_id": END,
+        "eos_token_id": [END, rng.randrange(4, 300)],
+    }
+    chosen = {name: rules[name] for name in rng.sample(sorted(rules), 3)}
+    if "eos_token_id" in chosen:
+        # A search looks at a third more candidates with another end token.
+        asked = asked | {"num_beams": min(asked["num_beams"], 5)}
+        asked["num_return_sequences"] = min(asked["num_return_sequences"], asked["num_beams"])
+    return asked | chosen
+
+
+def processors(asked):
+    """The processors of generate() for those settings, in its order."""
+    made = {
+        "repetition_penalty": transformers.RepetitionPenaltyLogitsProcessor,
+        "no_repeat_ngram_size": transformers.NoRepeatNGramLogitsProcessor,
+        "suppress_tokens": transformers.SuppressTokensLogitsProcessor,
+    }
+    return [processor(asked[name]) for name, processor in made.items() if name in asked]
+
+
 def theirs(model, ids, asked):
     """What generate() answers: (new tokens, score), best first."""
     with torch.inference_mode():
@@ -61,15 +89,14 @@ def theirs(model, ids, asked):
             return_dict_in_generate=True,
             output_scores=True,
             pad_token_id=PAD,
-            forced_eos_token_id=None,
-            **asked,
+            **({"forced_eos_token_id": None} | asked),
         )
     skipped = 1 if model.config.is_encoder_decoder else len(ids)
-    # Shorter ones are filled up.
     rows = []
     for row, score in zip(out.sequences[:, skipped:].tolist(), out.sequences_scores.tolist(), strict=True):
-        end = row.index(END) + 1 if END in row else len(row)
-        rows.append((row[:end], score))
+        # Shorter ones are filled up.
+        ends = [place for place, token in enumerate(row) if token in asked.get("eos_token_id", [END])]
+        rows.append((row[: ends[0] + 1] if ends else row, score))
     return rows
 
 
@@ -86,10 +113,20 @@ def log_probs(model, ids, token_ids):
 
 def margin(model, ids, asked):
     """How close the closest decision of a search was: by the plain search over the model's own log-probabilities."""
+    rules = processors(asked)
+    given = [model.generation_config.decoder_start_token_id] if model.config.is_encoder_decoder else ids
+
+    def log_probs_of(token_ids):
+        scores = torch.tensor(log_probs(model, ids, token_ids)[-1:])
+        for rule in rules:
+            scores = rule(torch.tensor([[*given, *token_ids]]), scores)
+        return scores[0].numpy()
+
     return search(
-        lambda token_ids: log_probs(model, ids, token_ids)[-1],
+        log_probs_of,
         asked["num_beams"],
-        end_ids=[END],
+        end_ids=asked.get("eos_token_id", [END]),
+        forced_end=asked.get("forced_eos_token_id"),
         max_new=asked["max_new_tokens"],
         min_new=asked["min_new_tokens"],
         length_penalty=asked["length_penalty"],
@@ -104,11 +141,19 @@ def proto_of(asked):
         length_penalty=asked["length_penalty"],
         early_stopping=STOPPING[asked["early_stopping"]],
     )
+    penalties = {
+        "repetition": asked.get("repetition_penalty"),
+        "no_repeat_ngram_size": asked.get("no_repeat_ngram_size"),
+    }
     return common_pb2.Decoding(
         max_new_tokens=asked["max_new_tokens"],
         min_new_tokens=asked["min_new_tokens"],
         num_outputs=asked["num_return_sequences"],
         beams=beams,
+        penalties=common_pb2.Penalties(**penalties),
+        suppressed=common_pb2.TokenSet(ids=asked.get("suppress_tokens", [])),
+        stop_token_ids=common_pb2.TokenSet(ids=asked.get("eos_token_id", [END])[1:]),
+        forced_last_id=asked.get("forced_eos_token_id"),
     )
 
 
@@ -127,14 +172,16 @@ async def ours(bundle, requests):
 
 
 def verify(name, seed, num, tmp_path):
-    """Serve a random model of a kind, and compare `num` searches. Returns how many were near ties."""
+    """Serve a random model of a kind, and compare `num` searches, a third with rules. Returns how many nearly tied."""
     model = made(KINDS[name], seed, tmp_path / "model")
     model.generation_config.forced_eos_token_id = None
     bundle = tmp_path / "bundle" / name / "1"
     choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
     export_checkpoint(tmp_path / "model", bundle, choices=choices)
     rows = token_rows(model.config.vocab_size, tuple(3 + index % 9 for index in range(num)), seed)
-    requests = list(zip(rows, settings(seed, num), strict=True))
+    rng = random.Random(seed)
+    asked = [ruled(each, rng) if index % 3 == 0 else each for index, each in enumerate(settings(seed, num))]
+    requests = list(zip(rows, asked, strict=True))
     num_near = 0
     for (ids, asked), found in zip(requests, asyncio.run(ours(bundle, requests)), strict=True):
         outputs = [found, *found.others]
@@ -150,11 +197,12 @@ def verify(name, seed, num, tmp_path):
             own = log_probs(model, ids, list(one.token_ids[:-1]))
             own = own[range(len(own)), list(one.token_ids)]
             assert pytest.approx(own.tolist(), rel=1e-4, abs=1e-4) == list(one.token_log_probs)
-            total = one.score * len(one.token_ids) ** asked["length_penalty"]
-            assert pytest.approx(total, rel=1e-4, abs=1e-4) == own.sum()
-            ended = one.token_ids[-1] == END
-            reason = common_pb2.FINISH_REASON_STOP if ended else common_pb2.FINISH_REASON_LENGTH
-            assert reason == one.finish_reason
+            if not processors(asked) and "forced_eos_token_id" not in asked:
+                total = one.score * len(one.token_ids) ** asked["length_penalty"]
+                assert pytest.approx(total, rel=1e-4, abs=1e-4) == own.sum()
+                ended = one.token_ids[-1] in asked.get("eos_token_id", [END])
+                reason = common_pb2.FINISH_REASON_STOP if ended else common_pb2.FINISH_REASON_LENGTH
+                assert reason == one.finish_reason
     return num_near
 
 
