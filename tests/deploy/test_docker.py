@@ -89,11 +89,11 @@ def test_torch_cannot_enter_the_image():
 
 
 def test_the_image_has_one_runtime():
-    """The build installs one extra, the CPU's unless told otherwise; each brings the module onnxruntime."""
+    """The build installs one extra with the module onnxruntime, the CPU's unless told otherwise, and constraints."""
     steps = instructions(SERVER)
 
     assert ("ARG", "EXTRA=server") in steps
-    assert ["weft-serving[${EXTRA}]"] == re.findall(
+    assert ["weft-serving[${EXTRA},constraints]"] == re.findall(
         r"[\w-]*weft[\w-]*\[[^\]]*\]", " ".join(argument for _, argument in steps)
     )
 
