@@ -77,6 +77,25 @@ def test_a_server_that_comes_back_loses_no_line(tmp_path):
     assert error.splitlines()[-1].startswith("weft: 60 lines: 60 answered; ")  # before it gRPC may tell of the loss
 
 
+def test_a_server_that_stays_away_ends_the_run(tmp_path):
+    """After --timeout; no line is called failed for it, so that --resume asks them all."""
+    source, out = tmp_path / "in.txt", tmp_path / "out.txt"
+    source.write_text("".join(f"{number} a\n" for number in range(60)))
+    with fake_server() as server:
+        server.servicer.by_text = {f"{number} a": 0.05 for number in range(60)}
+        argv = command(server, source, out, "--timeout", "2")
+        process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
+        asyncio.run(until(lambda: out.exists() and 3 <= out.read_bytes().count(b"\n")))
+    _, error = process.communicate(timeout=60)
+    *_, stopped, why = error.splitlines()
+
+    assert 1 == process.returncode
+    assert EXPECTED.startswith(out.read_text())
+    assert stopped.endswith(". --resume goes on")
+    assert "failed" not in stopped
+    assert "Is a server there?" in why
+
+
 def test_a_line_that_is_typed_is_answered_at_once(server):
     """Before the next one is there; and a Ctrl-C ends the waiting for it."""
     argv = [*WEFT, "translate", "--file", "-", "-t", server.target]

@@ -78,13 +78,16 @@ def test_a_slow_answer_keeps_its_place(server, many):
     assert 4 == server.servicer.most_waiting
 
 
-def test_inputs_are_read_as_they_are_needed(client):
+def test_inputs_are_read_as_they_are_needed(server, client):
     """Of an endless iterator at most a few times `concurrency` are read ahead of the answer that is taken."""
     read = itertools.count(1)
     many = client.translate_many((f"a {number}" for number in read), concurrency=3)
     assert 1 == next(read)  # nothing was read yet
+    server.servicer.by_text = {"a 2": 0.5}
+    assert "2 a" == next(many).text
+    assert 4 * 3 == len(server.servicer.seen)  # while the first was waited for
     assert 50 == len(list(itertools.islice(many, 50)))
-    assert next(read) <= 50 + 4 * 3 + 2
+    assert next(read) <= 51 + 4 * 3 + 2
     many.cancel()
 
 
@@ -289,6 +292,8 @@ def test_a_server_that_went_away_is_waited_for():
     port = int(target.rpartition(":")[2])
     reader = threading.Thread(target=lambda: found.extend(many))
     reader.start()
+    with pytest.raises(TimeoutError):  # for longer than gRPC's retries last, nothing comes
+        asyncio.run(until(lambda: len(found) > 1 and isinstance(found[-1], weft.Error), timeout_s=3))
     with fake_server(port):
         reader.join(30)
 

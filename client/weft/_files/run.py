@@ -87,8 +87,8 @@ class Run:
         if isinstance(outcome, DeadlineExceeded):
             try:
                 await client.health("live", timeout=_HEALTH_S)
-            except (Unavailable, DeadlineExceeded):
-                raise outcome from None
+            except (Unavailable, DeadlineExceeded):  # which says more than that the line came to no end
+                raise
             except Error:  # it is there
                 return
 
