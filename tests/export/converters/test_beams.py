@@ -12,7 +12,7 @@ from foreign import END, PAD, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
-from plain_beams import search
+from plain_beams import FAR, search
 from weft_export.converters.converter import Choices
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
@@ -96,7 +96,10 @@ def theirs(model, ids, asked):
     for row, score in zip(out.sequences[:, skipped:].tolist(), out.sequences_scores.tolist(), strict=True):
         # Shorter ones are filled up.
         ends = [place for place, token in enumerate(row) if token in asked.get("eos_token_id", [END])]
-        rows.append((row[: ends[0] + 1] if ends else row, score))
+        tokens = row[: ends[0] + 1] if ends else row
+        # A beam that has not begun repeats a better one where a token is forced. We give no such answer.
+        if score * len(tokens) ** asked["length_penalty"] > FAR / 2:
+            rows.append((tokens, score))
     return rows
 
 
