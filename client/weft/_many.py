@@ -123,7 +123,8 @@ class Many(ManyInputs[Answer], Iterator[Answer | Error]):
     Inputs are read as they are needed, at most a few times `concurrency` before the answer that is taken; so they may
     be without end. They are read, and calls begin, while the next answer is waited for: who takes no answer asks for
     nothing more. A full server is waited for, as long as it says, up to `timeout` for each input; so is one that went
-    away, once it has answered. As a context manager, or left behind half-read, it cancels what is in flight.
+    away, once it has answered. As a context manager, or left behind half-read, it cancels what is in flight. One
+    thread reads it.
     """
 
     def __init__(self, sending: Sending[Answer]) -> None:

@@ -118,6 +118,19 @@ def test_lines_of_json_say_what_they_want(weft_command, server, files, tmp_path)
     assert ("m", "pt") == (last.model.name, last.target_language)
 
 
+def test_half_a_character_ends_no_run(weft_command, tmp_path):
+    """What JSON can name and UTF-8 can't hold comes back as an id, and is refused as a text."""
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": "a b", "id": "\\ud800"}\n{"text": "\\ud800"}\n{"\\ud800": 1}\n')
+    for flags in (["--out", out], []):
+        code, shown, _ = weft_command("translate", "--file", source, "--jsonl", *flags)
+        first, second, third = map(json.loads, (out.read_text() if flags else shown).splitlines())
+
+        assert (1, "\ud800", "b a") == (code, first["id"], first["text"])
+        assert "text: " == second["error"]["message"][:6]
+        assert "is unknown" in third["error"]["message"]
+
+
 def test_every_verb_reads_lines(weft_command, picture, tmp_path):
     """Texts, paths of pictures, chats; as text or JSON, by the names of the files or as it is said."""
     out, source = tmp_path / "out", tmp_path / "in"

@@ -85,7 +85,7 @@ class Source:
     def __init__(self, path: Path) -> None:
         self.name = "stdin" if path == Path("-") else str(path)
         try:
-            self._fd = _stdin() if path == Path("-") else os.open(path, os.O_RDONLY)
+            self._fd = _stdin() if path == Path("-") else os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
             status = os.fstat(self._fd)
             if stat.S_ISDIR(status.st_mode):
                 raise IsADirectoryError(None, "Is a directory")

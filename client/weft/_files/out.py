@@ -12,6 +12,7 @@ from weft._files.lines import Source
 from weft.exceptions import Error, InvalidRequest
 
 _CHUNK_BYTES = 1 << 20
+_BINARY = getattr(os, "O_BINARY", 0)  # a line feed stays one byte where it would be two
 
 
 class Out:
@@ -56,7 +57,7 @@ class Out:
     def _open(self, *, resume: bool, force: bool) -> None:
         path = self._path
         try:
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
             self._is_new = True
         except FileExistsError:
             if path.is_dir():
@@ -67,7 +68,7 @@ class Out:
                 raise InvalidRequest(f"--out: {path} is there already; {ways}") from None
             if resume and not is_regular:
                 raise InvalidRequest(f"--resume: {path} is not a regular file") from None
-            self._fd = os.open(path, os.O_RDWR if is_regular else os.O_WRONLY)
+            self._fd = os.open(path, (os.O_RDWR if is_regular else os.O_WRONLY) | _BINARY)
             self.can_resume = is_regular
         else:
             self.can_resume = True
@@ -84,7 +85,8 @@ class Out:
         if self._fd is None:
             show.emit(line)
             return
-        rest = memoryview(f"{line}\n".encode())
+        # Half a character, which a line of JSON can name, goes back as it came: by its escape.
+        rest = memoryview(f"{line}\n".encode(errors="backslashreplace"))
         try:
             if self._cut_at is not None:
                 os.ftruncate(self._fd, self._cut_at)
