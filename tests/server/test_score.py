@@ -111,7 +111,10 @@ def test_scores_are_those_of_torch_and_of_decoding(name, request):
     run(bundle_of(name, request), laws)
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate-int8", "tiny-decoder", "tiny-t5", "tiny-rnn"])
+CROWDS = ["tiny-translate", "tiny-generate-int8", "tiny-decoder", "tiny-t5", "tiny-rnn", "tiny-attention-rnn-int8"]
+
+
+@pytest.mark.parametrize("name", CROWDS)
 def test_bits_do_not_depend_on_company(name, request):
     """Many targets at once, of all lengths, have the bits that each has alone, whatever top_tokens others ask for."""
 

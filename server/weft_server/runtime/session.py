@@ -67,7 +67,16 @@ class Session:
     One session serves prefill and decode of all lanes, because packed weights are held once for each session.
     """
 
-    def __init__(self, model: Path | bytes, num_threads: int, device: Device = HOST, *, captures: bool = False) -> None:
+    def __init__(
+        self,
+        model: Path | bytes,
+        num_threads: int,
+        device: Device = HOST,
+        *,
+        captures: bool = False,
+        packs: bool = True,
+    ) -> None:
+        """Open a graph. Without `packs`, weights stay in their file's pages, and each run packs what it multiplies."""
         options = ort.SessionOptions()
         # Without this, ONNX Runtime would size its pool by the machine, not by the container.
         options.intra_op_num_threads = num_threads
@@ -75,6 +84,7 @@ class Session:
         # A pattern is cached for each shape and never evicted. Here, shapes come and go.
         options.enable_mem_pattern = False
         options.log_severity_level = _WARNINGS_AND_UP
+        options.add_session_config_entry("session.disable_prepacking", str(int(not packs)))
         # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")

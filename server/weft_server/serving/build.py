@@ -106,12 +106,14 @@ class _Graphs:
         self.device = device
         self._threads = threads
 
-    def open(self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False) -> Session | None:
+    def open(
+        self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False, packs: bool = True
+    ) -> Session | None:
         """A session of the graph, or None if the bundle has no such graph."""
         graph = self.bundle.graph(role)
         if graph is None:
             return None
-        return Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures)
+        return Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures, packs=packs)
 
 
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -182,8 +184,14 @@ def _explainer(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) -> 
 
 
 def _score_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> list[Lane]:
-    """Lanes that score given answers, if the bundle has a graph for it. It has not been tried on devices."""
-    session = graphs.open(bundle_pb2.GRAPH_ROLE_SCORE) if graphs.device.kind == "cpu" else None
+    """Lanes that score given answers, if the bundle has a graph for it. It has not been tried on devices.
+
+    Few models are asked for scores. Packed weights would take as much memory again as those of the decoder. Without
+    them a run takes a seventh to a quarter more, and that of a lone short answer twice as long. A recurrent model packs
+    them: its products have a row for each answer, and one row alone has other bits than several, unless packed.
+    """
+    packs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in graphs.manifest.states)
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_SCORE, packs=packs) if graphs.device.kind == "cpu" else None
     if session is None:
         return []
     verify_scorer(session, graphs.manifest)
