@@ -226,6 +226,16 @@ def generate_mixed(directory: Path) -> Draft:
     return draft
 
 
+def generate_scored(directory: Path) -> Draft:
+    """With a graph that scores given answers."""
+    draft = _with_decoder(_with_text(Draft(directory, common_pb2.TASK_GENERATE), **TARGET), CACHE_STATE)
+    pairs = ("l", ["runs", "size"])
+    tops = {"topk_ids": ("l", ["runs", "size", 20]), "topk_log_probs": ("f", ["runs", "size", 20])}
+    inputs = {"input_ids": ("l", ["batch", "seq"]), "places": pairs, "scored_ids": pairs}
+    draft.graph(pb.GRAPH_ROLE_SCORE, "score.onnx", inputs, {"log_probs": ("f", ["runs", "size"]), **tops})
+    return draft
+
+
 def generate_with_levels(directory: Path) -> Draft:
     """At int8, with one state of int8 and one of float32."""
     draft = _with_text(Draft(directory, common_pb2.TASK_GENERATE), **TARGET)

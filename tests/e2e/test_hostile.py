@@ -94,6 +94,7 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         ("CaptionService/Caption", b"", "EMPTY_INPUT"),
         ("ClassificationService/Classify", b"", "EMPTY_INPUT"),
         ("GenerationService/Generate", b"", "EMPTY_INPUT"),
+        ("ScoreService/Score", b"", "MODEL_REQUIRED"),
         ("ModelService/GetModel", b"", "MODEL_REQUIRED"),
         ("TranslationService/Translate", truncated, "MALFORMED_REQUEST"),
         ("TranslationService/Translate", not_utf8, "MALFORMED_REQUEST"),

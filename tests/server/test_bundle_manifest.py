@@ -2,7 +2,7 @@
 
 import pytest
 
-from drafts import caption, classify_image, classify_text, generate, refused, tag, translate
+from drafts import caption, classify_image, classify_text, generate, generate_scored, refused, tag, translate
 
 MANIFESTS = [
     (translate, "m.task = 99", "task 99 is unknown"),
@@ -64,6 +64,8 @@ MANIFESTS = [
     (caption, "m.image.resize_width = 5000", "image.resize_width is 5000; it must be from 0 to 4,096"),
     (classify_image, "m.image.num_class_tokens = 1", "image.num_class_tokens are of a memory, for caption"),
     (translate, "m.graphs[1].role = 6", "TASK_TRANSLATE has no MIXED graph"),
+    (tag, "m.graphs[1].role = 7", "TASK_TAG has no SCORE graph"),
+    (generate_scored, "m.precision = 2", "a SCORE graph is for fp32 and int8"),
     (classify_image, "del m.labels[:]", "labels are missing"),
     (classify_image, "m.labels[1] = 'good'", "labels are not distinct"),
     (tag, "m.quality.num_examples = 0", "quality.metric and num_examples are missing"),

@@ -2,7 +2,17 @@
 
 import pytest
 
-from drafts import caption, classify_image, generate, generate_mixed, refused, tag, translate, translate_with_rnn
+from drafts import (
+    caption,
+    classify_image,
+    generate,
+    generate_mixed,
+    generate_scored,
+    refused,
+    tag,
+    translate,
+    translate_with_rnn,
+)
 
 PORTS = [
     (generate, "m.graphs[0].outputs[3].shape[1] = 'vocab'", "'logits' has shape ['batch', 'vocab']"),
@@ -19,6 +29,11 @@ PORTS = [
     (generate_mixed, "del m.graphs[1].inputs[-3]", "only one has an input 'reads_all'"),
     (generate_mixed, "m.graphs[0].inputs[4].data_type = 4", "'reads_all' has the wrong data_type"),
     (generate_mixed, "m.graphs[0].inputs[4].shape[0] = '2'", "'reads_all' has shape"),
+    (generate_scored, "del m.graphs[1].inputs[1]", "score.onnx has no input 'places'"),
+    (generate_scored, "m.graphs[1].inputs.add(name='lengths')", "has an input 'lengths' that its role does not know"),
+    (generate_scored, "m.graphs[1].inputs[2].data_type = 3", "'scored_ids' has the wrong data_type"),
+    (generate_scored, "m.graphs[1].outputs[1].shape[2] = '19'", "'topk_ids' has shape ['runs', 'size', '19']"),
+    (generate_scored, "m.graphs[1].outputs[0].shape.append('k')", "'log_probs' has shape"),
     (translate, "del m.graphs[2].inputs[0]", "decoder.onnx has no input 'input_ids'"),
     (translate, "m.graphs[2].inputs.add(name='more')", "decoder.onnx has an input 'more'"),
     (translate, "m.graphs[2].inputs.append(m.graphs[2].inputs[0])", "decoder.onnx has an input twice"),
