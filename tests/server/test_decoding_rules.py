@@ -219,6 +219,23 @@ def test_a_models_own_rules_are_overridden_field_by_field():
     assert (frozenset([9]), (6,)) == (changed.stop_ids, changed.forced_ids)
 
 
+def test_a_models_own_lengths_are_cut_to_those_of_a_request():
+    """A request that asks for a shorter answer, or has a long prompt, has not asked for them. What is told is valid."""
+    own = manifest(common_pb2.TASK_GENERATE, **decay(6, 1.5), prefix=phrase(7, 8, 9), forced_first_id=6)
+    verify_default(own, WIDTHS)
+
+    short = resolved(own, max_new_tokens=3)
+    behind_long = resolve_decoding(common_pb2.Decoding(), own, WIDTHS, 16 - 3)
+    for found in (short, behind_long):
+        assert (3, (6, 7, 8)) == (found.max_new_tokens, found.forced_ids)
+        assert (3, phrase(7, 8)) == (found.changes.length_decay.start, found.changes.prefix)
+        assert found.forced_ids == resolved(own, max_new_tokens=3, prefix=found.changes.prefix).forced_ids
+    assert ((6,), False) == ((one := resolved(own, max_new_tokens=1)).forced_ids, one.changes.HasField("prefix"))
+    assert (6, phrase(7, 8, 9)) == ((long := resolved(own).changes).length_decay.start, long.prefix)
+    with pytest.raises(InvalidRequest, match=r"decoding\.length_decay\.start must be 0\.\.3, not 4"):
+        resolved(own, max_new_tokens=3, **decay(4, 1.5))
+
+
 def test_a_models_own_phrases_are_tokens():
     """A text would be read for every request."""
     with pytest.raises(BundleError, match=r"decoding\.banned\[0\]\.text must be token_ids"):

@@ -553,7 +553,7 @@ class LengthDecay(_message.Message):
     START_FIELD_NUMBER: _builtins.int
     FACTOR_FIELD_NUMBER: _builtins.int
     start: _builtins.int
-    """start is the number of tokens behind which it begins; [0, max_new_tokens]."""
+    """start is the number of tokens behind which it begins; [0, max_new_tokens]. A model's own default is cut to max_new_tokens."""
     factor: _builtins.float
     """factor: |logit| * (factor^(tokens behind start) - 1) is added to the logit of an end token; [0.5, 4]. What |logit| is
     multiplied by grows no further than 1e30.
@@ -760,7 +760,8 @@ class Decoding(_message.Message):
     def prefix(self) -> Global___Phrase:
         """prefix is what the answer begins with; the model goes on behind it. It is part of the answer, and of max_new_tokens; its
         tokens have the log-probabilities that the model gives them. It has at most max_new_tokens tokens, and none that ends an
-        answer. A text is one that its tokens say. It does not go with split_sentences.
+        answer. A text is one that its tokens say. It does not go with split_sentences. Of a model's own default comes what
+        max_new_tokens allows.
         """
 
     @_builtins.property

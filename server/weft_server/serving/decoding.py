@@ -91,6 +91,7 @@ def resolve_decoding(
     if text.HasField("forced_end_id") and not changes.HasField("forced_last_id"):
         changes.forced_last_id = text.forced_end_id
     reader = PhraseReader(tokenizer, text.target_vocab_size)
+    _cut_default(changes, requested, reader, max_new)
     stop_ids = frozenset(token_set(changes, "stop_token_ids", reader)) - set(text.end_ids)
     if beams:
         _check_decided(beams, len(text.end_ids), len(stop_ids), widths.num_candidates)
@@ -172,6 +173,18 @@ def changes_of(requested: Any, default: Any) -> common_pb2.Decoding:
         if source.HasField("penalties"):
             changes.penalties.MergeFrom(source.penalties)
     return changes
+
+
+def _cut_default(changes: common_pb2.Decoding, asked: common_pb2.Decoding, reader: PhraseReader, max_new: int) -> None:
+    """Cut what the model's own settings have of an answer longer than this one. The request has not asked for it."""
+    if changes.HasField("length_decay") and not asked.HasField("length_decay"):
+        # Behind the last token it never applies.
+        changes.length_decay.start = min(changes.length_decay.start, max_new)
+    if changes.HasField("prefix") and not asked.HasField("prefix"):
+        tokens = reader.prefix(changes.prefix)[: max_new - changes.HasField("forced_first_id")]
+        changes.ClearField("prefix")
+        if tokens:
+            changes.prefix.token_ids.ids[:] = tokens
 
 
 def _forced(changes: common_pb2.Decoding, reader: PhraseReader, max_new: int, end_ids: tuple[int, ...]) -> Forced:
