@@ -185,6 +185,28 @@ def test_what_cannot_be_is_refused_by_name(tiny_repository):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-generate", "tiny-gpt", "tiny-window", "tiny-attention-rnn"])
+def test_a_beams_past_is_what_its_tokens_make_it(tiny_repository, name):
+    """However often a beam was copied: a row that is given its tokens has the same log-probabilities, bit for bit."""
+
+    async def run():
+        rng = random.Random(7)
+        async with Loaded(tiny_repository / name / "1", slots=8, lanes=1) as model:
+            for _ in range(4):
+                ids = [rng.randrange(3, 14) for _ in range(rng.randrange(1, 9))]
+                request = {"token_ids": common_pb2.TokenIds(ids=ids), "return_scores": True}
+                decoding = searched(4, num_outputs=4, min_new_tokens=10, max_new_tokens=12)
+                found = (await ask(model, **request, decoding=decoding)).completion
+                for output in (found, *found.others):
+                    tokens, log_probs = list(output.token_ids[:-1]), list(output.token_log_probs[:-1])
+                    decoding = common_pb2.Decoding(prefix={"token_ids": {"ids": tokens}}, max_new_tokens=12)
+                    given = (await ask(model, **request, decoding=decoding)).completion
+                    assert tokens == list(given.token_ids[: len(tokens)])
+                    assert log_probs == list(given.token_log_probs[: len(tokens)])
+
+    asyncio.run(run())
+
+
 def test_a_crowd_of_all_kinds_is_bit_identical_to_each_alone(tiny_repository):
     """Searches of several widths, draws, alternatives and greedy rows in one lane, over a cache of keys and values."""
 

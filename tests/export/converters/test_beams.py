@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 from decoder_kinds import DECODERS
-from foreign import END, PAD, made, token_rows
+from foreign import LOGITS, made, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
@@ -51,14 +51,14 @@ def settings(seed, num):
     return drawn
 
 
-def ruled(asked, rng):
+def ruled(asked, end_id, rng):
     """Settings of a search with rules too, some of each kind, as generate() has them."""
     rules = {
         "repetition_penalty": rng.choice([0.8, 1.3]),
         "no_repeat_ngram_size": rng.choice([1, 2]),
         "suppress_tokens": [rng.randrange(4, 300) for _ in range(20)],
-        "forced_eos_token_id": END,
-        "eos_token_id": [END, rng.randrange(4, 300)],
+        "forced_eos_token_id": end_id,
+        "eos_token_id": [end_id, rng.randrange(4, 300)],
     }
     chosen = {name: rules[name] for name in rng.sample(sorted(rules), 3)}
     if "eos_token_id" in chosen:
@@ -88,14 +88,14 @@ def theirs(model, ids, asked):
             do_sample=False,
             return_dict_in_generate=True,
             output_scores=True,
-            pad_token_id=PAD,
+            pad_token_id=model.config.pad_token_id,
             **({"forced_eos_token_id": None} | asked),
         )
     skipped = 1 if model.config.is_encoder_decoder else len(ids)
     rows = []
     for row, score in zip(out.sequences[:, skipped:].tolist(), out.sequences_scores.tolist(), strict=True):
         # Shorter ones are filled up.
-        ends = [place for place, token in enumerate(row) if token in asked.get("eos_token_id", [END])]
+        ends = [place for place, token in enumerate(row) if token in asked["eos_token_id"]]
         tokens = row[: ends[0] + 1] if ends else row
         # A beam that has not begun repeats a better one where a token is forced. We give no such answer.
         if score * len(tokens) ** asked["length_penalty"] > FAR / 2:
@@ -128,7 +128,7 @@ def margin(model, ids, asked):
     return search(
         log_probs_of,
         asked["num_beams"],
-        end_ids=asked.get("eos_token_id", [END]),
+        end_ids=asked["eos_token_id"],
         forced_end=asked.get("forced_eos_token_id"),
         max_new=asked["max_new_tokens"],
         min_new=asked["min_new_tokens"],
@@ -155,7 +155,7 @@ def proto_of(asked):
         beams=beams,
         penalties=common_pb2.Penalties(**penalties),
         suppressed=common_pb2.TokenSet(ids=asked.get("suppress_tokens", [])),
-        stop_token_ids=common_pb2.TokenSet(ids=asked.get("eos_token_id", [END])[1:]),
+        stop_token_ids=common_pb2.TokenSet(ids=asked["eos_token_id"][1:]),
         forced_last_id=asked.get("forced_eos_token_id"),
     )
 
@@ -174,7 +174,7 @@ async def ours(bundle, requests):
         return (await asyncio.gather(*searches, *beside))[: len(searches)]
 
 
-def verify(name, seed, num, tmp_path):
+def verify(name, seed, num, tmp_path, tolerance=SCORE):
     """Serve a random model of a kind, and compare `num` searches, a third with rules. Returns how many nearly tied."""
     model = made(KINDS[name], seed, tmp_path / "model")
     model.generation_config.forced_eos_token_id = None
@@ -183,7 +183,9 @@ def verify(name, seed, num, tmp_path):
     export_checkpoint(tmp_path / "model", bundle, choices=choices)
     rows = token_rows(model.config.vocab_size, tuple(3 + index % 9 for index in range(num)), seed)
     rng = random.Random(seed)
-    asked = [ruled(each, rng) if index % 3 == 0 else each for index, each in enumerate(settings(seed, num))]
+    end_id = model.config.eos_token_id
+    asked = [{"eos_token_id": [end_id]} | each for each in settings(seed, num)]
+    asked = [ruled(each, end_id, rng) if index % 3 == 0 else each for index, each in enumerate(asked)]
     requests = list(zip(rows, asked, strict=True))
     num_near = 0
     for (ids, asked), found in zip(requests, asyncio.run(ours(bundle, requests)), strict=True):
@@ -194,7 +196,7 @@ def verify(name, seed, num, tmp_path):
         else:
             expected = theirs(model, ids, asked)
             assert [tokens for tokens, _ in expected] == [list(one.token_ids) for one in outputs], asked
-            scores = [pytest.approx(score, rel=SCORE, abs=SCORE) for _, score in expected]
+            scores = [pytest.approx(score, rel=SCORE, abs=tolerance) for _, score in expected]
             assert scores == [one.score for one in outputs]
         for one in outputs:
             own = log_probs(model, ids, list(one.token_ids[:-1]))
@@ -203,7 +205,7 @@ def verify(name, seed, num, tmp_path):
             if not processors(asked) and "forced_eos_token_id" not in asked:
                 total = one.score * len(one.token_ids) ** asked["length_penalty"]
                 assert pytest.approx(total, rel=1e-4, abs=1e-4) == own.sum()
-                ended = one.token_ids[-1] in asked.get("eos_token_id", [END])
+                ended = one.token_ids[-1] in asked["eos_token_id"]
                 reason = common_pb2.FINISH_REASON_STOP if ended else common_pb2.FINISH_REASON_LENGTH
                 assert reason == one.finish_reason
     return num_near
@@ -221,4 +223,5 @@ def test_searches_are_those_of_generate(name, tmp_path):
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_searches_are_those_of_generate_for_every_kind(name, seed, tmp_path):
     """The broad matrix: each kind that writes text, in random sizes."""
-    assert verify(name, seed + 10, 60, tmp_path) <= 10
+    # In some of these sizes logits differ by so much, and so do their sums.
+    assert verify(name, seed + 10, 60, tmp_path, LOGITS) <= 10
