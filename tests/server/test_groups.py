@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from loaded import Loaded, ask
+from rows_of_logits import candidates_of
 from running import Running, best, rows_of
 from toy import START, Toy
 from waiting import until
@@ -321,5 +322,77 @@ def test_each_output_is_cut_at_its_first_stop_string(tiny_repository):
                     )
                     num_cut += one.finish_reason == common_pb2.FINISH_REASON_STOP_STRING
             assert num_cut
+
+    asyncio.run(run())
+
+
+def search(name, max_new, num_top=0):
+    """A search of four beams that wants the best tokens of each step."""
+    return Sequence(name, Ids(np.arange(3)), Decoding(max_new, beams=Beams(4)), num_top_tokens=num_top)
+
+
+def test_a_search_that_ends_at_once_has_no_parents_of_who_was_there_before(opened):
+    """Its slots were others' beams, in rows that are no more."""
+    rows, rng = rows_of(opened), np.random.default_rng(0)
+
+    def step():
+        logits = rng.normal(size=(rows.slots.num_running, 50)).astype(np.float32)
+        logits[:, 2] = -20
+        rows.advance(candidates_of(logits, 16))
+        return {one.sequence.request_id: one.outcome for one in rows.hand_over()}
+
+    for _ in range(20):
+        for one in (wide("a", 1, 8), wide("b", 1, 8), search("moved", 5)):
+            rows.begin(one, START)
+        while rows.num_held:
+            step()
+        rows.begin(search("short", 1, num_top=2), START)
+        assert {"short": FinishReason.LENGTH} == step()
+
+
+def test_a_failed_step_leaves_nothing_for_the_next(opened):
+    """A search that was done in the step that failed ends once, by the failure."""
+    rows = rows_of(opened)
+    rows.begin(search("search", 1), START)
+    rows._hand_out = None  # fails behind the choice
+    with pytest.raises(TypeError):
+        rows.advance(candidates_of(np.zeros((4, 50), np.float32), 16))
+    del rows._hand_out
+    rows.fail(RuntimeError("broken"))
+    assert ["search"] == [one.sequence.request_id for one in rows.hand_over()]
+    rows.begin(wide("next", 1, 1), START)
+    rows.advance(candidates_of(np.zeros((1, 50), np.float32), 16))
+
+    assert ["next"] == [one.sequence.request_id for one in rows.hand_over()]
+
+
+def test_more_alternatives_than_candidates_have_the_whole_row(opened):
+    """The run is asked for all logits, whoever shares it."""
+    rows = rows_of(opened)
+    rows.begin(Sequence("ways", Ids(np.arange(3)), Decoding(4, alternatives=True, num_outputs=3)), START)
+
+    assert rows.slots.reads_all[:3].all()
+
+
+def test_who_is_lost_in_a_step_that_fails_is_ended(toy):
+    """A row that was freed, but not yet handed over, is in no slot any more."""
+
+    async def run():
+        running = Running(toy, num_slots=4, num_lanes=1)
+        rows = running.engine._lanes[0]._rows
+
+        def broken(*_, **__):
+            del rows._deliver_outputs
+            raise RuntimeError("broken copy")
+
+        rows._deliver_outputs = broken
+        async with running:
+            for _ in range(2):
+                lost = running.submit([5, 6], draws(2, 2))
+                beside = running.submit([5, 7], Decoding(4))
+                with pytest.raises(StepFailed, match="broken copy"):
+                    await asyncio.wait_for(lost.reply.done(), 20)
+                await asyncio.wait_for(asyncio.gather(beside.reply.done(), return_exceptions=True), 20)
+                rows._deliver_outputs = broken
 
     asyncio.run(run())

@@ -114,7 +114,8 @@ class BeamRows:
             kind.members[last.index] = last
 
     def clear(self) -> None:
-        """Forget all searches."""
+        """Forget all searches, and what a step that failed has left."""
+        self._moves.clear()
         for sequence in list(self._by_sequence):
             self.remove(sequence)
 
@@ -143,6 +144,8 @@ class BeamRows:
         which, by_rank = self._beams_of(kind, start)
         if not len(which):
             return []
+        # A search that is done in this step has no children.
+        self.parents[by_rank] = by_rank
         step = self._step(kind, which, by_rank, start, candidates)
         chosen = kind.searches.advance(which, step.scores, self._ends(step))
         self._note_found(step, chosen, start, candidates)

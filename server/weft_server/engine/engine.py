@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from weft_server.sequence import Cancelled, Delivery, EngineStats, FinishReason
+from weft_server.sequence import Cancelled, Delivery, EngineStats, FinishReason, StepFailed
 
 if TYPE_CHECKING:
     import asyncio
@@ -184,12 +184,26 @@ class Engine:
                 deliveries = lane.step(take)
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the lane
                 _log.exception("step failed", lane=index)
-                deliveries = lane.fail(error)
+                deliveries = self._fail(index, error)
                 if not deliveries:
                     time.sleep(FAILED_STEP_PAUSE_S)  # nobody ended: the same step would fail again at once
             self._beats[index] = time.monotonic()
             self._note_open(index, is_open=lane.is_open())
             self._hand_over(deliveries)
+
+    def _fail(self, index: int, error: Exception) -> list[Delivery]:
+        """End all that a lane has, also what its step took or ended and then lost when it failed."""
+        deliveries = self._lanes[index].fail(error)
+        with self._lock:
+            named = {delivery.sequence for delivery in deliveries if delivery.outcome is not None}
+            lost = [sequence for sequence in self._live if sequence.lane == index and sequence not in named]
+            num_held = self._scheduler.loads[index] - sum(delivery.num_freed for delivery in deliveries)
+        for num_left, sequence in zip(range(len(lost) - 1, -1, -1), lost, strict=True):
+            # The lane is empty now, so they held the rest together.
+            num_freed = num_held - num_left
+            num_held = num_left
+            deliveries.append(Delivery(sequence, [], [], StepFailed(error), num_freed=num_freed))
+        return deliveries
 
     def _take_for(self, index: int) -> Take:
         """The waiting room as a lane asks it."""

@@ -138,6 +138,7 @@ class Rows:
             self._deliver_end(sequence, StepFailed(error))
         slots.num_running = 0
         self.prompt = None
+        self._found = []
         self._beams.clear()
 
     def hand_over(self) -> list[Delivery]:

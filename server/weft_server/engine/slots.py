@@ -127,7 +127,8 @@ class Slots:
         self.deadline[slot] = sequence.deadline
         self.wants_tokens[slot] = sequence.wants_tokens
         self.reads_all[slot] = sampling is not None or sequence.wants_scores or decoding.beams is not None
-        self.reads_all[slot] |= bool(decoding.rules)
+        # Of alternatives, more may be wanted than there are candidates.
+        self.reads_all[slot] |= bool(decoding.rules) or decoding.alternatives
         self.reads_all[slot] |= sequence.num_top_tokens > 0
         self.num_top[slot] = sequence.num_top_tokens
         self.tops[slot] = []
