@@ -38,20 +38,21 @@ _PENALTIES = {
     "no_repeat_ngram_size": "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size": "encoder_no_repeat_ngram_size",
 }
-# Settings that no Decoding has.
-_UNKNOWN = (
-    "forced_decoder_ids",
-    "guidance_scale",
-    "stop_strings",
-    "penalty_alpha",
-    "force_words_ids",
-    "constraints",
-    "watermarking_config",
-    "dola_layers",
-    "num_beam_groups",
-    "diversity_penalty",
-)
-_NOTHING: tuple[object, ...] = (None, False, 0, 1, 1.0, 0.0, [], {}, ())
+# Settings that no Decoding has, and what changes nothing.
+_UNKNOWN: dict[str, object] = {
+    "forced_decoder_ids": [],
+    "guidance_scale": 1,
+    "stop_strings": [],
+    "penalty_alpha": 0,
+    "force_words_ids": [],
+    "constraints": [],
+    "watermarking_config": {},
+    "dola_layers": [],
+    "num_beam_groups": 1,
+    "diversity_penalty": 0,
+    "top_h": None,
+    "renormalize_logits": False,
+}
 
 
 class Settings:
@@ -70,8 +71,8 @@ class Settings:
                 setattr(self.decoding.penalties, field, number)
         self._read_phrases()
         self._read_decay()
-        for name in _UNKNOWN:
-            if given.get(name) not in _NOTHING:
+        for name, neutral in _UNKNOWN.items():
+            if given.get(name) not in (None, neutral):
                 self._leave(name)
 
     def _read_strategy(self) -> None:
@@ -106,7 +107,7 @@ class Settings:
     def _read_draws(self) -> None:
         sampling = self.decoding.sampling
         sampling.SetInParent()
-        if "top_k" not in self._given:
+        if self._given.get("top_k") is None:
             sampling.top_k = _TOP_K
         elif (top_k := self._number("top_k")) is not None:
             sampling.top_k = int(top_k)

@@ -41,10 +41,10 @@ def read(**given):
     ("given", "decoding"),
     [
         ({}, {}),
-        ({"num_beams": 1, "temperature": 0.3, "repetition_penalty": 1.0, "top_k": 7}, {}),
+        ({"num_beams": 1, "temperature": 0.3, "guidance_scale": 1.0, "top_k": 7}, {}),
         ({"do_sample": True}, {"sampling": {"top_k": 50}}),
         ({"do_sample": True, "top_k": 0, "top_p": 0.5}, {"sampling": {"top_p": 0.5}}),
-        ({"do_sample": True, "top_k": None, "min_p": 0.25}, {"sampling": {"min_p": 0.25}}),
+        ({"do_sample": True, "top_k": None, "min_p": 0.25}, {"sampling": {"top_k": 50, "min_p": 0.25}}),
         ({"num_beams": 2}, {"beams": {"num_beams": 2, "early_stopping": "EARLY_STOPPING_HEURISTIC"}}),
         (
             {"num_beams": 2, "early_stopping": "never", "length_penalty": 2},
@@ -76,6 +76,8 @@ def test_what_becomes_a_default(given, decoding):
         {"guidance_scale": 2.0},
         {"num_return_sequences": 3},
         {"stop_strings": ["a"]},
+        {"top_h": 0.4},
+        {"renormalize_logits": True},
     ],
 )
 def test_what_no_decoding_has_is_told(given):
