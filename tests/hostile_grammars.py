@@ -104,6 +104,10 @@ CASES = {
         "pattern": _json({"type": "string", "pattern": "^(a|b)*a(a|b){500}$"}),
         "patterns": _json({"allOf": [{"type": "string", "pattern": f"[ab]*{c}[ab]{{20}}"} for c in "abababab"]}),
         "pattern of names": _json({"type": "object", "patternProperties": {"(a|b)*a(a|b){30}": {"type": "null"}}}),
+        "all patterns": _json({"allOf": [{"type": "string", "pattern": f"(a|b)*a(a|b){{{i}}}"} for i in range(400)]}),
+        "many pattern names": _json(
+            {"type": "object", "patternProperties": {f"^{i}_(a|b)*a(a|b){{12}}$": {} for i in range(300)}}
+        ),
         "multiple": _json({"type": "integer", "multipleOf": 999_999_937}),
         "numbers": _json({"type": "number", "minimum": 1.00001e-300, "maximum": 1e300}),
     },
@@ -120,6 +124,7 @@ CASES = {
         "alternatives": "|".join(DIGITS),
         "alternatives behind any": "|".join(f".*{digits}" for digits in DIGITS[:9000]),
         "classes": "(\\w|\\d|\\p{L}|[^\\x00]){1,1000}" * 1900,
+        "the same": "(a|a)*" * 10_000,
         "literal": "".join(chr(0x4E00 + i) for i in range(20_000)),
         "huge count": "(a|b){4294967295}",
     },
@@ -128,6 +133,8 @@ CASES = {
         **{f"fewer rules {body}": _chain(string.ascii_lowercase, body, '"x"', 900) for body in RULES},
         **{f"terminals {body}": _chain(string.ascii_uppercase, body, "/x/") for body in TERMINALS},
         **{f"fewer terminals {body}": _chain(string.ascii_uppercase, body, "/x/", 450) for body in TERMINALS},
+        "all of": "start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(400)),
+        "all of some": "start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(20)),
         "alternatives": "start: " + "|".join(f'"{digits}"' for digits in DIGITS[:8000]),
         "nested": "start: " + "(" * 30_000 + '"a"' + ")" * 30_000,
         "left and right": 'start: s\ns: s s | "a" | ',

@@ -17,6 +17,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.choosing.history import History
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
+from weft_server.content.trial import passes
 from weft_server.errors import CannotConstrain
 
 SCHEMA = {
@@ -147,6 +148,13 @@ def test_a_tokenizer_that_looks_beyond_a_token_takes_no_constraint(opened):
     assert not model.takes_constraints
     with pytest.raises(CannotConstrain, match="its tokenizer does not tell"):
         model.build(CONSTRAINTS["regex"][0])
+
+
+def test_a_trial_ends_what_would_not_end():
+    """A hundred expressions that a text has to match together take more than a parser notices. Others pass."""
+    assert passes('start: "a"')
+    assert passes("start: nobody")
+    assert not passes("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))
 
 
 @pytest.mark.slow

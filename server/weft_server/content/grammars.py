@@ -11,6 +11,7 @@ from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
 from weft_server.content.token_bytes import is_told, token_bytes
+from weft_server.content.trial import LIMITS, passes
 from weft_server.errors import CannotConstrain, InvalidRequest
 
 if TYPE_CHECKING:
@@ -25,17 +26,10 @@ if TYPE_CHECKING:
 MAX_BYTES = 65_536
 MAX_TEXTS = 1024
 MAX_TEXT_BYTES = 1024
+# Longer grammars are tried first, see `trial`.
+MAX_TRUSTED = 4096
 # Definitions and groups of a Lark grammar.
 MAX_PARTS = 1000
-# What a parser may spend. A thousand of `initial_lexer_fuel` take up to a millisecond, so do 20 thousand items. A state
-# takes up to 2 kB.
-_LIMITS: dict[str, Any] = {
-    "initial_lexer_fuel": 100_000,
-    "step_lexer_fuel": 50_000,
-    "step_max_items": 20_000,
-    "max_lexer_states": 10_000,
-    "max_grammar_size": 100_000,
-}
 # Threads that look for the next step's tokens.
 _NUM_WORKERS = 2
 # Otherwise a matcher allows one way only to spell what must come next, and that of its own tokenizer.
@@ -112,6 +106,9 @@ class Grammars:
         source = _READERS[kind](getattr(asked, kind), field)
         end_ids = self._end_ids | frozenset(stop_ids)
 
+        if _is_doubtful(kind, source) and not passes(source + _FREE):
+            raise _refused(field, "it takes more to build than the server allows")
+
         def build() -> Constraint:
             constraint = self._build(source, field, end_ids)
             constraint.check(begins, begins_field)
@@ -129,7 +126,7 @@ class Grammars:
 
         opened = self._opened
         assert opened is not None, "a constraint came before the words of its model. This is a bug."
-        limits = llguidance.LLParserLimits(verbose_errors=False, **_LIMITS)
+        limits = llguidance.LLParserLimits(verbose_errors=False, **LIMITS)
         grammar = llguidance.LLMatcher.grammar_from_lark(source + _FREE)
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
@@ -225,6 +222,14 @@ def _choice(choice: common_pb2.Choice, field: str) -> str:
 
 
 _READERS: dict[str, Any] = {"json_schema": _json_schema, "regex": _regex, "lark": _lark, "choice": _choice}
+
+
+def _is_doubtful(kind: str, source: str) -> bool:
+    """Whether a grammar is tried first: a long one, or one in which a text has to match several expressions."""
+    if kind == "choice":
+        return False
+    joins = "&" in source if kind == "lark" else '"pattern' in source and ("allOf" in source or "$ref" in source)
+    return len(source) > MAX_TRUSTED or joins or '"patternProperties"' in source
 
 
 def _check_size(text: str, field: str) -> None:
