@@ -13,11 +13,14 @@ from rows_of_logits import candidates_of
 from running import Running, best, rows_of
 from toy import START, Toy
 from waiting import until
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.config import read_config
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.runtime.device import HOST
 from weft_server.runtime.session import Session
 from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
+from weft_server.serving.build import _share
 from weft_server.source import Ids
 
 
@@ -146,6 +149,14 @@ def test_lanes_share_by_slots():
     assert 1 == len(scheduler.take(0, most=8, room=8, budget=1000))
     assert 4 == len(scheduler.take(1, most=8, room=8, budget=1000))
     assert [4, 4] == scheduler.loads
+
+
+@pytest.mark.parametrize(("decoding", "lanes"), [({}, 4), ({"beams": {"num_beams": 4}}, 2), ({"beams": {}}, 2)])
+def test_lanes_are_as_wide_as_what_an_empty_request_asks_for(decoding, lanes):
+    """A model whose own default searches has fewer lanes where narrower ones could not hold a search."""
+    decoding = common_pb2.Decoding(max_new_tokens=4, **decoding)
+    manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSLATE, decoding=decoding)
+    assert lanes == _share(manifest, read_config(repository=".", slots=8, lanes=4), HOST)[0]
 
 
 def test_draws_are_those_of_single_requests_in_any_crowd(toy):
