@@ -25,11 +25,20 @@ class Searched:
 
 
 def search(
-    log_probs_of, num_beams, *, end_ids, max_new, min_new=0, length_penalty=1.0, early_stopping=False, forced_end=None
+    log_probs_of,
+    num_beams,
+    *,
+    end_ids,
+    max_new,
+    min_new=0,
+    length_penalty=1.0,
+    early_stopping=False,
+    forced_end=None,
+    num_fed=0,
 ):
     """Search as transformers does. `log_probs_of(token_ids)` is float32 [vocab], of the token behind these.
 
-    `early_stopping` is False, True or "never".
+    `early_stopping` is False, True or "never". Lengths count `num_fed` tokens that stand before the answer.
     """
     running = [(np.float32(0), [])] + [(FAR, [])] * (num_beams - 1)
     found, margin = [], np.inf
@@ -53,14 +62,14 @@ def search(
         ]
         running = [(total, token_ids) for total, token_ids, ends in best if not ends][:num_beams]
         running += [(total + FAR, token_ids) for total, token_ids, ends in best if ends][: num_beams - len(running)]
-        divisor = float(num_new) ** length_penalty
+        divisor = float(num_fed + num_new) ** length_penalty
         found += [Answer(ids, float(total / divisor)) for total, ids, ends in best[:num_beams] if ends]
         found.sort(key=lambda answer: -answer.score)
         margin = min(margin, _closest([answer.score for answer in found[: num_beams + 1]]))
         del found[num_beams:]
         full = len(found) == num_beams
         length = max_new if early_stopping == "never" and length_penalty > 0 else num_new
-        hope, worst = running[0][0] / float(length) ** length_penalty, found[-1].score if full else -np.inf
+        hope, worst = running[0][0] / float(num_fed + length) ** length_penalty, found[-1].score if full else -np.inf
         if full and hope > FAR / 2:
             margin = min(margin, abs(hope - worst))
         if hope <= worst or (full and early_stopping is True) or all(ends for _, _, ends in best):

@@ -47,6 +47,7 @@ def plain(toy, source, decoding, prefix=()):
         min_new=decoding.min_new_tokens,
         length_penalty=decoding.beams.length_penalty,
         early_stopping=stopping[decoding.beams.early_stopping],
+        num_fed=len(prefix),
     )
 
 
@@ -97,7 +98,7 @@ def test_answers_are_the_plain_searchs_whatever_shares_the_batch(toy):
                 for one in outputs:
                     stopped = one.token_ids[-1] == END
                     assert one.reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
-                    total = one.score * len(one.token_ids) ** decoding.beams.length_penalty
+                    total = one.score * (len(prefix) + len(one.token_ids)) ** decoding.beams.length_penalty
                     assert pytest.approx(total, rel=1e-4) == sum(one.log_probs)
         assert num_near < 15
 
@@ -135,7 +136,12 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
     kept = num_kept(width, num_ends)
     searches, running, done = Searches(width, kept, 5), {}, []
     settings = [
-        (float(rng.choice([-0.5, 0.0, 0.7, 1.0, 1.5])), int(rng.integers(1, 9)), int(rng.integers(2**31)))
+        (
+            float(rng.choice([-0.5, 0.0, 0.7, 1.0, 1.5])),
+            int(rng.integers(1, 9)),
+            int(rng.integers(2**31)),
+            int(rng.integers(3)),
+        )
         for _ in range(5)
     ]
 
@@ -147,9 +153,10 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
     while waiting or running:
         if waiting and (not running or rng.random() < 0.5):
             number = waiting.pop()
-            length_penalty, max_new, _ = settings[number]
+            length_penalty, max_new, _, num_fed = settings[number]
             index = searches.begin(
                 max_new=max_new,
+                num_fed=num_fed,
                 length_penalty=length_penalty,
                 ends_full=stopping is True,
                 hopes=stopping == "never",
@@ -180,7 +187,7 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
                     running[index] = running.pop(searches.num)
 
     for number, found, scores in done:
-        length_penalty, max_new, key = settings[number]
+        length_penalty, max_new, key, num_fed = settings[number]
         expected = search(
             lambda token_ids, key=key: row(key, token_ids),
             width,
@@ -188,6 +195,7 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
             max_new=max_new,
             length_penalty=length_penalty,
             early_stopping=stopping,
+            num_fed=num_fed,
         )
         if expected.margin > NEAR:
             assert [one.token_ids for one in expected.answers] == found

@@ -335,7 +335,8 @@ Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 @_typing.final
 class Beams(_message.Message):
     """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones, as transformers does.
-    The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty.
+    The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty. What a
+    bundle feeds the decoder between its start token and the answer, a language's token say, is counted too, as transformers does.
     A search takes a slot for each beam, all at once, and waits until one lane of the server has so many free.
     """
 

@@ -63,6 +63,7 @@ class Searches:
         # The sum of each beam by its rank, and the score of each answer that was found, best first.
         self._sums = np.zeros((capacity, width), np.float32)
         self._found = np.zeros((capacity, width), np.float32)
+        # What was fed before the answer counts in both.
         self._num_new = np.zeros(capacity, np.int64)
         self._max_new = np.zeros(capacity, np.int64)
         self._length_penalty = np.zeros(capacity, np.float64)
@@ -71,8 +72,11 @@ class Searches:
         self._hopes = np.zeros(capacity, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
-    def begin(self, *, max_new: int, length_penalty: float, ends_full: bool, hopes: bool) -> int:
+    def begin(self, *, max_new: int, length_penalty: float, ends_full: bool, hopes: bool, num_fed: int = 0) -> int:
         """Begin a search of at most `max_new` tokens. Returns its number, which is the highest.
+
+        The length of an answer counts `num_fed` tokens that the decoder was fed before it: transformers generates
+        these, with a score of 0.
 
         It ends when no beam can become better than the worst answer of a full list; if it `ends_full`, as soon as the
         list is full. One that `hopes` takes a beam to get as long as it may. Others take it as it is. With a penalty of
@@ -83,8 +87,8 @@ class Searches:
         self._sums[index] = _FAR
         self._sums[index, 0] = 0
         self._found[index] = _EMPTY
-        self._num_new[index] = 0
-        self._max_new[index] = max_new
+        self._num_new[index] = num_fed
+        self._max_new[index] = num_fed + max_new
         self._length_penalty[index] = length_penalty
         self._ends_full[index] = ends_full
         self._hopes[index] = hopes and length_penalty > 0

@@ -93,6 +93,7 @@ class BeamRows:
             length_penalty=beams.length_penalty,
             ends_full=beams.early_stopping is EarlyStopping.FULL,
             hopes=beams.early_stopping is EarlyStopping.NEVER,
+            num_fed=len(sequence.prefix_ids),
         )
         search = _Search(sequence, kind, index)
         kind.members.append(search)

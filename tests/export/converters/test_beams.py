@@ -78,8 +78,16 @@ def processors(asked):
     return [processor(asked[name]) for name, processor in made.items() if name in asked]
 
 
+def fed(model):
+    """What generate() forces behind the start token, and counts as part of an answer."""
+    forced = model.generation_config.forced_bos_token_id
+    return [] if forced is None else [forced]
+
+
 def theirs(model, ids, asked):
     """What generate() answers: (new tokens, score), best first."""
+    num_fed = len(fed(model))
+    longer = {name: asked[name] + num_fed for name in ("max_new_tokens", "min_new_tokens")}
     with torch.inference_mode():
         given = torch.tensor([ids])
         out = model.generate(
@@ -89,16 +97,16 @@ def theirs(model, ids, asked):
             return_dict_in_generate=True,
             output_scores=True,
             pad_token_id=model.config.pad_token_id,
-            **({"forced_eos_token_id": None} | asked),
+            **({"forced_eos_token_id": None} | asked | longer),
         )
-    skipped = 1 if model.config.is_encoder_decoder else len(ids)
+    skipped = 1 + num_fed if model.config.is_encoder_decoder else len(ids)
     rows = []
     for row, score in zip(out.sequences[:, skipped:].tolist(), out.sequences_scores.tolist(), strict=True):
         # Shorter ones are filled up.
         ends = [place for place, token in enumerate(row) if token in asked["eos_token_id"]]
         tokens = row[: ends[0] + 1] if ends else row
         # A beam that has not begun repeats a better one where a token is forced. We give no such answer.
-        if score * len(tokens) ** asked["length_penalty"] > FAR / 2:
+        if score * (num_fed + len(tokens)) ** asked["length_penalty"] > FAR / 2:
             rows.append((tokens, score))
     return rows
 
@@ -107,7 +115,7 @@ def log_probs(model, ids, token_ids):
     """The model's own log-probabilities behind `token_ids`, and behind each beginning of these: [1 + tokens, vocab]."""
     with torch.inference_mode():
         if model.config.is_encoder_decoder:
-            start = [model.generation_config.decoder_start_token_id, *token_ids]
+            start = [model.generation_config.decoder_start_token_id, *fed(model), *token_ids]
             logits = model(input_ids=torch.tensor([ids]), decoder_input_ids=torch.tensor([start])).logits
         else:
             logits = model(input_ids=torch.tensor([[*ids, *token_ids]])).logits
@@ -117,7 +125,9 @@ def log_probs(model, ids, token_ids):
 def margin(model, ids, asked):
     """How close the closest decision of a search was: by the plain search over the model's own log-probabilities."""
     rules = processors(asked)
-    given = [model.generation_config.decoder_start_token_id] if model.config.is_encoder_decoder else ids
+    given = ids
+    if model.config.is_encoder_decoder:
+        given = [model.generation_config.decoder_start_token_id, *fed(model)]
 
     def log_probs_of(token_ids):
         scores = torch.tensor(log_probs(model, ids, token_ids)[-1:])
@@ -134,6 +144,7 @@ def margin(model, ids, asked):
         min_new=asked["min_new_tokens"],
         length_penalty=asked["length_penalty"],
         early_stopping=asked["early_stopping"],
+        num_fed=len(fed(model)),
     ).margin
 
 
@@ -174,10 +185,16 @@ async def ours(bundle, requests):
         return (await asyncio.gather(*searches, *beside))[: len(searches)]
 
 
-def verify(name, seed, num, tmp_path, tolerance=SCORE):
-    """Serve a random model of a kind, and compare `num` searches, a third with rules. Returns how many nearly tied."""
+def verify(name, seed, num, tmp_path, tolerance=SCORE, forced_first=None):
+    """Serve a random model of a kind, and compare `num` searches, a third with rules. Returns how many nearly tied.
+
+    If it has a `forced_first` token, our decoder is fed this as a prefix.
+    """
     model = made(KINDS[name], seed, tmp_path / "model")
     model.generation_config.forced_eos_token_id = None
+    if forced_first is not None:
+        model.generation_config.forced_bos_token_id = forced_first
+        model.generation_config.save_pretrained(tmp_path / "model")
     bundle = tmp_path / "bundle" / name / "1"
     choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
     export_checkpoint(tmp_path / "model", bundle, choices=choices)
@@ -203,7 +220,7 @@ def verify(name, seed, num, tmp_path, tolerance=SCORE):
             own = own[range(len(own)), list(one.token_ids)]
             assert pytest.approx(own.tolist(), rel=1e-4, abs=1e-4) == list(one.token_log_probs)
             if not processors(asked) and "forced_eos_token_id" not in asked:
-                total = one.score * len(one.token_ids) ** asked["length_penalty"]
+                total = one.score * (len(fed(model)) + len(one.token_ids)) ** asked["length_penalty"]
                 assert pytest.approx(total, rel=1e-4, abs=1e-4) == own.sum()
                 ended = one.token_ids[-1] in asked["eos_token_id"]
                 reason = common_pb2.FINISH_REASON_STOP if ended else common_pb2.FINISH_REASON_LENGTH
@@ -216,6 +233,13 @@ def verify(name, seed, num, tmp_path, tolerance=SCORE):
 def test_searches_are_those_of_generate(name, tmp_path):
     """Tokens, scores and order, in a crowd: 2 to 8 beams, all kinds of stopping, lengths and penalties."""
     assert verify(name, 1, 16, tmp_path) <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bart", "m2m_100"])
+def test_a_forced_first_token_counts_in_the_length_as_in_generate(name, tmp_path):
+    """It is no part of our answers, and their scores are those of generate() all the same."""
+    assert verify(name, 1, 16, tmp_path, forced_first=77) <= 3
 
 
 @pytest.mark.long
