@@ -18,7 +18,7 @@ from weft_server.choosing.history import History
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.content.trial import passes
-from weft_server.errors import CannotConstrain
+from weft_server.errors import CannotConstrain, InvalidRequest
 
 SCHEMA = {
     "type": "object",
@@ -155,6 +155,40 @@ def test_a_trial_ends_what_would_not_end():
     assert passes('start: "a"')
     assert passes("start: nobody")
     assert not passes("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))
+
+
+REFUSED = [
+    ({"regex": "a\\"}, "it ends with a backslash that escapes nothing"),
+    ({"regex": r"a\\" + "\\"}, "it ends with a backslash that escapes nothing"),
+    ({"regex": "(?x) a # c\nb"}, r"the flag x is not taken; the characters themselves are written \(?x"),
+    ({"regex": r"a\\(?i:b(?msx-i: c))"}, r"the flag x is not taken; the characters themselves are written \(?x"),
+    ({"regex": "(b"}, "unclosed group"),
+    ({"regex": "(a\nb|c{2,1})"}, "invalid repetition count range, the start must be <= the end"),
+    ({"json_schema": '{"type": "strin"}'}, "failed to compile JSON schema: Invalid type: strin"),
+]
+
+
+@pytest.mark.parametrize(("asked", "why"), REFUSED)
+def test_a_refusal_is_a_plain_sentence(opened, asked, why):
+    """No word of the grammar that was made of the request's, and nothing whose meaning would be another."""
+    model, _, _ = opened(tokenizer_kinds.byte_level())
+    with pytest.raises(InvalidRequest) as caught:
+        model.build(common_pb2.Constraint(**asked))
+    ((kind, _),) = asked.items()
+    assert f"decoding.constraint.{kind} is refused: {why}" == caught.value.message
+    assert "CONSTRAINT_REFUSED" == caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("regex", "text"), [(r"a\\", "a\\"), (r"\(\?x\)", "(?x)"), ("(?i-x:a)\nb", "A\nb"), ("a\\\nb", "a\nb")]
+)
+def test_backslashes_and_flags_that_mean_what_they_say(opened, regex, text):
+    """They are taken, and the text is whole."""
+    model, tokenizer, _ = opened(tokenizer_kinds.byte_level())
+    following, history = model.build(common_pb2.Constraint(regex=regex)).begin(History([])), History([], room=9)
+    for token in tokenizer.encode_framed(text):
+        following.advance(token, history)
+    assert following.refusal(ends=True) is None
 
 
 @pytest.mark.slow

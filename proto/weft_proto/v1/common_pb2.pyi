@@ -621,7 +621,7 @@ class Constraint(_message.Message):
     Between two words of the answer are at most 64 characters of white space.
     """
     regex: _builtins.str
-    """regex: a text that this regular expression matches as a whole. It has no look-around and no back-references."""
+    """regex: a text that this regular expression matches as a whole. It has no look-around, no back-references and no flag x."""
     lark: _builtins.str
     """lark: a text of this grammar, in Lark's notation, without complements (`~`) and `%llguidance`. It has at most 1,000
     definitions and groups.

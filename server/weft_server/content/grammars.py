@@ -40,6 +40,13 @@ _WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
 _LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*')
 _DEFINITION = re.compile(r"(?m)^[ \t]*[?!]*[A-Za-z_][\w.:{}-]*\s*(?:\[[^\]]*\])?\s*:|[(\[]")
 _COMPLEMENT = re.compile(r"~(?!\s*\d)")
+# An escaped character of a regular expression, or a group that begins by setting the flag x.
+_SETS_X = re.compile(r"\\.|(\(\?[a-wyzA-Z]*x)", re.DOTALL)
+# Where a parser says that an error is, and what it shows of the grammar. What a caller did not write as Lark is not
+# theirs to find a place in.
+_PLACE = re.compile(r"\A(?:at )?\d+\(\d+\): |^ *\d+ \| .*\n(?: *\^\n?)?", re.MULTILINE)
+# What a parser of regular expressions says behind the expression.
+_REGEX_ERROR = re.compile(r"^error: (.+)$", re.MULTILINE)
 
 
 class Grammars:
@@ -130,7 +137,7 @@ class Grammars:
         grammar = llguidance.LLMatcher.grammar_from_lark(source + _FREE)
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(field, in_short(matcher.get_error()) or "no text fits it")
+            raise _refused(field, in_short(_own_words(matcher.get_error(), field)) or "no text fits it")
         return Constraint(matcher, opened.lexicon, end_ids, opened.workers, field)
 
     def _obstacle(self) -> str | None:
@@ -192,6 +199,11 @@ def _regex(text: str, field: str) -> str:
     import llguidance  # noqa: PLC0415 - an extra
 
     _check_size(text, field)
+    # Both would mean another expression, because of how a raw line feed and the closing mark are written.
+    if (len(text) - len(text.rstrip("\\"))) % 2:
+        raise _refused(field, "it ends with a backslash that escapes nothing")
+    if any(found[1] for found in _SETS_X.finditer(text)):
+        raise _refused(field, "the flag x is not taken; the characters themselves are written \\(?x")
     return f"start: /{llguidance.regex_to_lark(text)}/" if text else 'start: ""'
 
 
@@ -240,6 +252,14 @@ def _check_size(text: str, field: str) -> None:
 def _escaped(text: str) -> str:
     """A text as a regular expression, in characters that mean nothing to it."""
     return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
+
+
+def _own_words(error: str, field: str) -> str:
+    """What a parser says, without the grammar that we made of a caller's text."""
+    if field == "decoding.constraint.lark":
+        return error
+    found = _REGEX_ERROR.search(error) if field == "decoding.constraint.regex" else None
+    return found[1] if found else _PLACE.sub("", error)
 
 
 def _refused(field: str, why: str) -> InvalidRequest:
