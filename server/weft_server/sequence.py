@@ -236,8 +236,9 @@ class Sequence:
     slot: int | None = None
     # Tokens that its rows have produced, those of beams that were given up included.
     num_output_tokens: int = 0
-    # What its rows have ended with, by their rank. Empty for a plain decoding and for a beam search.
-    outputs: dict[int, Output] = field(default_factory=dict)
+    # What its rows have ended with, by their rank. None: there is no such alternative. Empty for a plain decoding and
+    # for a beam search.
+    outputs: dict[int, Output | None] = field(default_factory=dict)
     # Of its input, those that the prefix cache held.
     num_cached_tokens: int = 0
     # Of an answer that was given to be scored, when it has ended.

@@ -283,6 +283,47 @@ def test_outputs_of_a_model_share_its_prompt(tiny_repository, name):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("max_new", [1, 3])
+def test_there_are_no_more_alternatives_than_tokens_that_may_come(tiny_repository, max_new):
+    """Fewer answers come, best first, each with a token that may come. Rows that find none free their slots."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", slots=8, lanes=1) as model:
+            vocab = model.manifest.text.target_vocab_size
+            prompt = {"token_ids": common_pb2.TokenIds(ids=[5, 6]), "return_scores": True, "num_top_tokens": 2}
+
+            async def answers(**asked):
+                asked = {"max_new_tokens": max_new, "num_outputs": 4} | asked
+                decoding = common_pb2.Decoding(alternatives=common_pb2.Alternatives(), **asked)
+                best = (await ask(model, **prompt, decoding=decoding)).completion
+                outputs = [best, *best.others]
+                assert sum(len(one.token_ids) for one in outputs) == best.usage.output_tokens
+                assert all(len(one.token_ids) == len(one.top_tokens) for one in outputs)
+                return outputs
+
+            def all_but(*ids):
+                return common_pb2.TokenSet(ids=[id_ for id_ in range(vocab) if id_ not in ids])
+
+            two, one, none, constrained, whole = await asyncio.gather(
+                answers(suppressed=all_but(9, 10)),
+                answers(suppressed_first=all_but(9)),
+                answers(suppressed=all_but()),
+                answers(constraint=common_pb2.Constraint(regex="[ab]")),
+                answers(constraint=common_pb2.Constraint(choice=common_pb2.Choice(texts=["yes"])), num_outputs=3),
+            )
+            assert {9, 10} == {output.token_ids[0] for output in two}
+            assert 2 == len(two)
+            assert [9] == [output.token_ids[0] for output in one]
+            assert [""] == [output.text for output in none]
+            assert ["a", "b"] == sorted(output.text for output in constrained)
+            assert ["yes"[:max_new]] == [output.text for output in whole]
+            for outputs in (two, constrained):
+                begins = [output.token_log_probs[0] for output in outputs]
+                assert sorted(begins, reverse=True) == begins
+
+    asyncio.run(run())
+
+
 def test_what_contradicts_is_refused_by_name(tiny_repository):
     """Both fields are named."""
 

@@ -376,7 +376,7 @@ Global___Beams: _TypeAlias = Beams  # noqa: Y015
 @_typing.final
 class Alternatives(_message.Message):
     """Alternatives gives the Decoding.num_outputs most probable first tokens, behind Decoding.prefix if there is one, and continues
-    each with the most probable token at each step.
+    each with the most probable token at each step. Where fewer first tokens may come, there are fewer answers.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -964,7 +964,7 @@ class Completion(_message.Message):
     @_builtins.property
     def others(self) -> _containers.RepeatedCompositeFieldContainer[Global___Output]:
         """others are the further answers of Decoding.num_outputs, so one fewer than that; for beams and alternatives best first. A beam
-        search may have found fewer.
+        search may have found fewer, and fewer alternatives may begin.
         """
 
     @_builtins.property

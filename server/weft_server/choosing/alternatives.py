@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> int:
-    """Return the token of a row that `rank` others are better than, 0 for the best.
+def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> int | None:
+    """Return the token of a row that `rank` others are better than, 0 for the best. None: fewer may come.
 
     `barred_ids` must not come. Of equal logits the lower id is better. All logits are read where the candidates are too
     few.
@@ -28,5 +28,7 @@ def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> i
         return int(ids[allowed][rank])
     every = candidates.logits[row].copy()
     every[barred_ids] = -np.inf
+    if rank >= np.count_nonzero(every > -np.inf):
+        return None
     # A stable sort, so that of equal ones the lower id comes first.
     return int(np.argsort(-every, kind="stable")[rank])

@@ -15,6 +15,7 @@ import numpy as np
 from weft_server.choosing.beams import Chosen, Searches, num_kept
 from weft_server.choosing.processed import best, rank
 from weft_server.choosing.tops import top_of
+from weft_server.errors import InvalidRequest
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.processed import Ranked
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
+    from weft_server.errors import RequestError
     from weft_server.sequence import Sequence
 
 
@@ -119,6 +121,13 @@ class BeamRows:
         self._moves.clear()
         for sequence in list(self._by_sequence):
             self.remove(sequence)
+
+    def why_none(self, sequence: Sequence) -> RequestError:
+        """Return why a search has found no answer: its rules have left nothing."""
+        held = [self._slots.rules[slot] for slot in self._slots.held_by(sequence)]
+        refusals = (rules.refusal(ends=True) for rules in held if rules is not None)
+        refusal = next((refusal for refusal in refusals if refusal is not None), None)
+        return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
 
     def choose(
         self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray

@@ -13,7 +13,7 @@ from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
 from weft_server.choosing.tops import top_of
 from weft_server.engine.beam_rows import BeamRows
-from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
 from weft_server.source import Ids
 
@@ -57,6 +57,8 @@ class Rows:
         self._beams = BeamRows(slots, runner, end_ids=self._end_ids, count=metrics.read_whole)
         # Searches that are done in this step, with their answers.
         self._found: list[tuple[Sequence, list[Output]]] = []
+        # Rows of this step that find no token to begin an alternative with, counted from the first that is given one.
+        self._missing: list[int] = []
         self._deliveries: list[Delivery] = []
         # Monotonic seconds of the tokens of the last decode run.
         self._last_token = 0.0
@@ -158,6 +160,7 @@ class Rows:
         ids, log_probs, at_end = self._choose(start, candidates, special=special)
         chosen = slots.give(start, ids, log_probs)
         if special:
+            chosen[self._missing] = False
             self._note_tops(start, candidates, chosen)
         num_chosen = int(np.count_nonzero(chosen))
         self._metrics.generated_tokens.inc(num_chosen)
@@ -175,6 +178,7 @@ class Rows:
         refused: dict[int, RequestError] = {}
         if special:
             done &= ~slots.is_beam[start:stop]
+            done[self._missing] = True
             if refused := self._refused(start, given):
                 done[list(refused)] = False
                 late[list(refused)] = True
@@ -192,7 +196,10 @@ class Rows:
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, None, tops=tops))
         # From the last row down: ending one moves the last running row into its place.
         for row in np.flatnonzero(done)[::-1].tolist():
-            self._end(start + row, FinishReason.STOP if given.at_end[row] else FinishReason.LENGTH)
+            if not given.chosen[row]:
+                self._end_missing(start + row)
+            else:
+                self._end(start + row, FinishReason.STOP if given.at_end[row] else FinishReason.LENGTH)
         self._end_searches()
         for sequence, refusal in dropped:
             self.drop(sequence, refusal or DeadlineExpired())
@@ -205,7 +212,7 @@ class Rows:
                 self._free_all(sequence)
                 self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
             else:
-                self.drop(sequence, self._why_none(sequence))
+                self.drop(sequence, self._beams.why_none(sequence))
 
     def _refused(self, start: int, given: _Given) -> dict[int, RequestError]:
         """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
@@ -214,13 +221,6 @@ class Rows:
         ruled = np.flatnonzero(self.slots.has_rules[rows] & given.chosen & ~self.slots.is_beam[rows]).tolist()
         refusals = {row: self.slots.rules_of(start + row).refusal(ends=bool(given.at_end[row])) for row in ruled}
         return {row: refusal for row, refusal in refusals.items() if refusal is not None}
-
-    def _why_none(self, sequence: Sequence) -> RequestError:
-        """Return why a search has found no answer: its rules have left nothing."""
-        held = [self.slots.rules[slot] for slot in self.slots.held_by(sequence)]
-        refusals = (rules.refusal(ends=True) for rules in held if rules is not None)
-        refusal = next((refusal for refusal in refusals if refusal is not None), None)
-        return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
 
     def _choose(
         self, start: int, candidates: Candidates, *, special: bool
@@ -232,6 +232,7 @@ class Rows:
         slots = self.slots
         stop = slots.num_running
         ruled: list[int] = []
+        self._missing = []
         if special:
             # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
             alone = ~slots.is_beam[start:stop] & (slots.prefix_left[start:stop] == 0)
@@ -258,23 +259,18 @@ class Rows:
             rules = {row: slots.rules_of(start + row) for row in ruled}
             processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
         ids, log_probs = sample(processed, settings, self._end_ids, count)
-        begun = self._begun_alternatives(start) if slots.is_alternative[start:].any() else []
+        begun = slots.begun_alternatives(start)
         for row in begun:
             barred = self._end_ids if slots.min_new[start + row] else self._end_ids[:0]
-            ids[row] = nth_best(processed, row, int(slots.rank[start + row]), barred)
+            token = nth_best(processed, row, int(slots.rank[start + row]), barred)
+            if token is not None:
+                ids[row] = token
+            elif slots.rank[start + row]:
+                # It is given what the first one is, which is no part of any answer.
+                self._missing.append(row)
         for row in (*ruled, *begun):
             log_probs[row] = candidates.log_prob(row, ids[row])
         return ids, log_probs
-
-    def _begun_alternatives(self, start: int) -> list[int]:
-        """Rows from `start` on, counted from there, whose next token is the one of their rank and not the best."""
-        slots = self.slots
-        rows = slice(start, slots.num_running)
-        alternatives = slots.is_alternative[rows]
-        if not alternatives.any():
-            return []
-        first = (slots.num_new[rows] == slots.num_forced[rows]) & (slots.prefix_left[rows] == 0)
-        return np.flatnonzero(alternatives & first).tolist()
 
     def _note_tops(self, start: int, candidates: Candidates, chosen: np.ndarray) -> None:
         """Keep the most probable tokens of this step for the rows from `start` on whose callers want them.
@@ -316,11 +312,22 @@ class Rows:
         if sequence.width == 1:
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1, tops=tops))
             return
-        sequence.outputs[rank] = Output(token_ids, log_probs, reason, tops=tops)
+        self._leave(sequence, rank, Output(token_ids, log_probs, reason, tops=tops))
+
+    def _end_missing(self, slot: int) -> None:
+        """End a row that began no answer."""
+        sequence, rank = self._sequence(slot), int(self.slots.rank[slot])
+        self._free(slot, sequence)
+        self._leave(sequence, rank, None)
+
+    def _leave(self, sequence: Sequence, rank: int, output: Output | None) -> None:
+        """Keep what one of several rows has ended with. With the last one, hand all over, best first."""
+        sequence.outputs[rank] = output
         if sequence.num_slots:
             self._deliveries.append(Delivery(sequence, [], [], None, num_freed=1))
         else:
-            self._deliver_outputs(sequence, [sequence.outputs[rank] for rank in range(sequence.width)], num_freed=1)
+            ranked = (sequence.outputs[rank] for rank in range(sequence.width))
+            self._deliver_outputs(sequence, [each for each in ranked if each is not None], num_freed=1)
 
     def _deliver_outputs(self, sequence: Sequence, outputs: list[Output], num_freed: int) -> None:
         """Hand over all answers of a sequence that is not plain, best first."""

@@ -183,6 +183,15 @@ class Slots:
             forced[row] = sequence.decoding.forced_ids[num_new[row]]
         return forced
 
+    def begun_alternatives(self, start: int) -> list[int]:
+        """Rows from `start` on, counted from there, whose next token is the one of their rank and not the best."""
+        rows = slice(start, self.num_running)
+        alternatives = self.is_alternative[rows]
+        if not alternatives.any():
+            return []
+        first = (self.num_new[rows] == self.num_forced[rows]) & (self.prefix_left[rows] == 0)
+        return np.flatnonzero(alternatives & first).tolist()
+
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""
         rules = self.rules[slot]
