@@ -109,7 +109,7 @@ def test_a_default_that_a_lane_cannot_hold_is_refused():
 
 
 def test_end_tokens_of_a_request_take_candidates_of_its_beams():
-    """A search looks at one candidate more for each of them. More than there are cannot be decided."""
+    """One for each of them; a number of beams that nobody sets gives way. More than there are cannot be decided."""
     text = bundle_pb2.TextSpec(max_total_tokens=16, max_new_tokens=8, target_vocab_size=50, end_ids=[2])
     manifest = bundle_pb2.BundleManifest(text=text, decoding=common_pb2.Decoding(max_new_tokens=8))
 
@@ -118,8 +118,13 @@ def test_end_tokens_of_a_request_take_candidates_of_its_beams():
         return resolve_decoding(asked, manifest, WIDTHS, 0)
 
     assert search(8, 2).beams
-    assert search(4, 3, 4).beams
-    with pytest.raises(InvalidRequest, match=r"num_beams must be at most 4 with 2 decoding\.stop_token_ids, not 5"):
-        search(5, 3, 4)
-    with pytest.raises(InvalidRequest, match=r"num_beams must be at most 0 with 17 decoding\.stop_token_ids, not 1"):
-        search(1, *range(3, 20))
+    assert search(8, *range(3, 10)).beams
+    with pytest.raises(InvalidRequest, match=r"num_beams must be 1\.\.7 with 8 decoding\.stop_token_ids, not 8"):
+        search(8, *range(3, 11))
+    assert 4 == search(None, *range(3, 10)).beams.num_beams
+    assert 2 == search(None, *range(3, 16)).beams.num_beams
+    manifest.decoding.beams.num_beams = 6
+    assert 6 == search(None, 3).beams.num_beams
+    assert 2 == search(None, *range(3, 16)).beams.num_beams
+    with pytest.raises(InvalidRequest, match=r"stop_token_ids has 15 tokens, which leave no candidates"):
+        search(None, *range(3, 18))

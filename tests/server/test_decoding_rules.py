@@ -136,9 +136,9 @@ def test_the_ends_of_all_ranges_are_taken(asked):
         ({"forced_first_id": 9, "stop_token_ids": ids(9)}, "decoding.forced_first_id", "decoding.stop_token_ids"),
         ({"prefix": phrase(5, END)}, "decoding.prefix", "ends an answer"),
         (
-            {"beams": common_pb2.Beams(num_beams=6), "stop_token_ids": ids(8, 9)},
+            {"beams": common_pb2.Beams(num_beams=6), "stop_token_ids": ids(*range(10, 20))},
             "decoding.beams.num_beams",
-            "at most 4 with 2 decoding.stop_token_ids, not 6",
+            "must be 1..5 with 10 decoding.stop_token_ids, not 6",
         ),
     ],
 )

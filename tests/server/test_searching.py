@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused_by_name(tiny_repository):
 
     async def run():
         directory = tiny_repository / "tiny-translate" / "1"
-        for slots, lanes, most in ((7, 2, 3), (64, 1, 8)):
+        for slots, lanes, most in ((7, 2, 3), (64, 1, 15)):
             async with Loaded(directory, slots=slots, lanes=lanes) as model:
                 assert 16 == candidates_of(model.manifest)
                 field = "decoding.beams.num_beams"

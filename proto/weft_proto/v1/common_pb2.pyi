@@ -754,7 +754,7 @@ class Decoding(_message.Message):
     @_builtins.property
     def stop_token_ids(self) -> Global___TokenSet:
         """stop_token_ids end the answer as an end-of-sequence token does: min_new_tokens keeps them out too. The text has their text,
-        unless they are special tokens. A beam search looks at more candidates for each, so it may have fewer beams.
+        unless they are special tokens. A beam search may have at most a beam less for each; an unset num_beams is cut to that.
         """
 
     @_builtins.property

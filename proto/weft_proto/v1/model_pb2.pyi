@@ -75,8 +75,8 @@ class Limits(_message.Message):
     max_image_pixels: _builtins.int
     """max_image_pixels bounds width times height of an image as its header states them. Set by the server, not by the bundle."""
     max_beams: _builtins.int
-    """max_beams bounds Beams.num_beams: one for each slot of a lane, and what the model's candidates can decide. A search looks at
-    max(2, 1 + number of end tokens) candidates for each beam, and a run gives as many of each as the bundle says, mostly 16.
+    """max_beams bounds Beams.num_beams: one for each slot of a lane, and what the model's candidates can decide. A search needs
+    a candidate for each beam and one for each end token, and a run gives as many as the bundle says, mostly 16.
     """
     max_outputs: _builtins.int
     """max_outputs bounds Decoding.num_outputs of draws and alternatives."""

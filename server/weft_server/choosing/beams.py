@@ -33,6 +33,20 @@ def num_kept(width: int, num_end_ids: int) -> int:
     return max(2, 1 + num_end_ids) * width
 
 
+def num_decisive(width: int, num_end_ids: int) -> int:
+    """Return how many candidates of each row decide a step of a search of `width` beams.
+
+    They are the row's best `width` that go on, and all that end before these. The best `width` of all rows, which alone
+    may be answers, are each among the best `width` of their row.
+    """
+    return width + num_end_ids
+
+
+def most_beams(num_candidates: int, num_end_ids: int) -> int:
+    """Return how many beams a search may have that so many candidates of each row decide."""
+    return max(0, num_candidates - num_end_ids)
+
+
 class Chosen(NamedTuple):
     """What a step makes of n searches of one width.
 

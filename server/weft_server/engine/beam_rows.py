@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.choosing.beams import Chosen, Searches, num_kept
-from weft_server.choosing.processed import best, rank
+from weft_server.choosing.beams import Chosen, Searches, num_decisive, num_kept
+from weft_server.choosing.processed import rank
 from weft_server.choosing.tops import top_of
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates, Count
-    from weft_server.choosing.processed import Ranked
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
     from weft_server.errors import RequestError
@@ -43,6 +42,8 @@ class _Kind(NamedTuple):
     number: int
     searches: Searches
     members: list[_Search]
+    # How many candidates of each row it looks at.
+    num_decisive: int
 
 
 class _Step(NamedTuple):
@@ -85,10 +86,10 @@ class BeamRows:
         beams = sequence.decoding.beams
         assert beams is not None, f"{sequence.request_id} is no beam search. This is a bug."
         num_end_ids = len(sequence.decoding.stop_ids.union(self._end_ids.tolist()))
-        key = beams.num_beams, num_kept(beams.num_beams, num_end_ids)
+        key = beams.num_beams, num_end_ids
         if key not in self._kinds:
-            searches = Searches(*key, capacity=self._slots.num_slots // key[0])
-            self._kinds[key] = _Kind(len(self._kinds), searches, [])
+            searches = Searches(beams.num_beams, num_kept(*key), capacity=self._slots.num_slots // beams.num_beams)
+            self._kinds[key] = _Kind(len(self._kinds), searches, [], num_decisive(*key))
         kind = self._kinds[key]
         index = kind.searches.begin(
             max_new=sequence.decoding.max_new_tokens,
@@ -189,29 +190,25 @@ class BeamRows:
 
     def _step(self, kind: _Kind, which: np.ndarray, by_rank: np.ndarray, start: int, candidates: Candidates) -> _Step:
         """Return what searches choose from: the best candidates of each beam, as its rules leave them."""
-        slots, kept, rows = self._slots, kind.searches.kept, by_rank - start
-        barred = slots.num_new[by_rank] < slots.min_new[by_rank]
-        any_barred = bool(barred.any())
-        # Where end tokens must not come, the best of the others lie further down.
-        num = candidates.topk_ids.shape[1] if any_barred else kept
-        ids = candidates.topk_ids[:, :num][rows]
-        scores = candidates.topk_logits[:, :num][rows] - candidates.logsumexp[rows][..., None]
+        slots, need, rows = self._slots, kind.num_decisive, by_rank - start
+        ids = candidates.topk_ids[:, :need][rows]
+        scores = candidates.topk_logits[:, :need][rows] - candidates.logsumexp[rows][..., None]
         wanted = slots.forced(start, slots.num_running)
         forced = np.full(by_rank.shape, -1) if wanted is None else wanted[rows]
         step = _Step([kind.members[index] for index in which.tolist()], by_rank, ids, scores, scores, forced)
-        # Rows whose candidates do not stand as they are: rules change them, or too few are left.
-        changed = slots.has_rules[by_rank]
-        if any_barred:
+        barred = slots.num_new[by_rank] < slots.min_new[by_rank]
+        if barred.any():
+            # As many others as there are beams are left.
             scores[barred[..., None] & (ids[..., None] == self._end_ids).any(axis=-1)] = -np.inf
-            changed |= np.count_nonzero(scores > -np.inf, axis=-1) < kept
-        changed |= forced >= 0
+        # Rows whose candidates do not stand as they are.
+        changed = slots.has_rules[by_rank] | (forced >= 0)
         if changed.any():
             step = step._replace(own=scores.copy())
             for place in np.argwhere(changed).tolist():
-                self._change(step, tuple(place), start, candidates, kept)
+                self._change(step, tuple(place), start, candidates, need)
         return step
 
-    def _change(self, step: _Step, place: tuple[int, ...], start: int, candidates: Candidates, kept: int) -> None:
+    def _change(self, step: _Step, place: tuple[int, ...], start: int, candidates: Candidates, need: int) -> None:
         """Write into a step what a row's rules leave of its tokens."""
         slot = int(step.slots[place])
         ids, scores, own = step.ids[place], step.scores[place], step.own[place]
@@ -219,23 +216,13 @@ class BeamRows:
             # It counts as certain, as in transformers.
             ids[0], scores[0], num = step.forced[place], 0, 1
         else:
-            found = self._ranked(candidates, slot, start, kept)
+            found, was_read = rank(candidates, slot - start, self._slots.rules_of(slot), need, as_log_probs=True)
+            if was_read:
+                self._count("rules")
             num = min(len(found.ids), len(ids))
             ids[:num], scores[:num] = found.ids[:num], found.scores[:num]
         scores[num:] = -np.inf
         own[:num] = candidates.logits[slot - start][ids[:num]] - candidates.logsumexp[slot - start]
-
-    def _ranked(self, candidates: Candidates, slot: int, start: int, kept: int) -> Ranked:
-        """Return the best tokens of a row that its rules leave, `kept` of them if there are so many."""
-        slots, row = self._slots, slot - start
-        if slots.has_rules[slot]:
-            found, was_read = rank(candidates, row, slots.rules_of(slot), kept, as_log_probs=True)
-            if was_read:
-                self._count("rules")
-            return found
-        scores = candidates.logits[row] - candidates.logsumexp[row]
-        scores[self._end_ids] = -np.inf
-        return best(scores, kept)
 
     def _note_found(self, step: _Step, chosen: Chosen, start: int, candidates: Candidates) -> None:
         """Keep the answers that have just entered the lists, and forget those that have left."""

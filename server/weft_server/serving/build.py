@@ -10,7 +10,7 @@ import structlog
 from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.choosing.beams import num_kept
+from weft_server.choosing.beams import most_beams
 from weft_server.config import MEBIBYTE, flag_name
 from weft_server.content.chat import Chat
 from weft_server.content.grammars import Grammars
@@ -153,7 +153,8 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.
     max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
-    return Widths(min(num_slots, num_candidates // num_kept(1, len(text.end_ids))), max_outputs, num_candidates)
+    max_beams = min(num_slots, most_beams(num_candidates, len(text.end_ids)))
+    return Widths(max_beams, max_outputs, num_candidates)
 
 
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:

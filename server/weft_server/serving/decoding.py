@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.beams import num_kept
+from weft_server.choosing.beams import most_beams
 from weft_server.errors import BundleError, InvalidRequest, require
 from weft_server.sequence import Beams, Decoding, EarlyStopping, Sampling
 from weft_server.serving.phrases import PhraseReader
@@ -82,8 +82,6 @@ def resolve_decoding(
     _check_stop(requested)
     chosen = _strategy(requested, manifest.decoding)
     kind = chosen.WhichOneof("strategy")
-    beams = _beams(chosen.beams, widths.max_beams) if kind == "beams" else None
-    num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
     sampling = _sampling(chosen.sampling) if kind == "sampling" else None
 
     text = manifest.text
@@ -93,9 +91,13 @@ def resolve_decoding(
     reader = PhraseReader(tokenizer, text.target_vocab_size)
     _cut_default(changes, requested, reader, max_new)
     stop_ids = frozenset(token_set(changes, "stop_token_ids", reader)) - set(text.end_ids)
-    if beams:
-        _check_decided(beams, len(text.end_ids), len(stop_ids), widths.num_candidates)
     end_ids = (*text.end_ids, *stop_ids)
+    beams = None
+    if kind == "beams":
+        # Each end token beside the model's own may take a beam.
+        num_decided = min(widths.max_beams, most_beams(widths.num_candidates, len(end_ids)))
+        beams = _beams(requested, chosen.beams, num_decided, len(stop_ids))
+    num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
     forced = _forced(changes, reader, max_new, end_ids)
     constraint = None
     if requested.HasField("constraint"):
@@ -227,26 +229,28 @@ def _strategy(requested: common_pb2.Decoding, default: common_pb2.Decoding) -> c
     return merged
 
 
-def _beams(asked: common_pb2.Beams, max_beams: int) -> Beams:
-    num_beams = asked.num_beams if asked.HasField("num_beams") else min(DEFAULT_BEAMS, max_beams)
-    if not 1 <= num_beams <= max_beams:
-        raise InvalidRequest("decoding.beams.num_beams", f"must be 1..{max_beams}, not {num_beams}")
-    penalty = asked.length_penalty if asked.HasField("length_penalty") else 1.0
+def _beams(requested: common_pb2.Decoding, merged: common_pb2.Beams, num_decided: int, num_stop_ids: int) -> Beams:
+    """Check how a search is to be. `merged` has what the request leaves unset of the model's own.
+
+    The model's own number of beams gives way to a request's end tokens.
+    """
+    num_beams = merged.num_beams if merged.HasField("num_beams") else min(DEFAULT_BEAMS, num_decided)
+    if requested.HasField("stop_token_ids") and not requested.beams.HasField("num_beams"):
+        num_beams = min(num_beams, num_decided)
+    if num_stop_ids and not num_decided:
+        why = f"has {num_stop_ids} tokens, which leave no candidates for decoding.beams"
+        raise InvalidRequest("decoding.stop_token_ids", why)
+    if not 1 <= num_beams <= num_decided:
+        why = f" with {num_stop_ids} decoding.stop_token_ids" if num_stop_ids else ""
+        raise InvalidRequest("decoding.beams.num_beams", f"must be 1..{num_decided}{why}, not {num_beams}")
+    penalty = merged.length_penalty if merged.HasField("length_penalty") else 1.0
     # A comparison with NaN is false, so this refuses it too.
     if not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
         why = f"must be -{MAX_LENGTH_PENALTY:g}..{MAX_LENGTH_PENALTY:g}, not {_float32(penalty)}"
         raise InvalidRequest("decoding.beams.length_penalty", why)
-    if asked.early_stopping not in _STOPPING_OF:
-        raise InvalidRequest("decoding.beams.early_stopping", f"has no value {asked.early_stopping}")
-    return Beams(num_beams, penalty, _STOPPING_OF[asked.early_stopping])
-
-
-def _check_decided(beams: Beams, num_end_ids: int, num_stop_ids: int, num_candidates: int) -> None:
-    """Refuse more beams than candidates decide: each end token is one more candidate for each beam."""
-    limit = num_candidates // num_kept(1, num_end_ids + num_stop_ids)
-    if num_stop_ids and beams.num_beams > limit:
-        why = f"must be at most {limit} with {num_stop_ids} decoding.stop_token_ids, not {beams.num_beams}"
-        raise InvalidRequest("decoding.beams.num_beams", why)
+    if merged.early_stopping not in _STOPPING_OF:
+        raise InvalidRequest("decoding.beams.early_stopping", f"has no value {merged.early_stopping}")
+    return Beams(num_beams, penalty, _STOPPING_OF[merged.early_stopping])
 
 
 def _num_outputs(
