@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 import re
+import time
 
 import grpc
 import pytest
@@ -16,7 +17,7 @@ from loaded import Loaded, ask
 from weft_proto.v1 import common_pb2
 from weft_server.choosing.constraint import Following
 from weft_server.door.status import to_status
-from weft_server.errors import InvalidRequest, RequestError
+from weft_server.errors import DeadlineExpired, InvalidRequest, RequestError
 
 SCHEMA = {"type": "object", "properties": {"a": {"enum": [1, "b"]}}, "required": ["a"], "additionalProperties": False}
 REGEX = "[a-c]{1,4}(é|!)?"
@@ -252,6 +253,69 @@ def test_a_server_without_the_extra_says_so(tiny_repository, monkeypatch):
             assert ("CANNOT_CONSTRAIN", "decoding.constraint") == (error.reason, error.field)
             assert grpc.StatusCode.FAILED_PRECONDITION == to_status(error).code
             assert (await ask(model, token_ids=common_pb2.TokenIds(ids=[5]))).completion.token_ids
+
+    asyncio.run(run())
+
+
+SLOW = common_pb2.Decoding(max_new_tokens=4, constraint=common_pb2.Constraint(regex="a?" * 4000 + "a" * 4000))
+
+
+async def begun(model, count):
+    """Tasks that ask for a constraint that takes long to build. Their builds wait."""
+    ids = common_pb2.TokenIds(ids=[5])
+    tasks = [asyncio.create_task(ask(model, token_ids=ids, decoding=SLOW)) for _ in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+def test_a_text_waits_for_no_constraint(tiny_repository):
+    """Its tokens are there before the second of eight constraints is built, and the answer is."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            tasks = await begun(model, 8)
+            banned = [common_pb2.Phrase(text="no")]
+            for more in ({}, {"banned": banned}):
+                await ask(model, text="a", decoding=common_pb2.Decoding(max_new_tokens=4, **more))
+            assert sum(task.done() for task in tasks) <= 1
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
+            assert {"CONSTRAINT_REFUSED"} == {error.reason for error in ended}
+
+    asyncio.run(run())
+
+
+def test_the_constraints_that_wait_are_bounded(tiny_repository):
+    """A quarter of the requests that may wait. One more is refused, and who has left is none of them."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", max_queued_requests=12) as model:
+            tasks = await begun(model, 3)
+            error = await refused(model, constraint=common_pb2.Constraint(regex="a"))
+            assert "QUEUE_FULL" == error.reason
+            assert grpc.StatusCode.RESOURCE_EXHAUSTED == to_status(error).code
+            assert (await ask(model, text="a")).completion.token_ids
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            decoding = common_pb2.Decoding(constraint=common_pb2.Constraint(regex="ab"))
+            assert "ab" == (await ask(model, token_ids=common_pb2.TokenIds(ids=[5]), decoding=decoding)).completion.text
+
+    asyncio.run(run())
+
+
+def test_a_constraint_that_nobody_waits_for_is_not_built(tiny_repository, monkeypatch):
+    """Who leaves before a build begins takes it along, and whose deadline passes is told."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            built, build = [], model.grammars.build
+            monkeypatch.setattr(model.grammars, "build", lambda *args, **more: built.append(1) or build(*args, **more))
+            first, second = await begun(model, 2)
+            second.cancel()
+            with pytest.raises(DeadlineExpired):
+                await model.build(lambda _: built.append(2), time.monotonic() + 0.001)
+            await asyncio.gather(first, second, return_exceptions=True)
+            assert [1] == built
 
     asyncio.run(run())
 

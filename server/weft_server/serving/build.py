@@ -94,6 +94,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         scorer=_scorer(score_lanes, config, metrics, loop) if score_lanes else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
+        max_building=max(1, config.max_queued_requests // 4),
     )
 
 

@@ -15,7 +15,7 @@ from weft_server.serving.decoding import resolve_decoding
 from weft_server.serving.phrases import takes_long
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 
     import numpy as np
 
@@ -115,14 +115,14 @@ async def submit(
     read: Read,
     resolve: Callable[[Source], Decoding | None],
     *,
-    slow: bool = False,
+    work: Callable[..., Awaitable[Decoding | None]] | None = None,
     prefix_ids: tuple[int, ...] = (),
     streams: bool = False,
     scores: bool = False,
 ) -> Sequence:
     """Reserve a place, read the input in a worker thread, submit. The caller cancels the sequence on its way out.
 
-    What is `slow` to resolve is resolved in a worker thread too.
+    What takes long to resolve is resolved in a worker thread too: by `work`, one of Model's.
 
     This is no context manager, because a generator's costs each call 5 us.
     """
@@ -132,7 +132,7 @@ async def submit(
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
-        decoding = await model.work(lambda _: resolve(source), call.deadline) if slow else resolve(source)
+        decoding = await work(lambda _: resolve(source), call.deadline) if work else resolve(source)
         sequence = Sequence(
             request_id=call.request_id,
             source=source,
@@ -193,9 +193,9 @@ async def complete(
             requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer, model.constrain
         )
 
-    slow = takes_long(requested)
+    work = model.build if requested.HasField("constraint") else model.work if takes_long(requested) else None
     sequence = await submit(
-        call, model, read, resolve, slow=slow, prefix_ids=prefix_ids, streams=streams, scores=scores
+        call, model, read, resolve, work=work, prefix_ids=prefix_ids, streams=streams, scores=scores
     )
     try:
         if sequence.wants_tokens:

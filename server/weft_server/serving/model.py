@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.content.wanted import Wanted
+from weft_server.errors import Overloaded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from weft_proto.v1 import common_pb2
     from weft_server.bundle.load import Bundle
@@ -52,6 +54,7 @@ class Model:
         scorer: Engine | None,
         widths: Widths,
         grammars: Grammars,
+        max_building: int,
     ) -> None:
         self.bundle = bundle
         self.name = bundle.name
@@ -71,6 +74,10 @@ class Model:
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))
+        # A constraint can take a worker hundreds of times as long as a text. So texts do not wait behind any.
+        self._builder = ThreadPoolExecutor(1, thread_name_prefix=f"{worker_name(bundle)}-builder")
+        self._max_building = max_building
+        self._num_building = 0
 
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
@@ -79,19 +86,23 @@ class Model:
         awaits it is cancelled. Then it does not begin. If it has begun, it ends with DeadlineExpired where it asks
         next.
         """
-        wanted = Wanted(deadline)
+        return await _worked(self._workers, job, deadline)
 
-        def run() -> Result:
-            wanted.check()
-            return job(wanted)
+    async def build(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
+        """Do as `work` with a job that builds a constraint: in a thread of its own, one after the other.
 
+        Raises Overloaded when as many as may wait are there already.
+        """
+        if self._num_building >= self._max_building:
+            raise Overloaded("QUEUE_FULL", f"{self._num_building} requests wait for their constraint already")
+        self._num_building += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._workers, run)
+            return await _worked(self._builder, job, deadline)
         finally:
-            wanted.give_up()
+            self._num_building -= 1
 
     def constrain(self, asked: common_pb2.Constraint, **more: Any) -> Constraint:
-        """Do as Grammars.build, in a worker thread, and count the time."""
+        """Do as Grammars.build, within a job of `build`, and count the time."""
         started = time.monotonic()
         constraint = self.grammars.build(asked, **more)
         self.metrics.constraint_build.observe(time.monotonic() - started)
@@ -128,6 +139,7 @@ class Model:
         """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds."""
         give_up = time.monotonic() + timeout
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._builder.shutdown(wait=False, cancel_futures=True)
         if self.explainer:
             self.explainer.stop()
         stopped = [engine.stop(max(0.0, give_up - time.monotonic())) for engine in self.engines]
@@ -142,3 +154,17 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"
+
+
+async def _worked(workers: Executor, job: Callable[[Wanted], Result], deadline: float) -> Result:
+    """Run `job` in one of some workers, unless nobody waits for it any more."""
+    wanted = Wanted(deadline)
+
+    def run() -> Result:
+        wanted.check()
+        return job(wanted)
+
+    try:
+        return await asyncio.get_running_loop().run_in_executor(workers, run)
+    finally:
+        wanted.give_up()

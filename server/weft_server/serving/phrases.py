@@ -93,5 +93,5 @@ class PhraseReader:
 
 
 def takes_long(asked: common_pb2.Decoding) -> bool:
-    """Whether there are phrases to read, or a constraint: too much work for the event loop."""
-    return bool(asked.banned or asked.bias or asked.HasField("prefix") or asked.HasField("constraint"))
+    """Whether there are phrases to read: too much work for the event loop."""
+    return bool(asked.banned or asked.bias or asked.HasField("prefix"))
