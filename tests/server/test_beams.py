@@ -71,14 +71,14 @@ def test_answers_are_the_plain_searchs_whatever_shares_the_batch(toy):
     async def run():
         rng, num_near = random.Random(5), 0
         async with Running(toy, num_slots=7, num_lanes=2) as running:
-            asked = []
+            asked, beside = [], []
             for index in range(150):
                 source = [rng.randrange(3, 50) for _ in range(rng.randrange(1, 9))]
                 prefix = tuple(rng.randrange(50) for _ in range(rng.choice([0, 0, 1, 3])))
                 decoding = drawn(rng)
                 asked.append((source, decoding, prefix, running.submit(source, decoding, prefix_ids=prefix)))
                 crowd = Decoding(rng.randrange(1, 9), sampling=rng.choice([None, Sampling(1.0, 0, 0.9, index)]))
-                running.submit(source, crowd, wants_tokens=rng.random() < 0.3)
+                beside.append(running.submit(source, crowd, wants_tokens=rng.random() < 0.3))
                 if rng.random() < 0.2:
                     await asyncio.sleep(0.001)
             for source, decoding, prefix, sequence in asked:
@@ -100,6 +100,8 @@ def test_answers_are_the_plain_searchs_whatever_shares_the_batch(toy):
                     assert one.reason is (FinishReason.STOP if stopped else FinishReason.LENGTH)
                     total = one.score * (len(prefix) + len(one.token_ids)) ** decoding.beams.length_penalty
                     assert pytest.approx(total, rel=1e-4) == sum(one.log_probs)
+            for sequence in beside:
+                await sequence.reply.done()
         assert num_near < 15
 
     asyncio.run(run())

@@ -120,6 +120,28 @@ def test_a_search_is_cut_at_stop_strings_when_it_is_done(tiny_repository):
     asyncio.run(run())
 
 
+def test_a_single_alternative_is_cut_at_a_stop_string(tiny_repository):
+    """As the greedy answer is, which it equals; also where each sentence has one."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4, lanes=1) as model:
+            whole = (await ask(model, text=TEXT)).completion.text
+            stop = [whole.split()[1]]
+            for split in (False, True):
+                common = {"text": TEXT, "split_sentences": split}
+                greedy, single = [
+                    (await ask(model, **common, decoding=decoding)).completion
+                    for decoding in (
+                        common_pb2.Decoding(stop=stop),
+                        common_pb2.Decoding(stop=stop, alternatives={}),
+                    )
+                ]
+                assert common_pb2.FINISH_REASON_STOP_STRING == single.finish_reason
+                assert (greedy.text, greedy.token_ids) == (single.text, single.token_ids)
+
+    asyncio.run(run())
+
+
 def test_the_first_of_several_answers_is_explained(tiny_repository):
     """A row for each of its tokens."""
 

@@ -308,8 +308,9 @@ class Rows:
         fresh = slice(num_new - 1 if sequence.wants_tokens else 0, num_new)
         token_ids, log_probs = slots.output_ids[slot, fresh].tolist(), slots.log_probs[slot, fresh].tolist()
         rank, tops = int(slots.rank[slot]), slots.tops[slot][fresh]
+        plain = self._decoding(slot).is_plain
         self._free(slot, sequence)
-        if sequence.width == 1:
+        if plain:
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1, tops=tops))
             return
         self._leave(sequence, rank, Output(token_ids, log_probs, reason, tops=tops))
