@@ -176,6 +176,26 @@ def test_what_takes_too_much_to_follow_ends_the_request_alone(tiny_repository):
     asyncio.run(run())
 
 
+def test_slow_steps_add_up_over_a_requests_rows(tiny_repository):
+    """Each is within its own bounds, and together they are not: the request ends. A neighbour's answer is the same."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            plain = {"token_ids": common_pb2.TokenIds(ids=[5, 6]), "decoding": common_pb2.Decoding(max_new_tokens=12)}
+            alone = (await ask(model, **plain)).completion.token_ids
+            lark = 'start: (("a" x){1,1000} | x{4,1000}){1,1000}\nx: "b"?'
+            drawn = common_pb2.Sampling(seed=1)
+            asked = {"constraint": common_pb2.Constraint(lark=lark), "sampling": drawn, "num_outputs": 7}
+            error, beside = await asyncio.gather(
+                refused(model, max_new_tokens=40, min_new_tokens=30, **asked), ask(model, **plain)
+            )
+            assert ("CONSTRAINT_REFUSED", "decoding.constraint.lark") == (error.reason, error.field)
+            assert "it takes more to follow than the server allows" in error.message
+            assert alone == beside.completion.token_ids
+
+    asyncio.run(run())
+
+
 def test_fields_that_contradict_a_constraint(tiny_repository):
     """They are named: a prefix that breaks it, a forced token that does, stop tokens that are text."""
     asked = common_pb2.Constraint(choice=common_pb2.Choice(texts=["abc", "abd"]))

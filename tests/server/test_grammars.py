@@ -14,6 +14,7 @@ from tokenizers import decoders
 import tokenizer_kinds
 from json_texts import fits
 from weft_proto.v1 import common_pb2
+from weft_server.choosing.constraint import START_S
 from weft_server.choosing.history import History
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
@@ -155,6 +156,18 @@ def test_a_trial_ends_what_would_not_end():
     assert passes('start: "a"')
     assert passes("start: nobody")
     assert not passes("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))
+
+
+@pytest.mark.parametrize("kind", CONSTRAINTS)
+def test_usual_grammars_take_little_of_what_they_may(opened, kind):
+    """At eight rows of up to 200 tokens, nothing of what they begin with is gone."""
+    model, _, end = opened(tokenizer_kinds.byte_level())
+    constraint, rng = model.build(CONSTRAINTS[kind][0]), random.Random(1)
+    assert START_S == constraint.allowance.left_s
+    for _ in range(8):
+        write(constraint, end, rng, most=200)
+    assert constraint.allowance.left_s > START_S
+    assert not constraint.allowance.is_spent
 
 
 REFUSED = [
