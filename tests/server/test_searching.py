@@ -125,10 +125,9 @@ def test_a_single_alternative_is_cut_at_a_stop_string(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4, lanes=1) as model:
-            whole = (await ask(model, text=TEXT)).completion.text
-            stop = [whole.split()[1]]
             for split in (False, True):
                 common = {"text": TEXT, "split_sentences": split}
+                stop = [(await ask(model, **common)).completion.text.split()[1]]
                 greedy, single = [
                     (await ask(model, **common, decoding=decoding)).completion
                     for decoding in (
