@@ -418,6 +418,22 @@ def test_a_failed_step_leaves_nothing_for_the_next(opened):
     assert ["next"] == [one.sequence.request_id for one in rows.hand_over()]
 
 
+@pytest.mark.parametrize(("num_forced", "second"), [(0, 6), (1, 2)])
+def test_an_alternative_may_end_where_the_least_length_is_reached(opened, num_forced, second):
+    """Behind a prefix that is long enough, the end token is one of the best. Before, it must not come."""
+    rows = rows_of(opened)
+    forced = (9,) * num_forced
+    decoding = Decoding(4, 1, alternatives=True, num_outputs=2, forced_ids=forced)
+    rows.begin(Sequence("ways", Ids(np.arange(3)), decoding), START)
+    logits = np.zeros((2, 50), np.float32)
+    logits[:, [5, 2, 6]] = [3, 2, 1]
+    for _ in range(num_forced + 1):
+        rows.advance(candidates_of(logits[: rows.slots.num_running], 16))
+
+    ids = {int(rows.slots.rank[slot]): rows.slots.output_ids[slot, num_forced] for slot in range(2)}
+    assert {0: 5, 1: second} == ids
+
+
 def test_more_alternatives_than_candidates_have_the_whole_row(opened):
     """The run is asked for all logits, whoever shares it."""
     rows = rows_of(opened)

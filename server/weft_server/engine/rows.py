@@ -261,7 +261,7 @@ class Rows:
         ids, log_probs = sample(processed, settings, self._end_ids, count)
         begun = slots.begun_alternatives(start)
         for row in begun:
-            barred = self._end_ids if slots.min_new[start + row] else self._end_ids[:0]
+            barred = self._end_ids if slots.is_short(start + row) else self._end_ids[:0]
             token = nth_best(processed, row, int(slots.rank[start + row]), barred)
             if token is not None:
                 ids[row] = token

@@ -192,6 +192,10 @@ class Slots:
         first = (self.num_new[rows] == self.num_forced[rows]) & (self.prefix_left[rows] == 0)
         return np.flatnonzero(alternatives & first).tolist()
 
+    def is_short(self, slot: int) -> bool:
+        """Whether a row's answer must not end yet. That of a row with rules is for these to say."""
+        return bool(self.num_new[slot] < self.min_new[slot])
+
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""
         rules = self.rules[slot]
