@@ -418,6 +418,28 @@ def test_a_failed_step_leaves_nothing_for_the_next(opened):
     assert ["next"] == [one.sequence.request_id for one in rows.hand_over()]
 
 
+def test_answers_whose_tokens_are_all_forced_have_no_alternatives(tiny_repository):
+    """One answer comes: others would be the same."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", slots=4, lanes=1) as model:
+            prefix = common_pb2.Phrase(token_ids=common_pb2.TokenIds(ids=[5, 6]))
+            for expected, asked in (
+                (1, {"max_new_tokens": 1, "forced_last_id": 9}),
+                (1, {"max_new_tokens": 2, "prefix": prefix}),
+                (1, {"max_new_tokens": 3, "prefix": prefix, "forced_last_id": 9}),
+                (4, {"max_new_tokens": 3, "prefix": prefix}),
+                (4, {"max_new_tokens": 2, "forced_last_id": 9}),
+            ):
+                decoding = common_pb2.Decoding(alternatives={}, num_outputs=4, **asked)
+                best = (await ask(model, text="def", decoding=decoding)).completion
+                assert expected == 1 + len(best.others) == best.decoding.num_outputs
+                assert asked["max_new_tokens"] >= len(best.token_ids)
+                assert expected == len({tuple(one.token_ids) for one in (best, *best.others)})
+
+    asyncio.run(run())
+
+
 @pytest.mark.parametrize(("num_forced", "second"), [(0, 6), (1, 2)])
 def test_an_alternative_may_end_where_the_least_length_is_reached(opened, num_forced, second):
     """Behind a prefix that is long enough, the end token is one of the best. Before, it must not come."""

@@ -377,6 +377,7 @@ Global___Beams: _TypeAlias = Beams  # noqa: Y015
 class Alternatives(_message.Message):
     """Alternatives gives the Decoding.num_outputs most probable first tokens, behind Decoding.prefix if there is one, and continues
     each with the most probable token at each step. Where fewer first tokens may come, there are fewer answers.
+    Where all tokens that max_new_tokens allows are forced, there is one.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -99,6 +99,9 @@ def resolve_decoding(
         beams = _beams(requested, chosen.beams, num_decided, len(stop_ids))
     num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
     forced = _forced(changes, reader, max_new, end_ids)
+    if kind == "alternatives" and len(forced.first) + (forced.last is not None) >= max_new:
+        # All tokens are forced, so all answers would be the same.
+        num_outputs = 1
     constraint = None
     if requested.HasField("constraint"):
         assert constrain is not None, "nothing builds this constraint. This is a bug."
