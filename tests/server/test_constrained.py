@@ -247,6 +247,62 @@ def test_the_end_comes_where_nothing_else_fits(tiny_repository):
     asyncio.run(run())
 
 
+STRATEGIES_OF_ENDS = [
+    {"greedy": common_pb2.Greedy()},
+    {"beams": common_pb2.Beams(num_beams=3)},
+    {"beams": common_pb2.Beams(num_beams=2, early_stopping=common_pb2.EARLY_STOPPING_NEVER), "num_outputs": 2},
+]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES_OF_ENDS, ids=["greedy", "beams", "two of beams"])
+def test_an_answer_ends_where_nothing_is_left_whatever_chooses(tiny_repository, strategy):
+    """A search has the end too, with the model's own log-probability: no other field refuses the request."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            vocab = model.manifest.text.target_vocab_size
+            prompt = {"token_ids": common_pb2.TokenIds(ids=[5, 6]), "return_scores": True}
+
+            async def answers(**more):
+                decoding = common_pb2.Decoding(max_new_tokens=20, **more, **strategy)
+                best = (await ask(model, **prompt, decoding=decoding)).completion
+                return [best, *best.others]
+
+            yes = common_pb2.Constraint(choice=common_pb2.Choice(texts=["yes"]))
+            for whole in (
+                await answers(constraint=yes, min_new_tokens=10),
+                await answers(suppressed=common_pb2.TokenSet(ids=range(vocab))),
+                await answers(constraint=yes, suppressed=_ends(model)),
+            ):
+                assert {common_pb2.FINISH_REASON_STOP} == {each.finish_reason for each in whole}
+                assert set(whole[0].token_ids[-1:]) <= set(model.manifest.text.end_ids)
+                if whole[0].HasField("score"):
+                    assert pytest.approx(sum(whole[0].token_log_probs) / len(whole[0].token_ids)) == whole[0].score
+            assert {"yes"} == {each.text for each in await answers(constraint=yes, min_new_tokens=10)}
+            assert [""] == [each.text for each in await answers(suppressed=common_pb2.TokenSet(ids=range(vocab)))]
+
+    asyncio.run(run())
+
+
+def _ends(model):
+    return common_pb2.TokenSet(ids=model.manifest.text.end_ids)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES_OF_ENDS, ids=["greedy", "beams", "two of beams"])
+def test_a_dead_end_of_other_fields_is_not_blamed_on_the_models_tokens(tiny_repository, strategy):
+    """Tokens fit the constraint, and something else bars all of them."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1") as model:
+            texts = [model.target_tokenizer.decode([id_]) for id_ in range(model.manifest.text.target_vocab_size)]
+            barred = common_pb2.TokenSet(ids=[id_ for id_, text in enumerate(texts) if "b" in text])
+            error = await refused(model, constraint=common_pb2.Constraint(regex="a{3}b"), suppressed=barred, **strategy)
+            assert ("decoding.constraint.regex", "CONSTRAINT_REFUSED") == (error.field, error.reason)
+            assert "other fields of decoding bar all tokens that fit" in error.message
+
+    asyncio.run(run())
+
+
 def test_split_sentences_take_no_constraint(tiny_repository):
     """Each sentence would be one answer, and the whole would be none."""
 

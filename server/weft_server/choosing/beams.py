@@ -118,6 +118,11 @@ class Searches:
         """Return the scores of the answers that a search has found, best first."""
         return [score for score in self._found[index].tolist() if score > _EMPTY]
 
+    def counting(self, which: Ints) -> Bools:
+        """Return which beams of the searches `which` [n] have begun and not ended, [n, width], by their ranks."""
+        counting: Bools = self._sums[which] > _FAR / 2
+        return counting
+
     def advance(self, which: Ints, log_probs: Floats, ends: Bools) -> Chosen:
         """Take a step in the searches `which` [n].
 

@@ -269,6 +269,8 @@ class Following:
         then = self.next
         if not self._is_broken and then.is_whole:
             return None
+        if not self._is_broken and then.allowed.any():
+            return self._constraint.refusal("other fields of decoding bar all tokens that fit")
         return self._constraint.refusal(then.error or "")
 
     def close(self) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from weft_server.choosing.beams import Chosen, Searches, num_decisive, num_kept
-from weft_server.choosing.processed import rank
+from weft_server.choosing.processed import Ranked, rank
+from weft_server.choosing.rules import BARRED
 from weft_server.choosing.tops import top_of
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import EarlyStopping, FinishReason, Output
@@ -123,22 +124,15 @@ class BeamRows:
         for sequence in list(self._by_sequence):
             self.remove(sequence)
 
-    def why_none(self, sequence: Sequence) -> RequestError:
-        """Return why a search has found no answer: its rules have left nothing."""
-        held = [self._slots.rules[slot] for slot in self._slots.held_by(sequence)]
-        refusals = (rules.refusal(ends=True) for rules in held if rules is not None)
-        refusal = next((refusal for refusal in refusals if refusal is not None), None)
-        return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
-
     def choose(
         self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray
-    ) -> list[tuple[Sequence, list[Output]]]:
+    ) -> list[tuple[Sequence, list[Output] | RequestError]]:
         """Change the next token of each beam among the rows from `start` on, and its log-probability.
 
-        Before that, its past is brought to its slot. Returns the searches that are done, with their answers. They are
-        still here.
+        Before that, its past is brought to its slot. Returns the searches that are done, with their answers, or why
+        there is none. They are still here.
         """
-        done: list[tuple[Sequence, list[Output]]] = []
+        done: list[tuple[Sequence, list[Output] | RequestError]] = []
         for kind in self._kinds.values():
             if kind.members:
                 done += self._choose(kind, start, candidates, ids, log_probs)
@@ -150,7 +144,7 @@ class BeamRows:
 
     def _choose(
         self, kind: _Kind, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray
-    ) -> list[tuple[Sequence, list[Output]]]:
+    ) -> list[tuple[Sequence, list[Output] | RequestError]]:
         slots = self._slots
         which, by_rank = self._beams_of(kind, start)
         if not len(which):
@@ -168,7 +162,8 @@ class BeamRows:
             beams = np.flatnonzero(going)[:, None], chosen.parents[going], chosen.picks[going]
             ids[onto - start] = step.ids[beams]
             log_probs[onto - start] = step.own[beams]
-        return [self._answers(step.members[index]) for index in np.flatnonzero(chosen.done).tolist()]
+        done = [(step.members[index], int(step.slots[index, 0])) for index in np.flatnonzero(chosen.done).tolist()]
+        return [(search.sequence, self._answers(search) or self._why_none(best)) for search, best in done]
 
     def _ends(self, step: _Step) -> np.ndarray:
         """Return which tokens of a step end their answer, [n, width, k]."""
@@ -204,12 +199,15 @@ class BeamRows:
         changed = slots.has_rules[by_rank] | (forced >= 0)
         if changed.any():
             step = step._replace(own=scores.copy())
-            for place in np.argwhere(changed).tolist():
-                self._change(step, tuple(place), start, candidates, need)
+            counting = kind.searches.counting(which)
+            for place in map(tuple, np.argwhere(changed).tolist()):
+                self._change(step, place, start, candidates, need, may_end=bool(counting[place]))
         return step
 
-    def _change(self, step: _Step, place: tuple[int, ...], start: int, candidates: Candidates, need: int) -> None:
-        """Write into a step what a row's rules leave of its tokens."""
+    def _change(
+        self, step: _Step, place: tuple[int, ...], start: int, candidates: Candidates, need: int, *, may_end: bool
+    ) -> None:
+        """Write into a step what a row's rules leave of its tokens: an end if that is nothing and it `may_end`."""
         slot = int(step.slots[place])
         ids, scores, own = step.ids[place], step.scores[place], step.own[place]
         if step.forced[place] >= 0:
@@ -219,10 +217,22 @@ class BeamRows:
             found, was_read = rank(candidates, slot - start, self._slots.rules_of(slot), need, as_log_probs=True)
             if was_read:
                 self._count("rules")
+            if may_end and not len(found.ids) and self._is_whole(slot):
+                found = self._end_of(candidates, slot - start)
             num = min(len(found.ids), len(ids))
             ids[:num], scores[:num] = found.ids[:num], found.scores[:num]
         scores[num:] = -np.inf
         own[:num] = candidates.logits[slot - start][ids[:num]] - candidates.logsumexp[slot - start]
+
+    def _is_whole(self, slot: int) -> bool:
+        """Whether the answer in a slot is what it must be, so that it may end."""
+        rules = self._slots.rules[slot]
+        return rules is None or rules.refusal(ends=True) is None
+
+    def _end_of(self, candidates: Candidates, row: int) -> Ranked:
+        """Return an end token alone, as probable as the model finds it."""
+        ids = self._end_ids[:1]
+        return Ranked(ids, candidates.logits[row][ids] - candidates.logsumexp[row], BARRED)
 
     def _note_found(self, step: _Step, chosen: Chosen, start: int, candidates: Candidates) -> None:
         """Keep the answers that have just entered the lists, and forget those that have left."""
@@ -244,9 +254,8 @@ class BeamRows:
         # A forced end that the model has chosen is its own.
         own = step.forced[parent] < 0 or token == candidates.topk_ids[slot - start, 0]
         at_end = own and (token in self._end_ids or token in _stop_ids(step.members[which[0]]))
-        rules = slots.rules[slot]
         # A forced end may come where a rule would not let it.
-        at_end = at_end and (rules is None or rules.refusal(ends=True) is None)
+        at_end = at_end and self._is_whole(slot)
         read, num_top = slice(int(slots.num_new[slot])), int(slots.num_top[slot])
         return Output(
             [*slots.output_ids[slot, read].tolist(), token],
@@ -280,13 +289,18 @@ class BeamRows:
         self._runner.fork(sources, targets, stops - num_new + slots.num_shared(sources, targets), stops)
         slots.fork(sources, targets)
 
-    def _answers(self, search: _Search) -> tuple[Sequence, list[Output]]:
-        """A search's sequence, and the answers that it was asked for, with their scores."""
-        sequence = search.sequence
-        assert sequence.decoding is not None
+    def _answers(self, search: _Search) -> list[Output]:
+        """The answers that a search was asked for, with their scores."""
+        assert search.sequence.decoding is not None
         scores = search.kind.searches.scores(search.index)
         outputs = [replace(output, score=score) for output, score in zip(search.found, scores, strict=True)]
-        return sequence, outputs[: sequence.decoding.num_outputs]
+        return outputs[: search.sequence.decoding.num_outputs]
+
+    def _why_none(self, slot: int) -> RequestError:
+        """Return why a search has found no answer: the rules of its best beam leave nothing, and it must not end."""
+        rules = self._slots.rules[slot]
+        refusal = rules.refusal(ends=True) if rules is not None else None
+        return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
 
 
 def _stop_ids(search: _Search) -> frozenset[int]:

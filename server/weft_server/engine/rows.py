@@ -55,8 +55,8 @@ class Rows:
         self._end_ids = np.array(end_ids, np.int64)
         self._metrics = metrics
         self._beams = BeamRows(slots, runner, end_ids=self._end_ids, count=metrics.read_whole)
-        # Searches that are done in this step, with their answers.
-        self._found: list[tuple[Sequence, list[Output]]] = []
+        # Searches that are done in this step, with their answers, or why there is none.
+        self._found: list[tuple[Sequence, list[Output] | RequestError]] = []
         # Rows of this step that find no token to begin an alternative with, counted from the first that is given one.
         self._missing: list[int] = []
         self._deliveries: list[Delivery] = []
@@ -208,11 +208,11 @@ class Rows:
         """End the searches that were done in this step."""
         found, self._found = self._found, []
         for sequence, outputs in found:
-            if outputs:
+            if isinstance(outputs, list):
                 self._free_all(sequence)
                 self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
             else:
-                self.drop(sequence, self._beams.why_none(sequence))
+                self.drop(sequence, outputs)
 
     def _refused(self, start: int, given: _Given) -> dict[int, RequestError]:
         """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
