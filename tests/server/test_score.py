@@ -5,6 +5,7 @@ import itertools
 import math
 import random
 import shutil
+import threading
 import time
 
 import numpy as np
@@ -295,6 +296,36 @@ def test_waiting_is_bounded(tiny_repository):
         assert 0 == model.metrics.generated_tokens.value
 
     run(tiny_repository / "tiny-generate" / "1", laws, max_queued_requests=2, lanes=1)
+
+
+def test_a_finished_answer_is_not_lost_to_the_bound_on_tokens(tiny_repository):
+    """A prompt that was taken gets its scores, however many tokens wait to be scored. A new answer is refused."""
+
+    async def laws(model):
+        (lane,) = model.scorer._lanes
+        free, graph = threading.Event(), lane._session.run
+
+        def held(feeds):
+            free.wait()
+            return graph(feeds)
+
+        lane._session.run = held
+        try:
+            running = asyncio.create_task(score(model, **GENERATE))
+            await until(lambda: model.scorer.stats().running)
+            waiting = asyncio.create_task(score(model, **GENERATE))
+            await until(lambda: model.scorer.stats().queued_tokens)
+            prompt = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
+            await until(lambda: 2 == len(model.scorer._scheduler.waiting) or prompt.done())
+            with pytest.raises(Overloaded) as refused:
+                await score(model, **GENERATE)
+            assert "TOKEN_BUDGET" == refused.value.reason
+        finally:
+            free.set()
+        assert (await prompt).completion.prompt_log_probs
+        assert all(each.token_log_probs for each in await asyncio.gather(running, waiting))
+
+    run(tiny_repository / "tiny-generate" / "1", laws, max_queued_tokens=1, lanes=1)
 
 
 def test_deadline_cancel_and_drain(tiny_repository):

@@ -82,17 +82,17 @@ class Engine:
         with self._lock:
             self._scheduler.release(count)
 
-    def submit(self, *sequences: Sequence) -> None:
+    def submit(self, *sequences: Sequence, is_promised: bool = False) -> None:
         """Turn reserved places into waiting sequences, all or none. If this raises, the places stay reserved.
 
         Raises:
-            Overloaded: the token bound is reached.
+            Overloaded: the token bound is reached, and it is not promised that they may wait.
             Exception: cancel_all was called before. This is its outcome.
         """
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            self._scheduler.enqueue(*sequences)
+            self._scheduler.enqueue(*sequences, is_promised=is_promised)
             self._live.update(sequences)
         # A lane that woke at the first request would fight the event loop for the interpreter, and run a single row.
         self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)

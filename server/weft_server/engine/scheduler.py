@@ -53,16 +53,17 @@ class Scheduler:
         """Give reserved places back."""
         self.num_reserved -= count
 
-    def enqueue(self, *sequences: Sequence) -> None:
+    def enqueue(self, *sequences: Sequence, is_promised: bool = False) -> None:
         """Turn reserved places into waiting sequences, all or none.
 
         Raises:
-            Overloaded: the token bound is reached. The places are kept.
+            Overloaded: the token bound is reached, and it `is_promised` to none of them that they may wait. The places
+                are kept.
         """
         num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
         # One that is too long for the bound may wait alone. Otherwise it would never be answered.
         is_only = not self.waiting and len(sequences) == 1
-        if not is_only and self.queued_tokens + num_tokens > self._max_tokens:
+        if not (is_only or is_promised) and self.queued_tokens + num_tokens > self._max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
         self.num_reserved -= len(sequences)
         self.queued_tokens += num_tokens

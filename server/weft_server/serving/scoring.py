@@ -36,9 +36,9 @@ class Place:
         self.engine = engine
         self._is_held = True
 
-    def submit(self, sequence: Sequence) -> None:
-        """Let the sequence wait there."""
-        self.engine.submit(sequence)
+    def submit(self, sequence: Sequence, *, is_promised: bool = False) -> None:
+        """Let the sequence wait there. One that `is_promised` to may wait whatever the token bound says."""
+        self.engine.submit(sequence, is_promised=is_promised)
         self._is_held = False
 
     def leave(self) -> None:
@@ -164,11 +164,11 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
     return Scored(sequence, source, token_ids, scores)
 
 
-async def scores_of(call: Call, place: Place, given: Given) -> tuple[Sequence, Scores]:
+async def scores_of(call: Call, place: Place, given: Given, *, is_promised: bool = False) -> tuple[Sequence, Scores]:
     """Wait for the scores of a given answer. Raises as `score` does."""
     sequence = Sequence(request_id=call.request_id, source=given, decoding=None, deadline=call.deadline)
     sequence.times.accepted = call.started
-    place.submit(sequence)
+    place.submit(sequence, is_promised=is_promised)
     try:
         await sequence.reply.done()
     finally:
@@ -178,11 +178,14 @@ async def scores_of(call: Call, place: Place, given: Given) -> tuple[Sequence, S
 
 
 async def prompt_log_probs(call: Call, model: Model, place: Place, prompt: Source) -> list[float]:
-    """Return log-probabilities of all tokens of a prompt but the first. Raises as `score` does."""
+    """Return log-probabilities of all tokens of a prompt but the first. Raises as `score` does.
+
+    The prompt has passed the token bound of the engine that has answered it. The answer is not lost to another one.
+    """
     ids = prompt.array
     if len(ids) == 1:
         return []
     given = Given(ids[:-1], None, ids[1:], model.manifest.text.max_total_tokens)
-    _, scores = await scores_of(call, place, given)
+    _, scores = await scores_of(call, place, given, is_promised=True)
     log_probs: list[float] = scores.log_probs.tolist()
     return log_probs
