@@ -45,7 +45,7 @@ def worst_rules(vocab, ends, num_read=NUM_READ):
     )
     manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSLATE, text=text)
     manifest.decoding.max_new_tokens = num_read
-    rules = resolve_decoding(decoding, manifest, Widths(8, 8), 0).rules
+    rules = resolve_decoding(decoding, manifest, Widths(8, 8, 64), 0).rules
     # A source of 64 tokens: each of them is banned, and more would leave nothing to choose.
     row = RowRules.begin(rules, History([1], rng.integers(3, vocab, 64), num_read))
     for token in rng.integers(3, vocab, num_read - 1).tolist():
