@@ -63,13 +63,14 @@ def search(
         running = [(total, token_ids) for total, token_ids, ends in best if not ends][:num_beams]
         running += [(total + FAR, token_ids) for total, token_ids, ends in best if ends][: num_beams - len(running)]
         divisor = float(num_fed + num_new) ** length_penalty
-        found += [Answer(ids, float(total / divisor)) for total, ids, ends in best[:num_beams] if ends]
+        found += [Answer(ids, float(total) / divisor) for total, ids, ends in best[:num_beams] if ends]
         found.sort(key=lambda answer: -answer.score)
         margin = min(margin, _closest([answer.score for answer in found[: num_beams + 1]]))
         del found[num_beams:]
         full = len(found) == num_beams
         length = max_new if early_stopping == "never" and length_penalty > 0 else num_new
-        hope, worst = running[0][0] / float(num_fed + length) ** length_penalty, found[-1].score if full else -np.inf
+        hope = float(running[0][0]) / float(num_fed + length) ** length_penalty
+        worst = found[-1].score if full else -np.inf
         if full and hope > FAR / 2:
             margin = min(margin, abs(hope - worst))
         if hope <= worst or (full and early_stopping is True) or all(ends for _, _, ends in best):

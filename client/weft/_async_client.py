@@ -33,7 +33,7 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, TAG, TRANSLATE, Verb, WritingVerb, methods_on
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, SCORE_PAIR, TAG, TRANSLATE, Verb, WritingVerb, methods_on
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -211,6 +211,17 @@ class AsyncClient:
     ) -> AsyncMany[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
         return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+
+    def score_many(
+        self,
+        pairs: Iterable[tuple[Text | bytes | Path, Text]] | AsyncIterable[tuple[Text | bytes | Path, Text]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[ScoreOptions],
+    ) -> AsyncMany[Score]:
+        """Tell how probable each target is behind its source, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(SCORE_PAIR, concurrency, timeout, making(SCORE_PAIR, options, pairs=pairs))
 
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,9 @@ from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, Ser
 from weft._tables import model_table
 from weft._types import Health
 from weft.exceptions import InvalidRequest
+
+if TYPE_CHECKING:
+    from weft._requests import ScoreOptions
 
 
 def translate(
@@ -85,7 +88,7 @@ def _write_lines(
     """Ask for new text for each line of a file."""
     wants_json = {"--scores": request.scores, "--top-logprobs": request.top_logprobs, **more}
     never = {**request.for_one(), "--stream": request.stream}
-    files.run(verb, title, request, asked, wants_json=wants_json, never=never)
+    files.run(verb, title, request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
 
 
 def _write(verb: str, source: str | Path | None, asked: Mapping[str, Any], request: TextRequest, doing: str) -> None:
@@ -130,6 +133,7 @@ def classify(
             "classifying",
             request,
             {**asked, "top_k": top},
+            as_json=request.as_json,
             are_pictures=pictures,
             wants_json={"--scores": request.scores, "--top": top},
             never=request.for_one(),
@@ -163,7 +167,8 @@ def tag(
     asked = request.options()
     if files.is_asked({"a text": text}):
         wants_json = {"--scores": request.scores, "--tokens": tokens}
-        files.run("tag", "tagging", request, asked, wants_json=wants_json, never=request.for_one())
+        never = request.for_one()
+        files.run("tag", "tagging", request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
     source = _read(text or "")
     with request.client() as client, show.patience("tagging"):
         answer = client.tag(source, **asked)
@@ -173,8 +178,13 @@ def tag(
 
 
 def score(
-    source: Annotated[str, typer.Argument(show_default=False, help="The source text or the prompt.")],
-    answer: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="What the model might answer.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(show_default=False, help="The source text or the prompt. A dash (-) reads it from stdin."),
+    ] = None,
+    answer: Annotated[
+        str | None, typer.Argument(metavar="[TARGET]", show_default=False, help="What the model might answer.")
+    ] = None,
     *,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="Name of the model. It is required.")] = "",
     model_version: Annotated[
@@ -182,7 +192,7 @@ def score(
     ] = None,
     source_language: Language = "",
     target_language: Language = "",
-    picture: Annotated[bool, typer.Option("--picture", help="SOURCE is the path of a picture.")] = False,
+    picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
     top: Annotated[
         int,
         typer.Option("--top", min=0, max=20, help="Print for each token this number of the most probable ones."),
@@ -192,23 +202,31 @@ def score(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")
     ] = False,
+    files: Files,
     server: Server,
 ) -> None:
     """Say how probable a model finds an answer.
 
-    The line is the sum of its tokens' log-probabilities.
+    The line is the sum of its tokens' log-probabilities. A line of --file has a source and a target, with a tab between
+    them.
     """
-    with server.client() as client, show.patience("scoring"):
-        scored = client.score(
-            Path(source) if picture else _read(source),
-            _read(answer),
-            model=model,
-            model_version=model_version,
-            source_language=source_language,
-            target_language=target_language,
-            num_top_tokens=top,
-        )
-    show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
+    asked: ScoreOptions = {
+        "model": model,
+        "model_version": model_version,
+        "source_language": source_language,
+        "target_language": target_language,
+        "num_top_tokens": top,
+    }
+    # A source alone is none, but is refused beside a file.
+    is_whole = answer is not None or files.file is not None
+    if files.is_asked({"a source and a target": source if is_whole else None}):
+        wants_json, never = {"--scores": scores, "--top": top}, {"--verbose": verbose}
+        what = ("score", "scoring", server, asked)
+        files.run(*what, are_pictures=picture, as_json=as_json, wants_json=wants_json, never=never)
+    elif source is not None and answer is not None:
+        with server.client() as client, show.patience("scoring"):
+            scored = client.score(Path(source) if picture else _read(source), _read(answer), **asked)
+        show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
 
 
 def models(*, server: Server, as_json: AsJson = False) -> None:

@@ -54,8 +54,8 @@ class Beams:
     """Keep the `num_beams` most probable beginnings at each step, and answer with the best finished ones.
 
     The score of an answer is the sum of its log-probabilities over its number of tokens to the power of
-    `length_penalty`; what a bundle feeds the decoder before the answer is counted too. A stream gives the whole answer
-    at its end.
+    `length_penalty`; what a bundle feeds the decoder before the answer is counted too. With a prefix only the tokens
+    behind it count. A stream gives the whole answer at its end.
     """
 
     num_beams: int | None = None

@@ -20,7 +20,7 @@ Answer = TypeVar("Answer")
 
 
 # An input of each kind that is good enough to see whether the options are.
-_BLANKS: dict[str, Any] = {"texts": "", "prompts": "", "messages": (), "images": b""}
+_BLANKS: dict[str, Any] = {"texts": "", "prompts": "", "messages": (), "images": b"", "pairs": ("", "")}
 
 
 @dataclass(frozen=True, slots=True)

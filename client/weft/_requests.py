@@ -253,6 +253,14 @@ def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[S
     return message
 
 
+def pair_request(pair: tuple[Text | bytes | Path, Text], **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:
+    """Do as `score_request` with a source and its target in one."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise refusal("pairs", "must each be a tuple of a source and a target")
+    source, target = pair
+    return score_request(source, target, **options)
+
+
 def get_model_request(name: str, version: int | None) -> model_pb2.GetModelRequest:
     """Ask for what a server says of one model."""
     return model_pb2.GetModelRequest(model=selector(name, version))

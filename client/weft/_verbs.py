@@ -127,6 +127,11 @@ SCORE = Verb(
     _answers.score,
 )
 
+# The same, asked about a source and its target in one.
+SCORE_PAIR = Verb(
+    SCORE.stub, SCORE.service, SCORE.method, SCORE.tasks, _requests.pair_request, SCORE.response, SCORE.read
+)
+
 VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, SCORE)
 
 

@@ -139,17 +139,22 @@ def export(
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)
 
+        if graphs_only:
+            unmeant = {"--held-out": held_out, "--mixed-runs": mixed_runs, "--no-score": no_score, "--force": force}
+            if given := ", ".join(flag for flag, value in unmeant.items() if value):
+                raise ExportError(f"{given}: of no meaning with --graphs-only")
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, explains=not no_explain)))
+            graphs = {"explains": not no_explain, "scores": not no_score}
+            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, **graphs)))
             return
         if bundle is None:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
         if graphs_only:
             from weft_export.graphs_only import export_graphs  # noqa: PLC0415 - same
 
-            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage, explains=not no_explain)
+            parity = export_graphs(checkpoint, bundle, precision, choices, on_stage, say_note, explains=not no_explain)
             typer.echo(f"{bundle}: largest difference from torch {parity.max_abs_error:.1e}")
             return
         report = export_checkpoint(
@@ -163,6 +168,7 @@ def export(
             force=force,
             choices=choices,
             on_stage=on_stage,
+            on_note=say_note,
         )
     parity = report.manifest.parity
     typer.echo(
@@ -170,14 +176,17 @@ def export(
         f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s,"
         f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
-    for note in report.notes:
-        typer.echo(f"note: {note}")
     if precision == Precision.INT8:
         typer.echo(_quality_line(report.manifest))
         from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
 
         if report.manifest.rounding.products or report.manifest.rounding.effect > MAX_EFFECT:
             typer.echo(_rounding_line(report.manifest.rounding))
+
+
+def say_note(sentence: str) -> None:
+    """Say what a person should know of a checkpoint: on stderr beside the progress, so that stdout has the result."""
+    typer.echo(f"note: {sentence}", err=True)
 
 
 def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:

@@ -10,13 +10,23 @@ from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
 from weft_export.export import PRECISIONS, check_bf16, load
+from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
 
 
-def check(directory: Path, choices: Choices, num_slots: int, place: Path | None, *, explains: bool = True) -> list[str]:
+def check(
+    directory: Path,
+    choices: Choices,
+    num_slots: int,
+    place: Path | None,
+    *,
+    explains: bool = True,
+    scores: bool = True,
+) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
     place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
+    Without scores, none says how probable a given answer is.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
@@ -28,6 +38,7 @@ def check(directory: Path, choices: Choices, num_slots: int, place: Path | None,
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
         *_lengths(checkpoint),
+        *_more_graphs(checkpoint, scores=scores),
         *(f"note: {note}" for note in loaded.notes),
     ]
     if exact.slot_bytes == 0:
@@ -41,7 +52,8 @@ def check(directory: Path, choices: Choices, num_slots: int, place: Path | None,
             lines.append(f"{name:11}not possible: {error}")
         else:
             lines.append(_row(name, estimate(checkpoint, precision, num_slots)))
-    lines += [f"free on the disk of {place}: {size(_free(place))}"] if place is not None else []
+    where = "the current directory" if place is None else place
+    lines.append(f"free on the disk of {where}: {size(_free(place or Path.cwd()))}")
     return lines
 
 
@@ -67,6 +79,18 @@ def _lengths(checkpoint: Checkpoint) -> list[str]:
         what = "of an answer" if text.HasField("start_id") else "of a prompt and its answer"
         parts.append(f"{text.max_total_tokens:,} tokens {what}")
     return [f"at most {' and '.join(parts)}"]
+
+
+def _more_graphs(checkpoint: Checkpoint, *, scores: bool) -> list[str]:
+    """Say which graphs are made beside those that answer."""
+    lines = []
+    if checkpoint.explained_heads:
+        lines.append("with a graph that says what an answer attended to (--no-explain leaves it out)")
+    if scores and isinstance(checkpoint.model, Writer) and checkpoint.model.scores:
+        lines.append(
+            "with a graph that says how probable a given answer is, at fp32 and int8 (--no-score leaves it out)"
+        )
+    return lines
 
 
 def _free(place: Path) -> int:

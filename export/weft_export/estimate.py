@@ -19,21 +19,27 @@ _BYTES = {
     bundle_pb2.DATA_TYPE_BFLOAT16: 2,
     bundle_pb2.DATA_TYPE_INT8: 1,
 }
-# What any export takes: torch, ONNX Runtime and the tracing. docs/log-of-speed.md, 2026-11-22.
+# What any export takes: torch, ONNX Runtime and the tracing. docs/log-of-speed.md, 2026-11-22 and 2026-11-23.
 _BASE_BYTES = 480 * 10**6
-# And beside it, in sizes of the weights at float32. GPTs of 2 to 1,310 million parameters took 2.2 to 2.7 at fp32, and
-# smaller ones 2.8 at int8 and 3.4 at fp16.
+# And beside it, in sizes of the weights at float32. Decoders of 1,300 million parameters took 2.2 at fp32 and 2.7 at
+# int8, and smaller ones 3.4 at fp16.
 _PEAK = {
-    bundle_pb2.PRECISION_FP32: 2.4,
+    bundle_pb2.PRECISION_FP32: 2.3,
     bundle_pb2.PRECISION_FP16: 3.4,
     bundle_pb2.PRECISION_BF16: 3.4,
     bundle_pb2.PRECISION_INT8: 2.9,
 }
-# Parity holds the states of four sequences three times.
-_PARITY_SLOTS = 12
-# For any export, and for a million parameters more. Decoders of 0.9, 15 and 63 million parameters took 25, 22 and 37
-# seconds of CPU at fp32 on 2026-11-23, on a busy machine.
-_BASE_SECONDS, _SECONDS_FOR_A_MILLION = 18.0, 0.3
+# Where a context ends, parity fills the states of one sequence, and torch returns them anew.
+_PARITY_SLOTS = 2
+# For any export.
+_BASE_SECONDS = 18.0
+# And for a million parameters more: one of 1,300 million took 250 seconds at fp32 and 450 at int8 on 2026-11-23.
+_SECONDS_FOR_A_MILLION = {
+    bundle_pb2.PRECISION_FP32: 0.18,
+    bundle_pb2.PRECISION_FP16: 0.25,
+    bundle_pb2.PRECISION_BF16: 0.25,
+    bundle_pb2.PRECISION_INT8: 0.33,
+}
 # What a server takes beside weights and slots: of the demo's topics and pydocs, on 2026-11-23.
 _SERVER_BYTES = 130 * 10**6
 
@@ -57,8 +63,6 @@ def estimate(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, 
     if precision == bundle_pb2.PRECISION_INT8:
         weights -= 3 * _num_rounded(checkpoint.model)
     weights += sum(table.nbytes for table in checkpoint.model.buffers())
-    # The graph that explains has weights of its own.
-    weights *= 2 if checkpoint.explained_heads else 1
     files = sum(map(len, checkpoint.files.values()))
     slot = _slot_bytes(checkpoint.model, precision)
     full_slot = _slot_bytes(checkpoint.model, bundle_pb2.PRECISION_FP32)
@@ -68,7 +72,7 @@ def estimate(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, 
         slot_bytes=slot,
         server_bytes=_SERVER_BYTES + weights + num_slots * slot,
         peak_bytes=int(_BASE_BYTES + 4 * number * _PEAK[precision] + _PARITY_SLOTS * full_slot),
-        seconds=_BASE_SECONDS + _SECONDS_FOR_A_MILLION * number / 1e6,
+        seconds=_BASE_SECONDS + _SECONDS_FOR_A_MILLION[precision] * number / 1e6,
     )
 
 

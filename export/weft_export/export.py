@@ -44,6 +44,8 @@ _NOT_IN_BF16 = (Recurrence, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of the stage that begins, how many are done, and how many there are."""
+OnNote = Callable[[str], None]
+"""Called with a sentence for who exports a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,6 @@ class Report:
     manifest: bundle_pb2.BundleManifest
     size_bytes: int
     seconds: float
-    notes: tuple[str, ...] = ()
 
 
 def export_checkpoint(
@@ -69,6 +70,7 @@ def export_checkpoint(
     force: bool = False,
     choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
+    on_note: OnNote = lambda _: None,
 ) -> Report:
     """Export a checkpoint of ours, or a Hugging Face directory, to the bundle directory <repository>/<name>/<version>.
 
@@ -76,6 +78,7 @@ def export_checkpoint(
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
     held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
     choices are for a Hugging Face directory, which does not say them.
+    on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
     The bundle is made beside its place, and moved there once it has passed. On failure nothing is left behind.
 
@@ -94,6 +97,8 @@ def export_checkpoint(
             work.mkdir()
             on_stage("loading the checkpoint", 0, 1)
             loaded = load(checkpoint_dir, choices)
+            for note in loaded.notes:
+                on_note(note)
             manifest = _build(
                 loaded,
                 work,
@@ -108,7 +113,7 @@ def export_checkpoint(
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
     except OSError as error:
         raise ExportError(f"cannot write {bundle_dir}: {error.strerror or error}") from error
-    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started, loaded.notes)
+    return Report(bundle_dir, manifest, size_bytes, time.monotonic() - started)
 
 
 def load(directory: Path, choices: Choices | None, *, filled: bool = True) -> Converted:

@@ -8,7 +8,7 @@ from google.protobuf import json_format
 
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
-from weft_export.export import PRECISIONS, OnStage, check_bf16, load
+from weft_export.export import PRECISIONS, OnNote, OnStage, check_bf16, load
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.proofs.parity import check_parity
@@ -24,12 +24,13 @@ def export_graphs(
     precision: str,
     choices: Choices,
     on_stage: OnStage,
+    on_note: OnNote,
     *,
     explains: bool = True,
 ) -> bundle_pb2.Parity:
     """Write the .onnx files of a checkpoint, and ports.json: `graphs` and `states` as in a bundle's manifest.
 
-    Torch and ONNX Runtime agree about them, as about a bundle's.
+    Torch and ONNX Runtime agree about them, as about a bundle's. on_note gets what a person should know, at once.
 
     Raises:
         ExportError: the folder is not empty; or as export_checkpoint.
@@ -37,7 +38,10 @@ def export_graphs(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportError(f"{folder} exists already, and is not an empty directory")
     on_stage("loading the checkpoint", 0, 1)
-    checkpoint, number = replace(load(checkpoint_dir, choices).checkpoint, explains=explains), PRECISIONS[precision]
+    loaded, number = load(checkpoint_dir, choices), PRECISIONS[precision]
+    for note in loaded.notes:
+        on_note(note)
+    checkpoint = replace(loaded.checkpoint, explains=explains)
     check_bf16(checkpoint, number)
     if number == bundle_pb2.PRECISION_INT8:
         checkpoint = quantised(checkpoint)

@@ -44,9 +44,9 @@ class ServiceNotFound(RequestError):
 
 
 class Overloaded(RequestError):
-    """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens.
+    """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens. Or the machine is: MACHINE_BUSY.
 
-    It empties at the pace of the engine. After a second, another try makes sense.
+    A queue empties at the pace of the engine. After a second, another try makes sense.
     """
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:

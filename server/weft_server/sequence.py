@@ -76,6 +76,8 @@ class Decoding:
     stop_ids: frozenset[int] = frozenset()
     # What the answer begins with, and the last token that max_new_tokens allows, whatever the model says.
     forced_ids: tuple[int, ...] = ()
+    # How many of these a beam search does not score: all where they end with a prefix, which a caller has given.
+    num_unscored: int = 0
     forced_last_id: int | None = None
     # What of it the request or the model asks for, to be told: the message's fields from `penalties` to `prefix`.
     changes: common_pb2.Decoding | None = field(default=None, compare=False)
@@ -225,6 +227,8 @@ class Sequence:
     num_top_tokens: int = 0
     # Who shares the prefix cache with it.
     cache_salt: str = ""
+    # Whether its request is counted with another sequence: that which has answered the prompt that this one scores.
+    is_counted: bool = False
     # Monotonic seconds. The slot is free within one step of it.
     deadline: float = math.inf
     reply: Reply = field(default_factory=Reply)

@@ -155,6 +155,54 @@ def test_every_verb_reads_lines(weft_command, picture, tmp_path):
     assert ("a user:", "image", "LIMA") == (chat["text"], labels["labels"][0]["label"], tags["spans"][0]["text"])
 
 
+def test_a_line_to_score_has_a_source_and_a_target(weft_command, server, picture, tmp_path):
+    """A tab stands between them, or JSON names them; the source may be a picture; its line is the sum."""
+    source, out = tmp_path / "in.tsv", tmp_path / "out"
+    about = ["--model", "m", "--file", source]
+    source.write_text("a b\tc d\n\nno target\na\tb\tc\n")
+    code, shown, error = weft_command("score", *about)
+    assert (1, "-1.5000\n\n\n\n") == (code, shown)
+    assert ["must be a source and a target, with a tab between them"] * 2 == [
+        line.partition(": ")[2].partition(": ")[2] for line in error.splitlines()[:2]
+    ]
+    source.write_text(f"{picture}\tcat\n")
+    assert (0, "-0.5000\n") == weft_command("score", *about, "--picture")[:2]
+    assert b"12345" == server.servicer.seen[-1].request.image.data
+
+    lines = [
+        {"text": "a", "target": "b c", "id": 1, "num_top_tokens": 1},
+        {"token_ids": [1], "target": [2, 3, 4], "model": "other"},
+        {"image": str(picture), "target": "cat"},
+        {"text": "a"},
+        {"target": "a"},
+        "a",
+    ]
+    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert 1 == weft_command("score", *about, "--jsonl", "--out", out, "--concurrency", "1")[0]
+    answers = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [-1.5, -3.0, -0.5] == [answer["total"] for answer in answers[:3]]
+    assert (1, 2) == (answers[0]["id"], len(answers[0]["top_tokens"]))
+    said = ["give target", "give one of text, token_ids, image", "give target"]
+    assert said == [answer["error"]["message"] for answer in answers[3:]]
+    assert ["m", "other", "m"] == [seen.request.model.name for seen in server.servicer.seen[-3:]]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["a", "b"], "--file does not go with a source and a target"),
+        (["a"], "--file does not go with a source and a target"),
+        (["--scores"], "--scores with --file needs lines of JSON"),
+        (["--verbose"], "--verbose does not go with --file"),
+    ],
+)
+def test_what_does_not_go_with_lines_to_score(weft_command, server, files, flags, said):
+    """It is said at once, and nothing is asked."""
+    code, _, error = weft_command("score", "--model", "m", "--file", files[0], *flags)
+    assert (2, []) == (code, server.servicer.seen)
+    assert said in error
+
+
 def test_line_ends_within_an_answer_are_spaces(weft_command, server, files):
     """So that line numbers stay aligned."""
     server.servicer.glue = "\r\n"

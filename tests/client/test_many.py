@@ -23,6 +23,7 @@ VERBS = [
     ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
     ("generate", {"prompts": ["a b", "c d"]}, {"decoding": weft.Decoding(max_new_tokens=3)}),
     ("generate", {"messages": [CHAT, CHAT * 2]}, {}),
+    ("score", {"pairs": [("a b", "c d"), ([5], [6, 7, 8]), (b"22", "x")]}, {"model": "m", "num_top_tokens": 1}),
 ]
 FULL = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
 
@@ -61,7 +62,11 @@ def test_many_are_answered_as_one_by_one(server, many, verb, given, options):
     with weft.Client(server.target) as client:
         ask = getattr(client, verb)
         keyword = {("classify", "images"): "image", ("generate", "messages"): "messages"}.get((verb, name))
-        expected = [ask(**{keyword: each}, **options) if keyword else ask(each, **options) for each in inputs]
+        given_alone = [{keyword: each} if keyword else {} for each in inputs]
+        expected = [
+            ask(*(each if name == "pairs" else () if keyword else (each,)), **alone, **options)
+            for each, alone in zip(inputs, given_alone, strict=True)
+        ]
 
     assert expected == many(server.target, verb, given, **options)
 
@@ -110,6 +115,17 @@ def test_the_first_failure_can_end_it(server, client):
 
     assert [] == list(answers)
     assert all(seen.cancelled.wait(5) for seen in in_flight(server) if seen.request.text == "c")
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_what_is_no_pair_stands_in_its_place(server, many):
+    """Two letters are none, nor is a source alone."""
+    pairs = ["ab", ("a",), ("a", "b"), ("a", 5), 7]
+    found = many(server.target, "score", {"pairs": pairs}, model="m")
+
+    assert [True, True, False, True, True] == [isinstance(each, weft.InvalidRequest) for each in found]
+    assert -0.5 == found[2].total
+    assert "pairs: must each be a tuple of a source and a target" == found[0].message
 
 
 @pytest.mark.parametrize("many", [blocking, in_a_loop])
@@ -308,6 +324,8 @@ def test_a_server_that_went_away_is_waited_for():
 WRONG = [
     (("translate", "one text"), {}, "texts: must be an iterable of inputs, not str"),
     (("caption", b"12"), {}, "images: must be an iterable of inputs, not bytes"),
+    (("score", "ab"), {}, "pairs: must be an iterable of inputs, not str"),
+    (("score", [("a", "b")]), {"num_top_tokens": -1}, "num_top_tokens: "),
     (("translate", None), {}, "give texts"),
     (("generate",), {}, "give either prompts or messages"),
     (("classify", ["a"]), {"images": [b"1"]}, "give either texts or images"),

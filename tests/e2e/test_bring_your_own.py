@@ -182,6 +182,13 @@ def test_models_of_ones_own_are_served(tmp_path):
     assert f"{tokenizer.decode(expected)}\n" == own
 
 
+def test_a_training_loop_needs_twelve_lines_more():
+    """What the page's first script has behind its loop, imports and all."""
+    added = TRAIN.split("These twelve lines make a checkpoint of the model.\n")[1]
+
+    assert 12 == len([line for line in added.splitlines() if line.strip()])
+
+
 def test_the_page_prints_a_family_s_tensors(tmp_path):
     """The script that lists names and shapes prints a line for each."""
     (tmp_path / "names.py").write_text(NAMES)

@@ -76,6 +76,29 @@ def test_many_inputs_are_answered_as_one_by_one(server, client):
         assert [single[text].token_log_probs for text in MANY] == [answer.token_log_probs for answer in found]
 
 
+def test_many_pairs_are_scored_as_one_by_one(server, client, tmp_path):
+    """Bit for bit, in both clients, and from a file; the answer that the model gives is the most probable one."""
+    answers = [client.translate(text, return_scores=True) for text in SENTENCES]
+    pairs = [(text, answer.text) for text in SENTENCES for answer in answers] * 5
+    alone = {pair: client.score(*pair, model="en-es") for pair in pairs}
+
+    async def run():
+        async with weft.AsyncClient(server.target, timeout=60) as waiting:
+            many = waiting.score_many(pairs, concurrency=32, model="en-es")
+            return [score async for score in many.or_raise()]
+
+    for found in (list(client.score_many(pairs, model="en-es").or_raise()), asyncio.run(run())):
+        assert [alone[pair].token_log_probs for pair in pairs] == [score.token_log_probs for score in found]
+    for text, answer in zip(SENTENCES, answers, strict=True):
+        assert answer.text == max((pair for pair in pairs if pair[0] == text), key=lambda pair: alone[pair].total)[1]
+
+    source, out = tmp_path / "pairs.tsv", tmp_path / "scores.txt"
+    source.write_text("".join(f"{text}\t{target}\n" for text, target in pairs))
+    argv = [*WEFT, "score", "--file", source, "--out", out, "--model", "en-es", "-t", server.target]
+    subprocess.run(argv, check=True)
+    assert [f"{alone[pair].total:.4f}" for pair in pairs] == out.read_text().splitlines()
+
+
 @pytest.mark.slow
 def test_a_full_queue_and_a_killed_server_lose_no_line(demo_repository, tmp_path):
     """A run over a server with room for one waiting request, which is killed and comes back: each line, once."""

@@ -41,8 +41,7 @@ def test_what_is_said_before_is_what_is_made(name, precision, tmp_path):
     if exported is checkpoint:
         tensors = (*checkpoint.model.parameters(), *checkpoint.model.buffers())
         files = sum(map(len, checkpoint.files.values()))
-        copies = 2 if checkpoint.explained_heads else 1
-        weights = copies * sum(tensor.nbytes for tensor in tensors)
+        weights = sum(tensor.nbytes for tensor in tensors)
         assert weights + files == pytest.approx(made.bundle_bytes, rel=0.01)
 
 
@@ -61,6 +60,24 @@ def test_a_check_makes_nothing(tmp_path):
         assert part in out
     assert f"free on the disk of {place}: " in out.splitlines()[-1]
     assert ["checkpoint"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_a_check_without_a_place_says_what_is_free_here(tmp_path):
+    """A bundle goes below the current directory, most often."""
+    code, out, _ = run(save_tiny("tiny-text", tmp_path / "checkpoint"), "--check")
+
+    assert (0, True) == (code, out.splitlines()[-1].startswith("free on the disk of the current directory: "))
+
+
+def test_a_check_names_the_graphs_that_can_be_left_out(tmp_path):
+    """A line each, if the model has it and it was not left out."""
+    flags = {"--no-explain": "attended to", "--no-score": "how probable"}
+    for name, possible in {"tiny-gpt": set(flags), "tiny-text": {"--no-explain"}}.items():
+        checkpoint = save_tiny(name, tmp_path / name)
+        for left_out in (set(), {"--no-explain"}, set(flags)):
+            lines = run(checkpoint, "--check", *left_out)[1].splitlines()
+            said = {flag for flag, what in flags.items() if any(what in line and flag in line for line in lines)}
+            assert possible - left_out == said
 
 
 def test_a_check_finds_what_an_export_would(tmp_path):
@@ -89,6 +106,15 @@ def test_graphs_alone_are_for_who_has_a_runtime(tmp_path):
     assert (1, f"weft export: {folder} exists already, and is not an empty directory") == run(
         checkpoint, folder, "--graphs-only"
     )[::2]
+
+
+@pytest.mark.parametrize("flag", ["--held-out", "--mixed-runs", "--no-score", "--force"])
+def test_what_means_nothing_for_graphs_alone_is_refused(flag, tmp_path):
+    """By its name, and before anything is read."""
+    values = [tmp_path / "held_out.jsonl"] if flag == "--held-out" else []
+    code, _, told = run(tmp_path / "none", tmp_path / "graphs", "--graphs-only", flag, *values)
+
+    assert (1, f"weft export: {flag}: of no meaning with --graphs-only") == (code, told)
 
 
 def test_sizes_and_times_are_as_people_write_them():

@@ -78,6 +78,10 @@ def test_states_take_no_memory_before_they_are_written():
     assert sum(state.nbytes for state in states) > 4 * 10**9
     assert _resident_bytes() - before < 64 * 2**20
 
+    for state in states:
+        state[:, :, :8] = 1  # of 131,072 positions
+    assert _resident_bytes() - before < 128 * 2**20
+
 
 @pytest.mark.parametrize("precision", [FP32, INT8])
 def test_a_graph_writes_into_its_caches(precision, tiny_repository, int8_repository):

@@ -72,8 +72,9 @@ def test_log_probabilities_are_those_of_torch(name, request):
     with torch.inference_mode():
         expected = model.decode(fed, *source).log_softmax(dim=-1).numpy()
 
-    # Where a rounded value lay between two levels, it is the other one. Fewer than one in a hundred are.
-    far = 0.2 if name.endswith("-int8") else 2e-5
+    # int8: where a rounded value lay between two levels, it is the other one. Fewer than one in a hundred are.
+    # fp32: the error follows the spread of the scores (T5's are not divided by the width's root), as in proofs.
+    far = 0.2 if name.endswith("-int8") else max(2e-5, 5e-6 * float(np.ptp(expected)))
     chosen = np.take_along_axis(expected, scored_ids[..., None], axis=-1)[..., 0]
     assert np.abs(log_probs - chosen).max() < far
     assert np.abs(np.take_along_axis(expected, top_ids, axis=-1) - top_log_probs).max() < far

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -27,8 +28,8 @@ def toy(tmp_path_factory, request):
     return toy
 
 
-def plain(toy, source, decoding, prefix=()):
-    """What the plain search makes of the toy's definition."""
+def plain(toy, source, decoding, prefix=(), num_fed=None):
+    """What the plain search makes of the toy's definition. Lengths count the prefix, unless `num_fed` says how many."""
     memory = toy.embedding[source]
 
     def log_probs_of(token_ids):
@@ -47,8 +48,19 @@ def plain(toy, source, decoding, prefix=()):
         min_new=decoding.min_new_tokens,
         length_penalty=decoding.beams.length_penalty,
         early_stopping=stopping[decoding.beams.early_stopping],
-        num_fed=len(prefix),
+        num_fed=len(prefix) if num_fed is None else num_fed,
     )
+
+
+def behind(toy, source, decoding, prefix):
+    """What the plain search makes of it where an answer begins with given tokens: it is fed them, and counts none."""
+    given = decoding.forced_ids
+    rest = replace(
+        decoding,
+        max_new_tokens=decoding.max_new_tokens - len(given),
+        min_new_tokens=max(decoding.min_new_tokens - len(given), 0),
+    )
+    return plain(toy, source, rest, (*prefix, *given), num_fed=0)
 
 
 def drawn(rng):
@@ -107,6 +119,53 @@ def test_answers_are_the_plain_searchs_whatever_shares_the_batch(toy):
     asyncio.run(run())
 
 
+def test_a_prefix_counts_in_no_score(toy):
+    """Neither in the sum nor in the length, nor does what is fed before it: the search begins behind it."""
+
+    async def run():
+        rng, num_near, num_asked = random.Random(8), 0, 60
+        async with Running(toy, num_slots=8, num_lanes=1) as running:
+            asked = []
+            for _ in range(num_asked):
+                source = [rng.randrange(3, 50) for _ in range(rng.randrange(1, 9))]
+                fed = tuple(rng.randrange(50) for _ in range(rng.choice([0, 2])))
+                given = tuple(rng.randrange(3, 50) for _ in range(rng.randrange(1, 4)))
+                decoding = drawn(rng)
+                decoding = replace(decoding, max_new_tokens=decoding.max_new_tokens + len(given))
+                decoding = replace(decoding, forced_ids=given, num_unscored=len(given))
+                asked.append((source, decoding, fed, running.submit(source, decoding, prefix_ids=fed)))
+            for source, decoding, fed, sequence in asked:
+                await sequence.reply.done()
+                outputs = sequence.reply.outputs
+                expected = behind(toy, source, decoding, fed)
+                if expected.margin < NEAR:
+                    num_near += 1
+                    continue
+                wanted = expected.answers[: decoding.num_outputs]
+                given = list(decoding.forced_ids)
+                assert [given + one.token_ids for one in wanted] == [one.token_ids for one in outputs]
+                scores = [pytest.approx(one.score, rel=1e-5, abs=1e-5) for one in wanted]
+                assert scores == [one.score for one in outputs]
+        assert num_near < num_asked / 10
+
+    asyncio.run(run())
+
+
+def test_an_answer_that_is_all_prefix_has_a_score_of_0(toy):
+    """It has no token that counts, whatever the length penalty is."""
+
+    async def run():
+        async with Running(toy) as running:
+            for length_penalty in (-1.0, 0.0, 0.5, 2.0):
+                beams = Beams(2, length_penalty)
+                decoding = Decoding(2, beams=beams, forced_ids=(5, 6), num_unscored=2)
+                sequence = running.submit([4, 5], decoding)
+                await sequence.reply.done()
+                assert [([5, 6], 0)] == [(one.token_ids, one.score) for one in sequence.reply.outputs]
+
+    asyncio.run(run())
+
+
 def test_beams_are_bit_identical_alone_and_crowded(toy):
     """Tokens, scores and log-probabilities, whatever the slots, the lanes and the order of arrival."""
 
@@ -158,7 +217,7 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
             length_penalty, max_new, _, num_fed = settings[number]
             index = searches.begin(
                 max_new=max_new,
-                num_fed=num_fed,
+                length=num_fed,
                 length_penalty=length_penalty,
                 ends_full=stopping is True,
                 hopes=stopping == "never",
@@ -202,6 +261,20 @@ def test_searches_are_the_plain_one_over_any_numbers(seed, width, num_ends, stop
         if expected.margin > NEAR:
             assert [one.token_ids for one in expected.answers] == found
             assert [pytest.approx(one.score, abs=1e-5) for one in expected.answers] == scores
+
+
+@pytest.mark.parametrize("length_penalty", [-10, 10])
+def test_scores_of_long_answers_are_told_apart(length_penalty):
+    """Also where a float32 does not hold them: length^10 overflows it, and so do scores, or all of them are 0."""
+    searches = Searches(2, num_kept(2, 1), 1)
+    searches.begin(max_new=2, length_penalty=length_penalty, ends_full=False, hopes=False, length=100_000)
+    which, end = np.zeros(1, np.int64), np.array([[[False, True, False]] * 2])
+    searches.advance(which, np.array([[[-1, -2, -3]] * 2], np.float32), end)
+    chosen = searches.advance(which, np.array([[[-0.5, -1.5, -8]] * 2], np.float32), end)
+
+    # What ended first, with a sum of -2, stands behind -1.5 and before -2.5.
+    assert (2, [2, 0], True) == (chosen.num_found[0], chosen.places[0].tolist(), chosen.done[0])
+    assert np.isfinite(np.array(searches.scores(0), np.float32)).all()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 5), st.sampled_from([False, True, "never"]))

@@ -101,6 +101,18 @@ def test_a_model_is_shown_with_what_an_empty_request_resolves_to():
     assert 1 == shown.num_outputs
 
 
+def test_a_model_is_shown_with_the_end_that_it_forces():
+    """It comes for every request that names no other."""
+    text = bundle_pb2.TextSpec(forced_end_id=2, target_vocab_size=50)
+    text.MergeFrom(TEXT)
+    manifest = bundle_pb2.BundleManifest(text=text, decoding=common_pb2.Decoding(max_new_tokens=8))
+    default = resolve_decoding(common_pb2.Decoding(), manifest, WIDTHS, 0)
+    assert (2, 2) == (default.forced_last_id, shown_default(manifest, WIDTHS).forced_last_id)
+    text.ClearField("forced_end_id")
+    manifest.text.CopyFrom(text)
+    assert not shown_default(manifest, WIDTHS).HasField("forced_last_id")
+
+
 def test_a_default_that_a_lane_cannot_hold_is_refused():
     """The model is refused when it is loaded, not its first request."""
     manifest = bundle_pb2.BundleManifest(text=TEXT, decoding=common_pb2.Decoding(max_new_tokens=8, **SEARCHES))

@@ -236,6 +236,14 @@ def test_a_models_own_lengths_are_cut_to_those_of_a_request():
         resolved(own, max_new_tokens=3, **decay(4, 1.5))
 
 
+def test_a_search_scores_no_prefix_and_nothing_before_it():
+    """Without a prefix a forced first token counts as the model's choice."""
+    first = {"forced_first_id": 6}
+    assert (1, 0) == (len((one := resolved(**first)).forced_ids), one.num_unscored)
+    assert (2, 2) == (len((one := resolved(prefix=phrase(7, 8))).forced_ids), one.num_unscored)
+    assert (3, 3) == (len((one := resolved(**first, prefix=phrase(7, 8))).forced_ids), one.num_unscored)
+
+
 def test_a_models_own_phrases_are_tokens():
     """A text would be read for every request."""
     with pytest.raises(BundleError, match=r"decoding\.banned\[0\]\.text must be token_ids"):

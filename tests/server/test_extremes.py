@@ -14,7 +14,7 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.session import Session
 from weft_server.serving.build import build_model
-from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer
+from weft_server.serving.extremes import longest_tried, verify_classifier, verify_decoder, verify_explainer
 from weft_server.telemetry.metrics import Metrics
 
 CLAIMS = [
@@ -104,3 +104,12 @@ def test_an_answer_of_another_shape_is_refused(tiny_repository):
 
     with pytest.raises(BundleError, match=r"source_vocab_size \d+ is more than a graph can do: it gives \[1, \d+\]"):
         verify_classifier(Short(), bundle.manifest)
+
+
+@pytest.mark.parametrize(("num_parameters", "alone", "five"), [(10**7, 2048, 2048), (135 * 10**6, 2036, 407)])
+def test_a_large_models_trials_are_shorter(num_parameters, alone, five):
+    """A start that took the longest prompts a large model can read would take minutes."""
+    manifest = bundle_pb2.BundleManifest(provenance=bundle_pb2.Provenance(num_parameters=num_parameters))
+    assert (alone, five) == (longest_tried(manifest), longest_tried(manifest, 5))
+    manifest.provenance.num_parameters = 10**12
+    assert 64 == longest_tried(manifest)

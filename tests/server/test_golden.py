@@ -181,6 +181,27 @@ def test_heads_that_the_graph_does_not_have_are_refused(tiny_repository, name, s
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_a_large_model_is_explained_a_few_times(tiny_repository, name):
+    """Each reading runs all of it. The first and the last layer are read in any case."""
+
+    async def run():
+        async with Loaded(tiny_repository / name / "1") as model:
+            model.manifest.provenance.num_parameters = 10**12
+            layers, explain = [], model.explainer.explain
+
+            def counted(source, token_ids, reading, prefix_ids):
+                layers.append(reading.layer)
+                return explain(source, token_ids, reading, prefix_ids)
+
+            model.explainer.explain = counted
+            await verify_golden(model)
+            assert {0, len(model.manifest.attention.heads) - 1} <= set(layers)
+            assert len(layers) <= 30
+
+    asyncio.run(run())
+
+
 def test_heads_that_the_manifest_leaves_out_are_missed(tiny_repository):
     """What a layer attends to is the average of all its heads, not of those that are told of."""
 

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,10 +17,11 @@ from json_texts import fits
 from weft_proto.v1 import common_pb2
 from weft_server.choosing.constraint import START_S
 from weft_server.choosing.history import History
+from weft_server.content import trial
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.content.trial import passes
-from weft_server.errors import CannotConstrain, InvalidRequest
+from weft_server.errors import CannotConstrain, InvalidRequest, Overloaded
 
 SCHEMA = {
     "type": "object",
@@ -156,6 +158,30 @@ def test_a_trial_ends_what_would_not_end():
     assert passes('start: "a"')
     assert passes("start: nobody")
     assert not passes("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error"),
+    [("_WAIT_S", 0.001, Overloaded), ("_MODULE", "weft_server.nothing", RuntimeError)],
+)
+def test_what_keeps_a_trial_from_its_end_is_not_remembered(monkeypatch, name, value, error):
+    """A machine that is overloaded, or a server that lacks something, refuses no grammar for good."""
+    grammar = f'start: "{name}{value}"'
+    with monkeypatch.context() as patched:
+        patched.setattr(trial, name, value)
+        with pytest.raises(error):
+            passes(grammar)
+    assert passes(grammar)
+
+
+def test_a_trial_that_is_killed_has_no_verdict(monkeypatch):
+    """None of its own limits kills it: the machine is short of memory."""
+    killed = subprocess.CompletedProcess([], -signal.SIGKILL, b"", b"")
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "run", lambda *_, **__: killed)
+        with pytest.raises(Overloaded) as refused:
+            passes("start: KILLED")
+    assert "MACHINE_BUSY" == refused.value.reason
 
 
 @pytest.mark.parametrize("kind", CONSTRAINTS)

@@ -1,5 +1,7 @@
 """Laws of processed candidates: they are what the whole row gives, however few candidates there are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -130,6 +132,18 @@ def test_a_row_is_read_whole_only_where_its_candidates_do_not_decide():
     assert [] == read(Suppressed(range(5)))
     assert ["rules"] == read(Suppressed(range(8)))
     assert [] == read(Suppressed(range(8)), Repetition(0.1))
+
+
+def test_a_token_beyond_may_tie_with_the_last_candidate():
+    """Ranked before they were scaled, equal logits stand in any order. The lower id comes first all the same."""
+    logits = np.zeros((1, VOCAB), np.float32)
+    logits[0, [30, 31, 3]] = [9, 7, 7]
+    candidates = replace(candidates_of(logits, 2), topk_ids=np.array([[30, 31]]))
+    rules = {0: row_rules((Suppressed([30]),))}
+
+    changed = process(candidates, rules, np.array([False]), NO_END, ignore)
+
+    assert [3] == sample(changed, settings_of(1, 0), NO_END)[0].tolist()
 
 
 def test_a_fork_goes_its_own_way():

@@ -54,6 +54,24 @@ def test_waiting_tokens_are_bounded_but_one_request_always_may_wait():
     assert 1 == scheduler.num_reserved
 
 
+def test_a_promised_place_is_had_beyond_the_bounds():
+    """Nothing is held for it before. While it waits, it counts as others do, and nothing new is let in."""
+    scheduler = Scheduler(1, max_queued_requests=2, max_queued_tokens=10)
+    scheduler.check_open()
+    assert 0 == scheduler.num_queued
+    enqueue(scheduler, 6)
+    scheduler.enqueue(make(6), is_promised=True)
+
+    with pytest.raises(Overloaded, match="2 requests are waiting"):
+        scheduler.reserve()
+    assert (2, 0, 12) == (scheduler.num_queued, scheduler.num_reserved, scheduler.queued_tokens)
+    scheduler.max_requests = 9
+    with pytest.raises(Overloaded, match="12 tokens are waiting"):
+        scheduler.check_open()
+    assert 2 == len(scheduler.take(0, most=2, budget=100))
+    scheduler.check_open()
+
+
 def test_sequences_that_belong_together_may_not_exceed_the_token_bound():
     """Even in an empty waiting room: only a single request may."""
     scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=10)

@@ -280,52 +280,116 @@ def test_a_prompts_own_log_probabilities(name, request):
 
 
 def test_waiting_is_bounded(tiny_repository):
-    """One more request than may wait is refused at once; a prompt's scores hold their place from the beginning."""
+    """One more request than may wait is refused at once, before anything is computed for it."""
 
     async def laws(model):
         model.scorer.reserve(2)
         with pytest.raises(Overloaded) as refused:
             await score(model, **GENERATE)
         assert "QUEUE_FULL" == refused.value.reason
-        model.scorer.release()
-        assert (await score(model, **GENERATE)).token_log_probs
-        model.scorer.reserve()
         with pytest.raises(Overloaded):
             await ask(model, text="w3 w4", return_prompt_scores=True)
-        model.scorer.release(2)
         assert 0 == model.metrics.generated_tokens.value
+        model.scorer.release()
+        assert (await score(model, **GENERATE)).token_log_probs
+        model.scorer.release()
 
     run(tiny_repository / "tiny-generate" / "1", laws, max_queued_requests=2, lanes=1)
 
 
-def test_a_finished_answer_is_not_lost_to_the_bound_on_tokens(tiny_repository):
-    """A prompt that was taken gets its scores, however many tokens wait to be scored. A new answer is refused."""
+def held_after(owner, name):
+    """Let no call of a method return before the event that is returned."""
+    free, method = threading.Event(), getattr(owner, name)
+
+    def held(*args):
+        result = method(*args)
+        free.wait()
+        return result
+
+    setattr(owner, name, held)
+    return free
+
+
+def test_who_is_being_answered_has_no_place_of_the_scorers(tiny_repository):
+    """A prompt waits there once it is answered: until then nobody is refused for it, and it is not counted."""
 
     async def laws(model):
-        (lane,) = model.scorer._lanes
-        free, graph = threading.Event(), lane._session.run
+        free = held_after(model.engine._lanes[0], "step")
+        try:
+            first = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
+            await until(lambda: model.engine.stats().running)
+            assert (0, 1) == (model.stats().queued, model.stats().running)
+            assert (await score(model, **GENERATE)).token_log_probs
+            second = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
+            await until(lambda: model.engine.stats().queued)
+            assert (1, 0) == (model.stats().queued, model.scorer.stats().queued)
+        finally:
+            free.set()
+        assert all(each.completion.prompt_log_probs for each in await asyncio.gather(first, second))
 
-        def held(feeds):
-            free.wait()
-            return graph(feeds)
+    run(tiny_repository / "tiny-generate" / "1", laws, max_queued_requests=1, lanes=1)
 
-        lane._session.run = held
+
+@pytest.mark.parametrize(
+    ("bound", "reason"), [("max_queued_tokens", "TOKEN_BUDGET"), ("max_queued_requests", "QUEUE_FULL")]
+)
+def test_a_finished_answer_is_not_lost_to_the_scorers_bounds(tiny_repository, bound, reason):
+    """A prompt that was taken gets its scores, however much waits there. Nothing new is let in meanwhile."""
+
+    async def laws(model):
+        free, answering = held_after(model.scorer._lanes[0]._session, "run"), held_after(model.engine._lanes[0], "step")
         try:
             running = asyncio.create_task(score(model, **GENERATE))
             await until(lambda: model.scorer.stats().running)
+            prompt = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
+            await until(lambda: model.engine.stats().running)
             waiting = asyncio.create_task(score(model, **GENERATE))
             await until(lambda: model.scorer.stats().queued_tokens)
-            prompt = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
+            answering.set()
             await until(lambda: 2 == len(model.scorer._scheduler.waiting) or prompt.done())
-            with pytest.raises(Overloaded) as refused:
-                await score(model, **GENERATE)
-            assert "TOKEN_BUDGET" == refused.value.reason
+            for late in (score(model, **GENERATE), ask(model, text="w3 w4", return_prompt_scores=True)):
+                with pytest.raises(Overloaded) as refused:
+                    await late
+                assert reason == refused.value.reason
         finally:
+            answering.set()
             free.set()
         assert (await prompt).completion.prompt_log_probs
         assert all(each.token_log_probs for each in await asyncio.gather(running, waiting))
 
-    run(tiny_repository / "tiny-generate" / "1", laws, max_queued_tokens=1, lanes=1)
+    run(tiny_repository / "tiny-generate" / "1", laws, lanes=1, **{bound: 1})
+
+
+def test_a_prompts_scores_are_no_second_request(tiny_repository):
+    """What its answer took is no time of a queue. Its tokens, and a caller who goes, are counted once."""
+    asked = {"text": "w3 w4", "return_prompt_scores": True}
+
+    async def laws(model):
+        usage = (await ask(model, **asked)).completion.usage
+        buckets, _ = model.metrics.request_prompt_tokens.snapshot()
+        assert (usage.input_tokens, 1) == (model.metrics.prompt_tokens.value, buckets[-1][1])
+        free, answering = held_after(model.scorer._lanes[0]._session, "run"), held_after(model.engine._lanes[0], "step")
+        try:
+            running = asyncio.create_task(score(model, **GENERATE))
+            await until(lambda: model.scorer.stats().running)
+            prompt = asyncio.create_task(ask(model, **asked))
+            await until(lambda: model.engine.stats().running)
+            await asyncio.sleep(0.02)  # counted as waiting, this would break the bound below
+            answered = time.monotonic()
+            answering.set()
+            await until(lambda: model.scorer.stats().queued)
+            assert model.stats().oldest_queued_s <= time.monotonic() - answered
+            prompt.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await prompt
+        finally:
+            answering.set()
+            free.set()
+        await running
+        gone = {stage: counter.value for (name, stage), counter in model.metrics.counters.items() if "cancel" in name}
+        assert {"explain": 1} == gone
+
+    run(tiny_repository / "tiny-generate" / "1", laws, lanes=1)
 
 
 def test_deadline_cancel_and_drain(tiny_repository):

@@ -62,6 +62,22 @@ def test_an_answer_has_the_best_first_and_all_scores(tiny_repository, name):
     asyncio.run(run())
 
 
+def test_a_search_does_not_score_a_prefix(tiny_repository):
+    """Its tokens have log-probabilities, but count neither in the sum nor in the length, nor does what is before it."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-generate" / "1", slots=4, lanes=1) as model:
+            prefix = common_pb2.Phrase(token_ids=common_pb2.TokenIds(ids=[5, 6, 7]))
+            for num_given, more in ((3, {}), (4, {"forced_first_id": 9})):
+                decoding = searched(4, length_penalty=2, num_outputs=4, max_new_tokens=12, prefix=prefix, **more)
+                answer = (await ask(model, text="def", return_scores=True, decoding=decoding)).completion
+                for one in (answer, *answer.others):
+                    total = one.score * (len(one.token_ids) - num_given) ** 2
+                    assert pytest.approx(sum(one.token_log_probs[num_given:]), rel=1e-5) == total
+
+    asyncio.run(run())
+
+
 def test_a_stream_of_several_outputs_or_of_a_search_is_its_final_message(tiny_repository):
     """No text comes before it."""
 

@@ -188,6 +188,36 @@ def test_a_prefix_stands_before_each_sentence(tiny_repository):
     asyncio.run(run())
 
 
+DEFAULTS = [
+    {"beams": {"num_beams": 4}, "num_outputs": 3},
+    {"sampling": {"seed": 1}, "num_outputs": 2},
+    {"alternatives": {}, "num_outputs": 2},
+    {"prefix": {"token_ids": {"ids": [7, 8]}}},
+]
+
+
+@pytest.mark.parametrize("default", DEFAULTS)
+def test_a_models_own_settings_do_not_keep_it_from_splitting(tiny_repository, default):
+    """Nobody asked for its number of answers: each sentence has the best. Each begins with the model's own prefix."""
+
+    async def run():
+        async with loaded(tiny_repository) as model:
+            model.manifest.decoding.MergeFrom(common_pb2.Decoding(**default))
+            alone = [(await ask(model, text=text)).completion for text in SENTENCES]
+            whole = (await ask(model, text=TEXT, split_sentences=True)).completion
+            assert "".join(each.text + gap for each, gap in zip(alone, [*GAPS, ""], strict=True)) == whole.text
+            assert [id_ for each in alone for id_ in each.token_ids] == list(whole.token_ids)
+            assert 1 == whole.decoding.num_outputs
+            assert not whole.others
+            for field, asked in (("num_outputs", {"num_outputs": 2}), ("prefix", {"prefix": {"text": "w5"}})):
+                decoding = common_pb2.Decoding(beams={"num_beams": 2}, **asked)
+                with pytest.raises(InvalidRequest, match="send each sentence by itself") as refused:
+                    await ask(model, text=TEXT, split_sentences=True, decoding=decoding)
+                assert f"decoding.{field}" == refused.value.field
+
+    asyncio.run(run())
+
+
 REFUSED = [
     ({"text": "  "}, "text", "EMPTY_INPUT"),
     ({"token_ids": common_pb2.TokenIds(ids=[5])}, "split_sentences", "WRONG_INPUT_KIND"),

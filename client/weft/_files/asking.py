@@ -12,7 +12,7 @@ from weft import _requests
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, TAG, TRANSLATE, Verb
+from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, TAG, TRANSLATE, Verb
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -22,15 +22,20 @@ class Blank(Error):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What lines of JSON hold for a verb: the names of its inputs, and of its options."""
+    """What lines of JSON hold for a verb: the names of its inputs, and of its options.
+
+    `has_target` says that a `target` goes with each input.
+    """
 
     verb: Verb[..., Any]
     inputs: tuple[str, ...]
     options: frozenset[str]
+    has_target: bool = False
 
 
-def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any) -> Kind:
-    return Kind(verb, inputs, frozenset(options.__annotations__))
+def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any, *, has_target: bool = False) -> Kind:
+    names = frozenset(options.__annotations__)
+    return Kind(verb, inputs, names | {"target"} if has_target else names, has_target)
 
 
 _TEXT = ("text", "token_ids")
@@ -40,6 +45,7 @@ KINDS = {
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _requests.TagOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _requests.GenerateOptions),
+    "score": _kind(SCORE, (*_TEXT, "image"), _requests.ScoreOptions, has_target=True),
 }
 
 
@@ -62,14 +68,15 @@ class Asking:
     def check(self) -> None:
         """Raise InvalidRequest for options that would be wrong for every line."""
         blank = b"" if self.kind.inputs[0] == "image" else ""
-        self.kind.verb.request(blank, **self.options)
+        target = {"target": ""} if self.kind.has_target else {}
+        self.kind.verb.request(blank, **target, **self.options)
 
     def request(self, line: Line) -> Message:
         """Return the request of a line; raises Blank for one without any, and InvalidRequest."""
         text = line.text()
         if not text.strip():
             raise Blank("")
-        given = self.record(text) if self.is_json else {self._plain_input: text}
+        given = self.record(text) if self.is_json else self._plain(text)
         inputs = {name: given.pop(name) for name in self.kind.inputs if given.get(name) is not None}
         if len(inputs) != 1:
             raise InvalidRequest(f"give {'one of ' * (len(self.kind.inputs) > 1)}{', '.join(self.kind.inputs)}")
@@ -78,13 +85,22 @@ class Asking:
             if not isinstance(value, str):
                 raise InvalidRequest(f"image: must be a path, not {type(value).__name__}")
             value = Path(value)
-        # Of verbs that take two kinds of input, texts are the first argument.
-        before = (None,) if name == "messages" or (name == "image" and len(self.kind.inputs) > 1) else ()
+        if self.kind.has_target and given.get("target") is None:
+            raise InvalidRequest("give target")
+        # Of verbs that take two kinds of input, texts are the first argument. A source is one whatever its kind.
+        is_second = name in ("messages", "image") and len(self.kind.inputs) > 1 and not self.kind.has_target
+        before = (None,) if is_second else ()
         return self.kind.verb.request(*before, value, **self._options(given))
 
-    @property
-    def _plain_input(self) -> str:
-        return "image" if self.are_pictures or "text" not in self.kind.inputs else "text"
+    def _plain(self, text: str) -> dict[str, Any]:
+        """Read a line that is not JSON."""
+        name = "image" if self.are_pictures or "text" not in self.kind.inputs else "text"
+        if not self.kind.has_target:
+            return {name: text}
+        parts = text.split("\t")
+        if len(parts) != 2:
+            raise InvalidRequest("must be a source and a target, with a tab between them")
+        return {name: parts[0], "target": parts[1]}
 
     def record(self, text: str) -> dict[str, Any]:
         """Read a line of JSON: an object, or a text or token ids alone."""

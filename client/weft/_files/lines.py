@@ -5,7 +5,7 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,12 +39,15 @@ class Line:
 
 
 class LineSplitter:
-    """Makes lines of chunks. A last line without an end is a line too, and one of no bytes there is none."""
+    """Makes lines of chunks. A last line without an end is a line too, and one of no bytes there is none.
+
+    `number` is that of the last line so far, from 1 on.
+    """
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._num_bytes = 0
-        self._number = 0
+        self.number = 0
         self._end = 0
 
     def feed(self, chunk: bytes) -> Iterator[Line]:
@@ -68,15 +71,15 @@ class LineSplitter:
             self._parts.clear()
 
     def _line(self, num_end_bytes: int) -> Line:
-        self._number += 1
+        self.number += 1
         self._end += self._num_bytes + num_end_bytes
         data = b"".join(self._parts)
         is_too_long = self._num_bytes > MAX_LINE_BYTES
         self._parts.clear()
         self._num_bytes = 0
-        if self._number == 1:
+        if self.number == 1:
             data = data.removeprefix(_BOM)
-        return Line(self._number, data.removesuffix(b"\r"), self._end, is_too_long)
+        return Line(self.number, data.removesuffix(b"\r"), self._end, is_too_long)
 
 
 class Source:
@@ -109,20 +112,14 @@ class Source:
         return self._read(behind) if self._is_regular else self._read_pipe(behind)
 
     def _read(self, behind: int) -> Iterator[Line]:
-        splitter, number = LineSplitter(), 0
+        splitter = LineSplitter()
         while chunk := os.read(self._fd, _CHUNK_BYTES):
-            for line in splitter.feed(chunk):
-                number = line.number
-                if number > behind:
-                    yield line
-        for line in splitter.last():
-            number = line.number
-            if number > behind:
-                yield line
-        self._check(number, behind)
+            yield from _behind(behind, splitter.feed(chunk))
+        yield from _behind(behind, splitter.last())
+        self._check(splitter.number, behind)
 
     async def _read_pipe(self, behind: int) -> AsyncIterator[Line]:
-        splitter, number = LineSplitter(), 0
+        splitter = LineSplitter()
         chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
         room = threading.Semaphore(_NUM_WAITING)
         put = _from_thread(asyncio.get_running_loop(), chunks)
@@ -132,19 +129,19 @@ class Source:
             if isinstance(chunk, OSError):
                 raise InvalidRequest(f"--file: cannot read {self.name}: {chunk.strerror}")
             room.release()
-            for line in splitter.feed(chunk):
-                number = line.number
-                if number > behind:
-                    yield line
-        for line in splitter.last():
-            number = line.number
-            if number > behind:
+            for line in _behind(behind, splitter.feed(chunk)):
                 yield line
-        self._check(number, behind)
+        for line in _behind(behind, splitter.last()):
+            yield line
+        self._check(splitter.number, behind)
 
     def _check(self, number: int, behind: int) -> None:
         if number < behind:
             raise InvalidRequest(f"--resume: there are answers to {behind} lines, and {self.name} has {number}")
+
+
+def _behind(number: int, lines: Iterable[Line]) -> Iterator[Line]:
+    return (line for line in lines if line.number > number)
 
 
 def _stdin() -> int:

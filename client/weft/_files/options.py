@@ -10,7 +10,7 @@ import typer
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._options import Request
+    from weft._options import Server
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,10 @@ class Files:
         self,
         verb: str,
         title: str,
-        request: "Request",
+        server: "Server",
         options: Mapping[str, Any],
         *,
+        as_json: bool,
         are_pictures: bool = False,
         wants_json: Mapping[str, Any],
         never: Mapping[str, Any],
@@ -75,8 +76,9 @@ class Files:
         Args:
             verb: What is asked.
             title: What is being done, for the bar.
-            request: The options that all requests share.
+            server: Which is asked.
             options: What the verb takes besides its input.
+            as_json: Whether answers are JSON, whatever the name of their file.
             are_pictures: Whether lines are paths of pictures, where they are not JSON.
             wants_json: Options, by name, whose answers only JSON can hold.
             never: Options, by name, that are for one input.
@@ -90,12 +92,12 @@ class Files:
         for name in (name for name, value in never.items() if value):
             raise InvalidRequest(f"{name} does not go with --file")
         reads_json, writes_json = (self.jsonl or is_jsonl(each) for each in (path, out_path))
-        writes_json = writes_json or request.as_json
+        writes_json = writes_json or as_json
         for name in (name for name, value in wants_json.items() if value and not writes_json):
             raise InvalidRequest(f"{name} with --file needs lines of JSON: --json, or --out with a name in .jsonl")
         asking = Asking(KINDS[verb], options, reads_json, are_pictures)
         asking.check()
         source = Source(path)
         with Out(out_path, source, resume=self.resume, force=self.force) as out:
-            code = Run(request.async_client, asking, source, out, writes_json, self.concurrency or 16, title).go()
+            code = Run(server.async_client, asking, source, out, writes_json, self.concurrency or 16, title).go()
         raise typer.Exit(code)

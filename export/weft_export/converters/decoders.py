@@ -36,21 +36,28 @@ def read_sizes(
     words: WordStyle,
     *,
     called: Mapping[str, str] | None = None,
+    absent: Mapping[str, int] | None = None,
     longest: bool = False,
-    head_dim: int | None = None,
     turns: bool = True,
 ) -> DecoderOnlyConfig:
     """Read the sizes under the names that most configs give them.
 
     called: other names of this kind of model, by the usual ones.
+    absent: what transformers' class takes where the config does not have one of the usual names. Where it has none, and
+        where a config says null, each head has keys and values, heads share the width, and what is inside is 4 times
+        as wide.
     longest: no text can be longer than max_position_embeddings, because each place has a weight.
-    head_dim: numbers of a head where the config does not say. None: as many as heads can share the width.
     turns: a rotation will follow.
     """
-    fields, name = foreign.fields, {**_SIZES, **(called or {})}
+    fields, name, absent = foreign.fields, {**_SIZES, **(called or {})}, absent or {}
+
+    def size(usual: str, otherwise: int) -> int:
+        number = fields.whole_or_null(name[usual], absent.get(usual))
+        return otherwise if number is None else number
+
     d_model, num_heads = fields.whole(name["hidden_size"]), fields.whole(name["num_attention_heads"])
-    positions = fields.whole(name["max_position_embeddings"], 2048)
-    head_dim = fields.whole(name["head_dim"], head_dim or d_model // max(num_heads, 1))
+    positions = size("max_position_embeddings", 2048)
+    head_dim = size("head_dim", d_model // max(num_heads, 1))
     padding = -head_dim % (16 if turns else 8)
     if padding and style.qk_norm:
         raise fields.wrong(name["head_dim"], "must be a multiple of 16 for a model that norms queries and keys")
@@ -63,8 +70,8 @@ def read_sizes(
         max_tokens=foreign.max_tokens(positions) if longest else foreign.max_tokens(None, min(2048, positions)),
         d_model=d_model,
         num_heads=num_heads,
-        num_kv_heads=fields.whole(name["num_key_value_heads"], num_heads),
-        d_ff=fields.whole(name["intermediate_size"], 4 * d_model),
+        num_kv_heads=size("num_key_value_heads", num_heads),
+        d_ff=size("intermediate_size", 4 * d_model),
         num_layers=fields.whole(name["num_hidden_layers"]),
         style=style,
         words=words,

@@ -171,8 +171,11 @@ class Fields:
 
     def num_labels(self) -> int:
         """Return how many labels id2label names, or else num_labels says. transformers makes two where nothing does."""
-        named = self._config.get("id2label")
-        return len(named) if isinstance(named, dict) else self.whole("num_labels", 2)
+        said = "id2label" if isinstance(self._config.get("id2label"), dict) else "num_labels"
+        number = len(self._config[said]) if said == "id2label" else self.whole(said, 2)
+        if number < 2:
+            raise self.wrong(said, "must be of 2 labels at least; one is a regression, which is not supported")
+        return number
 
     def part(self, name: str) -> "Fields":
         """Return an object of fields of its own; empty where there is none. Its fields are held to account too."""

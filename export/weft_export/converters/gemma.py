@@ -23,7 +23,8 @@ from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
 
-HEAD_DIM = 256
+_ABSENT = {"head_dim": 256, "num_key_value_heads": 16, "intermediate_size": 24576}
+_ABSENT_LATER = {"head_dim": 256, "num_key_value_heads": 4, "intermediate_size": 9216}
 
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
@@ -32,7 +33,8 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     fields.only("hidden_activation", "gelu_pytorch_tanh")
     # The first configs said "gelu" and meant its other form.
     activation = {"gelu": "gelu_tanh"}.get(fields.word("hidden_act", "gelu"), read_activation(fields, "hidden_act"))
-    config = read_sizes(foreign, replace(_style(foreign), activation=activation), _words(foreign), head_dim=HEAD_DIM)
+    style = replace(_style(foreign), activation=activation)
+    config = read_sizes(foreign, style, _words(foreign), absent=_ABSENT)
     return turned(foreign, config)
 
 
@@ -41,7 +43,7 @@ def capped_sizes(foreign: Foreign) -> DecoderOnlyConfig:
     fields = foreign.fields
     style = replace(_sandwich(foreign), softcap=fields.number_or_null("attn_logit_softcapping", 50.0))
     words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", 30.0))
-    config = turned(foreign, read_sizes(foreign, style, words, head_dim=HEAD_DIM))
+    config = turned(foreign, read_sizes(foreign, style, words, absent=_ABSENT_LATER))
     return windowed(foreign, config, fields.whole_or_null("sliding_window", 4096), lambda layer: layer % 2 == 0)
 
 
@@ -53,7 +55,7 @@ def normed_sizes(foreign: Foreign) -> DecoderOnlyConfig:
     style = replace(_sandwich(foreign), qk_norm=True)
     words = _words(foreign, softcap=fields.number_or_null("final_logit_softcapping", None))
     pattern = max(fields.whole("sliding_window_pattern", 6), 1)
-    config = read_sizes(foreign, style, words, head_dim=HEAD_DIM)
+    config = read_sizes(foreign, style, words, absent=_ABSENT_LATER)
     window = fields.whole_or_null("sliding_window", 4096)
     return _turned_twice(foreign, windowed(foreign, config, window, lambda layer: (layer + 1) % pattern != 0))
 

@@ -19,6 +19,7 @@ class Generation:
 
     end_ids: each of them ends an answer.
     start_id: what a decoder with a source begins with; None where the checkpoint says none.
+    bos_id: what a text begins with, and then a decoder too.
     forced_id: the first token after the start, whatever the logits say.
     forced_end_id: the last one where an answer becomes as long as it may.
     banned: tokens that are never written.
@@ -31,6 +32,7 @@ class Generation:
     end_ids: tuple[int, ...] = ()
     pad_id: int | None = None
     start_id: int | None = None
+    bos_id: int | None = None
     forced_id: int | None = None
     forced_end_id: int | None = None
     banned: tuple[int, ...] = ()
@@ -66,7 +68,6 @@ def read_generation(
             raise CheckpointError(f"{path} is not a JSON object")
     given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
-    start = _one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id"))
     banned = set(_ids(given, "suppress_tokens"))
     phrases = given.get("bad_words_ids") or []
     if not isinstance(phrases, list) or len(phrases) > 100_000:
@@ -80,7 +81,8 @@ def read_generation(
     return Generation(
         end_ids=ends,
         pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
-        start_id=_one(given, "bos_token_id", _one(config, "bos_token_id")) if start is None else start,
+        start_id=_one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id")),
+        bos_id=_one(given, "bos_token_id", _one(config, "bos_token_id")),
         forced_id=_one(given, "forced_bos_token_id"),
         forced_end_id=_one(given, "forced_eos_token_id"),
         banned=tuple(sorted(banned)),

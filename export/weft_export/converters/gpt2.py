@@ -39,7 +39,9 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         scale=None if fields.flag("scale_attn_weights", default=True) else 1.0,
     )
     words = read_words(foreign, tied=True, positions=True)
-    return read_sizes(foreign, style, words, called=_CALLED, longest=True, turns=False)
+    return read_sizes(
+        foreign, style, words, called=_CALLED, absent={"max_position_embeddings": 1024}, longest=True, turns=False
+    )
 
 
 def names(config: DecoderOnlyConfig) -> Names:

@@ -14,6 +14,8 @@ from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"intermediate_size": 24576}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Attention and feed-forward beside each other, each with its norm, and a quarter of each head turned."""
@@ -27,7 +29,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         feed_forward_bias=True,
     )
     theta, share = fields.number("rotary_emb_base", 10000.0), fields.number("rotary_pct", 0.25)
-    config = read_sizes(foreign, style, read_words(foreign, tied=False))
+    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT)
     return turned(foreign, config, theta=theta, share=share)
 
 

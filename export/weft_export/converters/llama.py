@@ -15,6 +15,8 @@ from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"intermediate_size": 11008}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """RMSNorm before each sublayer, SwiGLU, heads that share keys and values, rotary positions."""
@@ -29,7 +31,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=fields.flag("mlp_bias", default=False),
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)))
+    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT))
 
 
 def names(config: DecoderOnlyConfig) -> Names:

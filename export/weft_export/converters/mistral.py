@@ -8,6 +8,8 @@ from weft_export.converters.llama import LLAMA
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"num_key_value_heads": 8, "intermediate_size": 14336}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Llama's style, without biases."""
@@ -19,7 +21,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         gated=True,
         bias=False,
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)))
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT))
     # null is no window, and nothing at all is the first model's.
     window = fields.whole_or_null("sliding_window", 4096)
     return windowed(foreign, config, window, lambda _: window is not None, typed=False)

@@ -12,6 +12,8 @@ from weft_export.converters.sources import Names, computed
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"intermediate_size": 11008}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Llama's layers. Those that clip queries, keys and values are refused."""
@@ -24,7 +26,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=False,
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)))
+    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT))
 
 
 def names(config: DecoderOnlyConfig) -> Names:

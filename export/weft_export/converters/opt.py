@@ -32,7 +32,9 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     )
     words = read_words(foreign, tied=True, positions=True)
     called = {"intermediate_size": "ffn_dim"}
-    return read_sizes(foreign, style, words, called=called, longest=True, turns=False)
+    return read_sizes(
+        foreign, style, words, called=called, absent={"intermediate_size": 3072}, longest=True, turns=False
+    )
 
 
 def names(config: DecoderOnlyConfig) -> Names:

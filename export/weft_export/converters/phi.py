@@ -19,6 +19,8 @@ from weft_export.converters.sources import Names, both, half
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"intermediate_size": 8192}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Phi: attention and feed-forward beside each other after one norm, half of each head turned, biases everywhere."""
@@ -30,7 +32,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         activation=read_activation(fields, default="gelu_new"),
     )
     words = replace(read_words(foreign, tied=False), bias=True)
-    return turned(foreign, read_sizes(foreign, style, words), share=0.5)
+    return turned(foreign, read_sizes(foreign, style, words, absent=_ABSENT), share=0.5)
 
 
 def names(config: DecoderOnlyConfig) -> Names:
@@ -65,7 +67,7 @@ def llama_sizes(foreign: Foreign) -> DecoderOnlyConfig:
         gated=True,
         bias=False,
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)), share=1.0)
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT), share=1.0)
     window = fields.whole_or_null("sliding_window", None)
     return windowed(foreign, config, window, lambda _: window is not None, typed=False)
 

@@ -10,20 +10,24 @@ from weft_export.converters.sources import Names
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"num_key_value_heads": 32, "intermediate_size": 22016}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Qwen 2: queries, keys and values have biases."""
     fields = foreign.fields
     style = replace(_style(foreign), qkv_bias=True)
     fields.only("use_mrope", False)
-    return _windowed(foreign, turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False))))
+    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT)
+    return _windowed(foreign, turned(foreign, config))
 
 
 def normed_sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Qwen 3: each head of queries and keys passes an RMSNorm."""
     style = replace(_style(foreign), qk_norm=True, bias=foreign.fields.flag("attention_bias", default=False))
     style = replace(style, feed_forward_bias=False)
-    return _windowed(foreign, turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False))))
+    config = read_sizes(foreign, style, read_words(foreign, tied=False), absent={**_ABSENT, "head_dim": 128})
+    return _windowed(foreign, turned(foreign, config))
 
 
 def normed_names(config: DecoderOnlyConfig) -> Names:

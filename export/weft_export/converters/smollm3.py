@@ -9,6 +9,7 @@ from weft_export.families.decoder_only import NONE, DecoderOnlyConfig
 from weft_export.layers.style import Style
 
 THETA = 2e6
+_ABSENT = {"num_key_value_heads": 4, "intermediate_size": 11008}
 
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
@@ -24,7 +25,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=fields.flag("attention_bias", default=False),
         feed_forward_bias=fields.flag("mlp_bias", default=False),
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True)), theta=THETA)
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True), absent=_ABSENT), theta=THETA)
     every = max(fields.whole("no_rope_layer_interval", 4), 1)
     turns = fields.list("no_rope_layers", [int((layer + 1) % every != 0) for layer in range(config.num_layers)])
     if len(turns) < config.num_layers or not all(each in (0, 1) for each in turns):

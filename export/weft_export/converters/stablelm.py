@@ -10,6 +10,8 @@ from weft_export.converters.sources import Names
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"num_key_value_heads": 32, "intermediate_size": 6912}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """Sublayers stand behind or beside each other. The 12 billion one, whose every head has a norm, is refused."""
@@ -23,7 +25,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         bias=False,
         qkv_bias=fields.flag("use_qkv_bias", default=False),
     )
-    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False)), share=0.25)
+    return turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=False), absent=_ABSENT), share=0.25)
 
 
 def names(config: DecoderOnlyConfig) -> Names:

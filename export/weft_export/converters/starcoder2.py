@@ -10,6 +10,8 @@ from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.layers.style import Style
 
+_ABSENT = {"num_key_value_heads": 2, "intermediate_size": 12288}
+
 
 def sizes(foreign: Foreign) -> DecoderOnlyConfig:
     """LayerNorm before each sublayer, and a window in all layers or in none."""
@@ -21,7 +23,7 @@ def sizes(foreign: Foreign) -> DecoderOnlyConfig:
         activation=read_activation(fields, default="gelu_pytorch_tanh"),
         bias=fields.flag("use_bias", default=True),
     )
-    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True)))
+    config = turned(foreign, read_sizes(foreign, style, read_words(foreign, tied=True), absent=_ABSENT))
     window = fields.whole_or_null("sliding_window", None)
     return windowed(foreign, config, window, lambda _: window is not None, typed=False)
 

@@ -11,17 +11,18 @@ _SHARED = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens
 def sizes(foreign: Foreign) -> T5Config:
     """Relative positions take no weights, so the lengths are the exporter's choice."""
     fields = foreign.fields
-    num_layers = fields.whole("num_layers", 6)
-    kind, _, word = fields.word("feed_forward_proj", "relu").rpartition("-")
+    is_mt5 = fields.word("model_type") == "mt5"
+    num_layers = fields.whole("num_layers", 8 if is_mt5 else 6)
+    kind, _, word = fields.word("feed_forward_proj", "gated-gelu" if is_mt5 else "relu").rpartition("-")
     # "gated-gelu" has always meant the GELU by tanh.
     word = "gelu_new" if (kind, word) == ("gated", "gelu") else word
     if kind not in ("", "gated") or word not in ACTIVATIONS:
         raise fields.wrong("feed_forward_proj", "is not supported")
     # Version 1.1 says that its projection is not tied, and is meant to have no scaling. mT5 never has.
-    scaled = fields.flag("tie_word_embeddings", default=True) and fields.word("model_type") == "t5"
+    scaled = fields.flag("tie_word_embeddings", default=True) and not is_mt5
     fields.only("dense_act_fn", word)
     fields.only("is_gated_act", kind == "gated")
-    if fields.word("model_type") == "mt5":
+    if is_mt5:
         fields.only("scale_decoder_outputs", False)
     fields.skip("is_encoder_decoder", "n_positions", "is_decoder")
     return T5Config(

@@ -10,6 +10,7 @@ from PIL import Image
 
 from weft_export.converters.converter import Foreign
 from weft_export.converters.pictures import read_picture_spec
+from weft_export.converters.text.languages import started
 from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
@@ -101,15 +102,17 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
     text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
     if not row.takes_image:
         text.max_source_tokens = sizes.max_source_tokens
-    start = generation.pad_id if generation.start_id is None else generation.start_id
+    starts = (generation.start_id, generation.bos_id, generation.pad_id)
+    start = next((each for each in starts if each is not None), None)
     if start is None:
         raise CheckpointError("neither generation_config.json nor config.json says decoder_start_token_id")
     text.start_id = start
-    text.languages.extend(side.languages)
+    languages, targets = started(side.languages, side.target_languages, generation.start_id)
+    text.languages.extend(languages)
     text.source_languages.extend(side.source_languages)
-    text.target_languages.extend(side.target_languages)
+    text.target_languages.extend(targets)
     # A model of several languages is told the one to write by this token, so each of them has its own.
-    if generation.forced_id is not None and not side.languages:
+    if generation.forced_id is not None and not any(each.target_prefix for each in languages):
         text.prefix_ids.append(generation.forced_id)
     text.max_new_tokens -= Languages(text).longest_prefix
     if generation.forced_end_id is not None:

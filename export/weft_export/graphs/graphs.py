@@ -1,8 +1,9 @@
 """Which graphs a checkpoint becomes, with the names, example inputs and symbolic sizes of their ports."""
 
+import math
+import mmap
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -71,10 +72,13 @@ def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> li
 
 def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
     """Return an empty state, [batch, *shape]. It takes no memory before something is written into it."""
-    dtype = _TORCH_TYPES[state.data_type]
-    # The system gives numpy zeros without touching them. torch writes them.
-    numbers = np.zeros((batch, *state.shape), f"i{dtype.itemsize}")
-    return torch.from_numpy(numbers).view(dtype)
+    dtype, shape = _TORCH_TYPES[state.data_type], (batch, *state.shape)
+    # The system gives these zeros without touching them. torch.zeros writes them, and numpy asks for huge pages: a few
+    # tokens of each head would take those of all.
+    pages = mmap.mmap(-1, math.prod(shape) * dtype.itemsize)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):  # of Linux
+        pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return torch.frombuffer(pages, dtype=dtype).view(shape)
 
 
 def graphs_of(

@@ -139,18 +139,28 @@ def candidates(logits: Tensor, max_candidates: int) -> tuple[Tensor, Tensor, Ten
 
 
 def _largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the `count` largest of logits [batch, vocab] and their ids, in descending order.
+    """Return the `count` largest of logits [batch, vocab] and their ids, in descending order, equal ones by their ids.
 
     They lie in the `count` groups that have the largest maxima. To look only there takes a third of the time of TopK
     over all, if few are wanted of many. For 16 candidates of 32 rows of 32,000 it is 0.17 ms instead of 0.61 ms.
     """
     if count > _FEW or logits.shape[-1] < _MANY:
-        best, ids = logits.topk(count, dim=-1)
-        return best, ids
+        return _first(logits, count)
     if rest := -logits.shape[-1] % _GROUP:
         logits = functional.pad(logits, (0, rest), value=-math.inf)
     groups = logits.view(logits.shape[0], -1, _GROUP)
-    chosen = groups.amax(dim=2).topk(count, dim=1).indices
+    # Of groups with equal maxima the first ones hold the lower ids. In ascending order the groups keep ids in order.
+    chosen = _first(groups.amax(dim=2), count)[1].topk(count, dim=1, largest=False).values
     rows = chosen + torch.arange(logits.shape[0])[:, None] * groups.shape[1]
-    best, places = groups.flatten(0, 1)[rows.flatten()].view(-1, count * _GROUP).topk(count, dim=1)
+    best, places = _first(groups.flatten(0, 1)[rows.flatten()].view(-1, count * _GROUP), count)
     return best, chosen.gather(1, places // _GROUP) * _GROUP + places % _GROUP
+
+
+def _first(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the `count` largest of values [batch, n] and their places, in descending order, equal ones by place."""
+    if torch.onnx.is_in_onnx_export():
+        # ONNX's TopK puts equal ones in order. torch's own leaves that open.
+        best, places = values.topk(count, dim=1)
+    else:
+        best, places = (ranked[:, :count] for ranked in values.sort(dim=1, descending=True, stable=True))
+    return best, places

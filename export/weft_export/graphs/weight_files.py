@@ -32,14 +32,18 @@ class WeightFiles:
             self._save_repeating(program.model, path)
         else:
             program.save(path, external_data=True)
-            self._note(program.model, path)
+            self._note(path)
 
-    def _note(self, model: onnx_ir.Model, path: Path) -> None:
+    def _note(self, path: Path) -> None:
         for tensor in onnx.load(path, load_external_data=False).graph.initializer:
             place = {entry.key: entry.value for entry in tensor.external_data}
-            weight = model.graph.initializers[tensor.name].const_value
-            if place and weight is not None:
-                self._places.setdefault(_digest(weight), (place["location"], int(place.get("offset", "0"))))
+            if place:
+                # Read back: there they lie in order, and many of the model are transposed.
+                location, offset = place["location"], int(place.get("offset", "0"))
+                with (path.parent / location).open("rb") as file:
+                    file.seek(offset)
+                    content = file.read(int(place["length"]))
+                self._places.setdefault(hashlib.sha256(content).digest(), (location, offset))
 
     def _save_repeating(self, model: onnx_ir.Model, path: Path) -> None:
         _turn_weights(model.graph)

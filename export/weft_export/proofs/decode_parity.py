@@ -13,6 +13,7 @@ from weft_export.errors import ParityError
 from weft_export.graphs.graphs import Graph, zeros_of
 from weft_export.proofs.gauge import Gauge, SpreadGauge
 from weft_export.proofs.golden import next_logits
+from weft_export.proofs.passes import num_passes
 from weft_export.proofs.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
 from weft_proto.v1 import bundle_pb2
@@ -79,7 +80,7 @@ class DecodeParity:
         """
         longest = max(request.num_given for request in self.requests)
         # A prompt lies in the cache after prefill. A lone start token does not: the first step feeds it.
-        num_steps = min(MAX_STEPS, self.capacity - (longest if longest > 1 else 0))
+        num_steps = min(num_passes(self.reference, MAX_STEPS), self.capacity - (longest if longest > 1 else 0))
         admitted = max(0, len(self.requests) - num_steps)
         for slot in range(admitted):
             self._admit(slot, encoded)

@@ -16,6 +16,7 @@ from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.golden_texts import made_for, parts_of
+from weft_export.proofs.passes import num_passes
 from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
@@ -29,7 +30,7 @@ MARGIN = {
     bundle_pb2.PRECISION_BF16: (2e-1, 5e-2),
     bundle_pb2.PRECISION_INT8: (2e-1, 5e-2),
 }
-# A server compares the answer whole, and whoever makes one computes each token from scratch.
+# A server compares the answer whole, before it is ready.
 _MAX_TOKENS = 256
 
 
@@ -53,6 +54,7 @@ class GoldenRequest:
     def __init__(self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
         self.checkpoint, self.precision = checkpoint, precision
         self._gauge = gauge_of(precision, checkpoint.model)
+        self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
         self._probabilities: list[float] = []
         # By the text that was asked: the golden one, or a part of it.
         self._steps: dict[str, list[_Step]] = {}
@@ -139,7 +141,7 @@ class GoldenRequest:
         else:
             given, source_in = source[0][0].tolist(), ()
             room = text.max_total_tokens - len(given)
-        most = min(_MAX_TOKENS, max_new_tokens, room) - text.HasField("forced_end_id")
+        most = min(self._longest, max_new_tokens, room) - text.HasField("forced_end_id")
         produced: list[int] = []
         steps = self._steps.setdefault(asked, [])
         # An end token that was given does not end the answer. A start may be an end token too, and a prompt may end in

@@ -72,7 +72,8 @@ def check_parity(
             # The stand-in of a bf16 graph has no caches in place, which this proof is about.
             if not is_bf16:
                 check_end(run, encoded, checkpoint.text.target_vocab_size)
-            run.close()
+            else:
+                run.close()
             run.check_greedy(checkpoint.model)
             if mixed_runs:
                 check_mixed(opened, checkpoint, states)

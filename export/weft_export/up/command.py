@@ -8,13 +8,14 @@ from typing import Annotated
 
 import typer
 
-from weft_export.__main__ import Precision
+from weft_export.__main__ import Precision, say_note
 from weft_export.checkpoints.files import check_directory
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.errors import ExportError
 from weft_export.up.hub import download, is_hub_name
 from weft_export.up.kept import alone, default_home, key_of, model_name
+from weft_export.wrapping.labels import read_labels
 from weft_proto.bundle_rules import MANIFEST_FILE
 
 up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -27,6 +28,7 @@ def up(
     precision: Annotated[Precision, typer.Option(help="As of weft export.")] = Precision.FP32,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
     max_source_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
+    labels: Annotated[Path | None, typer.Option(help="As of weft export.", show_default=False)] = None,
     keep: Annotated[Path | None, typer.Option(help="Where bundles are kept.", show_default="~/.cache/weft")] = None,
     *,
     mixed_runs: Annotated[bool, typer.Option("--mixed-runs", help="As of weft export.")] = False,
@@ -38,13 +40,14 @@ def up(
     """
     with plain_errors("up", extra="export"):
         lengths = (max_tokens, max_source_tokens)
-        options = {"precision": precision.value, "mixed_runs": mixed_runs, "lengths": lengths}
+        named = () if labels is None else read_labels(labels)
+        options = {"precision": precision.value, "mixed_runs": mixed_runs, "lengths": lengths, "labels": named}
         path, name = _found(checkpoint)
         repository = (keep or default_home()) / key_of(path, name, options)
         bundle = repository / name / "1"
         with alone(repository):
             if not (bundle / MANIFEST_FILE).is_file():
-                _export(path, bundle, precision, lengths, mixed_runs=mixed_runs, quiet=quiet)
+                _export(path, bundle, precision, lengths, named, mixed_runs=mixed_runs, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
     # In place of this process: signals are the server's own, and nothing of torch stays in memory.
     os.execv(sys.executable, [sys.executable, "-m", "weft.cli", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
@@ -66,6 +69,7 @@ def _export(
     bundle: Path,
     precision: Precision,
     lengths: tuple[int | None, int | None],
+    labels: tuple[str, ...],
     *,
     mixed_runs: bool,
     quiet: bool,
@@ -75,16 +79,15 @@ def _export(
         from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.export import export_checkpoint  # noqa: PLC0415 - same
 
-        report = export_checkpoint(
+        export_checkpoint(
             path,
             bundle,
             precision,
             mixed_runs=mixed_runs,
-            choices=Choices(*lengths),
+            choices=Choices(*lengths, labels=labels),
             on_stage=lambda name, done, total: say(done, total, name),
+            on_note=say_note,
         )
-    for note in report.notes:
-        typer.echo(f"note: {note}", err=True)
 
 
 if __name__ == "__main__":

@@ -337,6 +337,7 @@ class Beams(_message.Message):
     """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones, as transformers does.
     The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty. What a
     bundle feeds the decoder between its start token and the answer, a language's token say, is counted too, as transformers does.
+    With a Decoding.prefix only the tokens behind it count, in the sum and in the number. Other forced tokens add 0 to the sum.
     A search takes a slot for each beam, all at once, and waits until one lane of the server has so many free.
     """
 
@@ -762,8 +763,8 @@ class Decoding(_message.Message):
     def prefix(self) -> Global___Phrase:
         """prefix is what the answer begins with; the model goes on behind it. It is part of the answer, and of max_new_tokens; its
         tokens have the log-probabilities that the model gives them. It has at most max_new_tokens tokens, and none that ends an
-        answer. A text is one that its tokens say. It does not go with split_sentences. Of a model's own default comes what
-        max_new_tokens allows.
+        answer. A text is one that its tokens say. It does not go with split_sentences, but a model's own begins each sentence. Of a
+        model's own comes what max_new_tokens allows.
         """
 
     @_builtins.property
@@ -922,7 +923,7 @@ class Completion(_message.Message):
     """request_id is the request's, or one the server made when it was empty."""
     score: _builtins.float
     """score is the answer's score in a beam search, else unset. See Beams. Unset with TranslateRequest.split_sentences, where each
-    sentence is a search of its own.
+    sentence is a search of its own. A score below the lowest finite float is that.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

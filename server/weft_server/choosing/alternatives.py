@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.choosing.processed import best
+
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Ints
     from weft_server.choosing.candidates import Candidates
-
-    Ints = NDArray[np.int64]
 
 
 def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> int | None:
@@ -21,14 +20,12 @@ def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> i
     few.
     """
     ids = candidates.topk_ids[row]
-    allowed = ~np.isin(ids, barred_ids)
+    allowed = ~np.isin(ids, barred_ids) & (candidates.topk_logits[row] > -np.inf)
     if candidates.ranked is not None:
         allowed &= candidates.ranked[row]
     if rank < np.count_nonzero(allowed):
         return int(ids[allowed][rank])
     every = candidates.logits[row].copy()
     every[barred_ids] = -np.inf
-    if rank >= np.count_nonzero(every > -np.inf):
-        return None
-    # A stable sort, so that of equal ones the lower id comes first.
-    return int(np.argsort(-every, kind="stable")[rank])
+    found = best(every, rank + 1).ids
+    return int(found[rank]) if rank < len(found) else None

@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Floats, Ints
     from weft_server.choosing.history import History
-
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 
 class Bans(Stateless):

@@ -1,6 +1,7 @@
 """Beam search as transformers does it (GenerationMixin._beam_search), as columns over searches of one width.
 
-Scores are float32 sums of log-probabilities. Three rules are stated here, because transformers leaves them open:
+Sums of log-probabilities are float32. Scores are float64, because a length penalty may take them beyond what a float32
+tells apart. Three rules are stated here, because transformers leaves them open:
 
 1. Of equal sums the one of the better beam comes first, then the one whose token its row ranks better: by the higher
    logit, then the lower id. Candidates alone decide this.
@@ -17,15 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from weft_server.choosing.arrays import Bools, Doubles, Floats, Ints
 
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
 # The sum of a beam that has not begun, and what a beam that has ended falls by.
 _FAR = np.float32(-1e9)
-_EMPTY = np.float32(-np.inf)
+_EMPTY = -np.inf
+# What is told of a lower score: a message holds a float32.
+_LOWEST = float(np.finfo(np.float32).min)
 
 
 def num_kept(width: int, num_end_ids: int) -> int:
@@ -76,8 +76,8 @@ class Searches:
         self.num = 0
         # The sum of each beam by its rank, and the score of each answer that was found, best first.
         self._sums = np.zeros((capacity, width), np.float32)
-        self._found = np.zeros((capacity, width), np.float32)
-        # What was fed before the answer counts in both.
+        self._found = np.zeros((capacity, width), np.float64)
+        # Both are lengths of an answer as scores count them.
         self._num_new = np.zeros(capacity, np.int64)
         self._max_new = np.zeros(capacity, np.int64)
         self._length_penalty = np.zeros(capacity, np.float64)
@@ -86,11 +86,11 @@ class Searches:
         self._hopes = np.zeros(capacity, np.bool_)
         self._columns = [column for column in vars(self).values() if isinstance(column, np.ndarray)]
 
-    def begin(self, *, max_new: int, length_penalty: float, ends_full: bool, hopes: bool, num_fed: int = 0) -> int:
+    def begin(self, *, max_new: int, length_penalty: float, ends_full: bool, hopes: bool, length: int = 0) -> int:
         """Begin a search of at most `max_new` tokens. Returns its number, which is the highest.
 
-        The length of an answer counts `num_fed` tokens that the decoder was fed before it: transformers generates
-        these, with a score of 0.
+        `length` is what an answer's length counts before its first token. Below 0, so many first tokens do not count.
+        Their log-probabilities are given as 0.
 
         It ends when no beam can become better than the worst answer of a full list; if it `ends_full`, as soon as the
         list is full. One that `hopes` takes a beam to get as long as it may. Others take it as it is. With a penalty of
@@ -101,8 +101,8 @@ class Searches:
         self._sums[index] = _FAR
         self._sums[index, 0] = 0
         self._found[index] = _EMPTY
-        self._num_new[index] = num_fed
-        self._max_new[index] = num_fed + max_new
+        self._num_new[index] = length
+        self._max_new[index] = length + max_new
         self._length_penalty[index] = length_penalty
         self._ends_full[index] = ends_full
         self._hopes[index] = hopes and length_penalty > 0
@@ -115,8 +115,8 @@ class Searches:
             column[index] = column[self.num]
 
     def scores(self, index: int) -> list[float]:
-        """Return the scores of the answers that a search has found, best first."""
-        return [score for score in self._found[index].tolist() if score > _EMPTY]
+        """Return the scores of the answers that a search has found, best first. None is below the lowest float32."""
+        return [max(score, _LOWEST) for score in self._found[index].tolist() if score > _EMPTY]
 
     def counting(self, which: Ints) -> Bools:
         """Return which beams of the searches `which` [n] have begun and not ended, [n, width], by their ranks."""
@@ -147,7 +147,7 @@ class Searches:
         places, found = self._enter(which, sums[:, :width], hits[:, :width], num_new)
         full = found[:, -1] > _EMPTY
         hoped = np.where(self._hopes[which], self._max_new[which], num_new)
-        can_improve = going[:, 0] / hoped ** self._length_penalty[which] > found[:, -1]
+        can_improve = going[:, 0] / self._divisor(which, hoped) > found[:, -1]
         return Chosen(
             np.take_along_axis(parents, onward, 1),
             np.take_along_axis(picks, onward, 1),
@@ -158,13 +158,18 @@ class Searches:
             ~can_improve | (full & self._ends_full[which]) | hits.all(axis=1),
         )
 
-    def _enter(self, which: Ints, sums: Floats, hits: Bools, num_new: Ints) -> tuple[Ints, Floats]:
+    def _enter(self, which: Ints, sums: Floats, hits: Bools, num_new: Ints) -> tuple[Ints, Doubles]:
         """Let the best candidates that end into the lists. Returns the place before of each entry, and its score."""
-        divisor = (num_new ** self._length_penalty[which])[:, None]
+        divisor = self._divisor(which, num_new)[:, None]
         # A beam that has not begun repeats a better one, so what it ends with is no answer.
-        scores = np.where(hits & (sums > _FAR / 2), sums / divisor, _EMPTY).astype(np.float32)
+        scores = np.where(hits & (sums > _FAR / 2), sums / divisor, _EMPTY)
         merged = np.concatenate([self._found[which], scores], axis=1)
         places = np.argsort(-merged, axis=1, kind="stable")[:, : self.width]
-        found: Floats = np.take_along_axis(merged, places, 1)
+        found: Doubles = np.take_along_axis(merged, places, 1)
         self._found[which] = found
         return places, found
+
+    def _divisor(self, which: Ints, lengths: Ints) -> Doubles:
+        """Return what a sum is divided by to make a score. Where no token counts, the sum is 0."""
+        divisor: Doubles = np.maximum(lengths, 1) ** self._length_penalty[which]
+        return divisor

@@ -21,13 +21,9 @@ from weft_server.errors import InvalidRequest
 if TYPE_CHECKING:
     from concurrent.futures import Executor, Future
 
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Bools, Floats, Ints
     from weft_server.choosing.history import History
 
-    Bools = NDArray[np.bool_]
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 # Words that stand for no token's bytes.
 NEVER, END = 0, 1

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Doubles = NDArray[np.float64]
+    from weft_server.choosing.arrays import Doubles
 
 
 class Cuts(NamedTuple):

@@ -13,12 +13,9 @@ from weft_server.choosing.rules import Stateless, places
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Floats, Ints
     from weft_server.choosing.history import History
 
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 # What a score is multiplied by at most. A power would leave float32, and a token that is infinitely probable leaves no
 # number to the others.

@@ -13,10 +13,8 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from weft_server.choosing.arrays import Bools, Ints
     from weft_server.choosing.candidates import Candidates
-
-    Bools = NDArray[np.bool_]
-    Ints = NDArray[np.int64]
 
 
 def force(candidates: Candidates, ids: Ints, log_probs: NDArray[np.float32], forced: Ints, *, scored: Bools) -> Bools:

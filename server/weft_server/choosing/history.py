@@ -9,9 +9,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
+    from weft_server.choosing.arrays import Ints
 
-    Ints = NDArray[np.int64]
 
 NO_IDS = np.empty(0, np.int64)
 

@@ -13,11 +13,8 @@ from weft_server.choosing.banned import Bans
 from weft_server.choosing.history import NO_IDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Ints
     from weft_server.choosing.history import History
-
-    Ints = NDArray[np.int64]
 
 
 class NoRepeat(Bans):

@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    from weft_server.choosing.arrays import Doubles, Floats, Ints
 
-    Doubles = NDArray[np.float64]
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 _NUM_BUCKETS = 1024
 # In units of the temperature. What lies further below the best logit weighs nothing, and shares the last bucket.

@@ -10,9 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from numpy.typing import NDArray
-
-    Ints = NDArray[np.int64]
+    from weft_server.choosing.arrays import Ints
 
 
 class Endings:

@@ -16,14 +16,10 @@ from weft_server.choosing.rules import BARRED
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Bools, Floats, Ints
     from weft_server.choosing.candidates import Candidates, Count, LogitRows
     from weft_server.choosing.rules import RowRules
 
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
 # A sum of which less than this share is left after scores fell is not known well enough.
 _LEAST_LEFT = 0.5
@@ -137,16 +133,16 @@ def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.
     if raised is None or len(raised) > _MOST_READ:
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]
-    last_id, bound = ids[-1], logits[-1] - shift
+    bound = logits[-1] - shift
     if len(more := raised[~np.isin(raised, ids)] if len(raised) else raised):
         more = more[more < candidates.logits.shape[1]]
         ids = np.concatenate([ids, more])
         logits = np.concatenate([logits, candidates.logits[row][more]])
     scores: Floats = logits - shift
     rules.apply(ids, scores)
-    # Beyond the last candidate, a token of the same logit has a higher id. A difference may round a lower logit to the
-    # same number, so this holds of logits only.
-    ahead = (scores > bound) | ((scores == bound) & (ids <= last_id) & (shift == 0))
+    # A token beyond may have the score of the last candidate and a lower id. A graph at int8 ranks logits before it
+    # scales them, which may make two of them equal. So may the difference from the normaliser.
+    ahead = scores > bound
     if len(candidates.topk_ids[row]) == candidates.logits.shape[1]:
         ahead[:] = True
     ahead &= scores > -np.inf

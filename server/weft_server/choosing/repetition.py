@@ -11,12 +11,8 @@ from weft_server.choosing.history import NO_IDS
 from weft_server.choosing.rules import Processor, Stateless, places
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Floats, Ints
     from weft_server.choosing.history import History
-
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,10 @@ import numpy as np
 from weft_server.choosing.history import NO_IDS
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+    from weft_server.choosing.arrays import Floats, Ints
     from weft_server.choosing.history import History
     from weft_server.errors import RequestError
 
-    Floats = NDArray[np.float32]
-    Ints = NDArray[np.int64]
 
 BARRED = np.float32(-np.inf)
 

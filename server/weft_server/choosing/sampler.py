@@ -21,13 +21,10 @@ from weft_server.choosing.order import Order
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from weft_server.choosing.arrays import Bools, Doubles, Floats, Ints
     from weft_server.choosing.candidates import Candidates, Count
     from weft_server.choosing.order import Place
 
-    Floats = NDArray[np.float32]
-    Doubles = NDArray[np.float64]
-    Ints = NDArray[np.int64]
-    Bools = NDArray[np.bool_]
 
 # Relative error allowed to float32 logsumexp. A draw that falls inside it is settled by the full row.
 _LOGSUMEXP_ERROR = 1e-4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf import duration_pb2
 
@@ -13,13 +13,16 @@ from weft_server.sequence import FinishReason
 from weft_server.serving.decoding import EARLY_STOPPING
 
 if TYPE_CHECKING:
-    from weft_server.choosing.tops import Top
+    from collections.abc import Callable, Iterable
+
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.sequence import Decoding, Times
     from weft_server.serving.call import Call
     from weft_server.serving.completion import Completed, Other
     from weft_server.serving.model import Model
 
+# Of so many steps the most probable tokens are written on the event loop. Each takes 5 to 10 us.
+FEW_STEPS = 128
 _REASONS = {
     FinishReason.STOP: common_pb2.FINISH_REASON_STOP,
     FinishReason.STOP_STRING: common_pb2.FINISH_REASON_STOP_STRING,
@@ -27,8 +30,43 @@ _REASONS = {
 }
 
 
-def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Completion:
-    """The finished answer as a message."""
+async def write_completion(message: common_pb2.Completion, call: Call, model: Model, done: Completed) -> None:
+    """Fill in the finished answer."""
+    assert model.target_tokenizer is not None
+    tokenizer = model.target_tokenizer
+    message.CopyFrom(_completion_proto(call, model, done))
+    num_steps = len(done.tops) + sum(len(other.output.tops) for other in done.others)
+
+    def write() -> None:
+        add_tops(message.top_tokens, tokenizer, done.tops)
+        for other in done.others:
+            _add_output(message.others, tokenizer, other, scored=done.sequence.wants_scores)
+
+    await written(call, model, num_steps, write)
+
+
+async def written(call: Call, model: Model, num_steps: int, write: Callable[[], None]) -> None:
+    """Call what writes the most probable tokens of so many steps into a message. Of many, that is in a worker thread.
+
+    Otherwise all streams and deadlines would wait for a quarter of a second, for the longest answers. What is left to
+    the event loop, to make bytes of the message, takes a seventh of it.
+
+    Raises DeadlineExpired if the deadline has passed when a worker comes to it.
+    """
+    if num_steps > FEW_STEPS:
+        await model.work(lambda _: write(), call.deadline)
+    else:
+        write()
+
+
+def add_tops(messages: Any, tokenizer: Tokenizer, tops: Iterable[tuple[list[int], list[float]]]) -> None:
+    """Add the most probable tokens of each step to a message's. In place: a copy would cost as much again."""
+    for token_ids, log_probs in tops:
+        messages.add(token_ids=token_ids, log_probs=log_probs, tokens=tokenizer.pieces(token_ids))
+
+
+def _completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Completion:
+    """The finished answer as a message, without the most probable tokens and other answers."""
     assert done.sequence.decoding is not None
     assert model.target_tokenizer is not None
     scored = done.sequence.wants_scores
@@ -48,31 +86,21 @@ def completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.Co
         model=resolved_proto(model.name, model.version),
         request_id=call.request_id,
         score=done.score,
-        top_tokens=_tops_proto(model.target_tokenizer, done.tops),
-        others=[_output_proto(model.target_tokenizer, other, scored=scored) for other in done.others],
     )
 
 
-def _output_proto(tokenizer: Tokenizer, other: Other, *, scored: bool) -> common_pb2.Output:
-    """One more answer as a message."""
+def _add_output(messages: Any, tokenizer: Tokenizer, other: Other, *, scored: bool) -> None:
+    """Add one more answer to a message's."""
     output = other.output
-    return common_pb2.Output(
+    message = messages.add(
         text=other.text,
         token_ids=output.token_ids,
         token_log_probs=output.log_probs if scored else (),
         tokens=tokenizer.pieces(output.token_ids) if scored else (),
         finish_reason=_REASONS[output.reason],
         score=output.score,
-        top_tokens=_tops_proto(tokenizer, output.tops),
     )
-
-
-def _tops_proto(tokenizer: Tokenizer, tops: list[Top]) -> list[common_pb2.TopTokens]:
-    """The most probable tokens of each step as messages."""
-    return [
-        common_pb2.TopTokens(token_ids=top.token_ids, log_probs=top.log_probs, tokens=tokenizer.pieces(top.token_ids))
-        for top in tops
-    ]
+    add_tops(message.top_tokens, tokenizer, output.tops)
 
 
 def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:

@@ -9,7 +9,7 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.languages import LanguageError
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, score_pb2, score_pb2_grpc
-from weft_server.door.messages import resolved_proto, timings_proto
+from weft_server.door.messages import add_tops, resolved_proto, timings_proto, written
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason
 from weft_server.serving.call import CALL
@@ -18,8 +18,6 @@ from weft_server.serving.scoring import score, target_of
 
 if TYPE_CHECKING:
     from weft_proto.languages import Frame
-    from weft_server.content.tokenizer import Tokenizer
-    from weft_server.sequence import Scores
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
 
@@ -46,17 +44,25 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
         log_probs = scores.log_probs.tolist()
         with finishing(model, (sequence,), FinishReason.STOP):
             assert model.target_tokenizer is not None
-            return score_pb2.ScoreResponse(
+            tokenizer = model.target_tokenizer
+            answer = score_pb2.ScoreResponse(
                 total=math.fsum(log_probs),
                 token_ids=token_ids,
                 token_log_probs=log_probs,
-                tokens=model.target_tokenizer.pieces(token_ids),
-                top_tokens=_top_tokens(model.target_tokenizer, scores, request.num_top_tokens),
+                tokens=tokenizer.pieces(token_ids),
                 usage=common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids)),
                 timings=timings_proto(sequence.times, writes=False),
                 model=resolved_proto(model.name, model.version),
                 request_id=call.request_id,
             )
+            if number := request.num_top_tokens:
+
+                def write() -> None:
+                    tops = (scores.top_ids[:, :number].tolist(), scores.top_log_probs[:, :number].tolist())
+                    add_tops(answer.top_tokens, tokenizer, zip(*tops, strict=True))
+
+                await written(call, model, len(token_ids), write)
+            return answer
 
 
 def _source_kind(model: Model, request: Any) -> str:
@@ -81,13 +87,3 @@ def _frame(model: Model, request: Any) -> Frame:
         if getattr(request, field):
             raise InvalidRequest(field, f"is for models that translate, and {model.name!r} does not")
     return model.languages.plain
-
-
-def _top_tokens(tokenizer: Tokenizer, scores: Scores, number: int) -> list[common_pb2.TopTokens]:
-    if not number:
-        return []
-    rows = zip(scores.top_ids[:, :number].tolist(), scores.top_log_probs[:, :number].tolist(), strict=True)
-    return [
-        common_pb2.TopTokens(token_ids=ids, log_probs=log_probs, tokens=tokenizer.pieces(ids))
-        for ids, log_probs in rows
-    ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing, nullcontext
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.languages import LanguageError
@@ -16,22 +16,21 @@ from weft_proto.v1 import (
     translation_pb2_grpc,
 )
 from weft_server.door.alignment import explain_text, reading_of
-from weft_server.door.messages import completion_proto
+from weft_server.door.messages import write_completion
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.serving.call import CALL
 from weft_server.serving.completion import Completed, complete, finishing, input_of
-from weft_server.serving.scoring import place_to_score, prompt_log_probs
+from weft_server.serving.scoring import prompt_log_probs, prompt_scorer
 from weft_server.serving.split import complete_sentences
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from contextlib import AbstractContextManager
 
     from weft_proto.languages import Frame
+    from weft_server.engine.engine import Engine
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
-    from weft_server.serving.scoring import Place
 
 
 class TextService:
@@ -52,9 +51,9 @@ class TextService:
         """What keeps the prefix cache to some callers."""
         return str(request.cache_salt)
 
-    def _scoring(self, model: Model, request: Any) -> AbstractContextManager[Place | None]:  # noqa: ARG002 - of prompts
-        """Hold a place for the pass that scores what a request gives, if it asks for that."""
-        return nullcontext()
+    def _scorer(self, model: Model, request: Any) -> Engine | None:  # noqa: ARG002 - a prompt's scores can be asked for
+        """Return what scores the prompt of a request that asks for it."""
+        return None
 
     def _splits(self, request: Any) -> bool:  # noqa: ARG002 - a translation's request can ask for it
         """Whether its text is answered sentence by sentence. Then `_read` gives a function that reads sentences."""
@@ -72,7 +71,8 @@ class TextService:
         call.tell_tops(request.num_top_tokens)
         model = self._models.resolve(request.model, self.task)
         call.metrics = model.metrics
-        with reading_of(model, request) as reading, self._scoring(model, request) as place:
+        with reading_of(model, request) as reading:
+            scorer = self._scorer(model, request)
             frame = self._frame(model, request)
             read = self._read(model, request, frame)
             answering = complete_sentences if self._splits(request) else complete
@@ -94,8 +94,8 @@ class TextService:
                     with finishing(model, event.sequences, event.finish_reason):
                         if reading:
                             await explain_text(answer.alignment, model, event, reading)
-                        prompt = await prompt_log_probs(call, model, place, event.sequence.source) if place else ()
-                    answer.completion.CopyFrom(completion_proto(call, model, event))
+                        prompt = await prompt_log_probs(call, model, scorer, event.sequence.source) if scorer else ()
+                        await write_completion(answer.completion, call, model, event)
                     answer.completion.prompt_log_probs.extend(prompt)
                     yield answer
 
@@ -188,9 +188,8 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         """Answer as it comes."""
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
-    def _scoring(self, model: Model, request: Any) -> AbstractContextManager[Place | None]:
-        field = "return_prompt_scores"
-        return place_to_score(model, field) if request.return_prompt_scores else nullcontext()
+    def _scorer(self, model: Model, request: Any) -> Engine | None:
+        return prompt_scorer(model, "return_prompt_scores") if request.return_prompt_scores else None
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if request.HasField("messages") and not model.reader.takes_messages:

@@ -97,7 +97,7 @@ class BeamRows:
             length_penalty=beams.length_penalty,
             ends_full=beams.early_stopping is EarlyStopping.FULL,
             hopes=beams.early_stopping is EarlyStopping.NEVER,
-            num_fed=len(sequence.prefix_ids),
+            length=_first_length(sequence),
         )
         search = _Search(sequence, kind, index)
         kind.members.append(search)
@@ -211,7 +211,7 @@ class BeamRows:
         slot = int(step.slots[place])
         ids, scores, own = step.ids[place], step.scores[place], step.own[place]
         if step.forced[place] >= 0:
-            # It counts as certain, as in transformers.
+            # It counts as certain, as in transformers. A prefix does not count at all.
             ids[0], scores[0], num = step.forced[place], 0, 1
         else:
             found, was_read = rank(candidates, slot - start, self._slots.rules_of(slot), need, as_log_probs=True)
@@ -301,6 +301,16 @@ class BeamRows:
         rules = self._slots.rules[slot]
         refusal = rules.refusal(ends=True) if rules is not None else None
         return refusal or InvalidRequest("decoding", "leaves no token that may come: its fields contradict each other")
+
+
+def _first_length(sequence: Sequence) -> int:
+    """Return the length that an answer counts before its first token, as in transformers.
+
+    It generates what a bundle feeds the decoder, and counts it. Given a prefix, it counts what comes behind that.
+    """
+    assert sequence.decoding is not None
+    num_unscored = sequence.decoding.num_unscored
+    return -num_unscored if num_unscored else len(sequence.prefix_ids)
 
 
 def _stop_ids(search: _Search) -> frozenset[int]:

@@ -72,6 +72,11 @@ class Engine:
         """How many requests may wait."""
         return self._scheduler.max_requests
 
+    def check_open(self) -> None:
+        """Raise Overloaded when a bound of the waiting room is reached. Who is let in may be promised a place."""
+        with self._lock:
+            self._scheduler.check_open()
+
     def reserve(self, count: int = 1) -> None:
         """Take places in the waiting room, all or none, before their sequences are made. Raises Overloaded."""
         with self._lock:
@@ -85,8 +90,10 @@ class Engine:
     def submit(self, *sequences: Sequence, is_promised: bool = False) -> None:
         """Turn reserved places into waiting sequences, all or none. If this raises, the places stay reserved.
 
+        Sequences that were promised to wait, `is_promised`, need no places and have no bound.
+
         Raises:
-            Overloaded: the token bound is reached, and it is not promised that they may wait.
+            Overloaded: the token bound is reached.
             Exception: cancel_all was called before. This is its outcome.
         """
         with self._lock:
@@ -262,7 +269,7 @@ class Engine:
         self._metrics.observe_sequence(sequence)
         if not isinstance(outcome, FinishReason):
             self._metrics.wasted_tokens.inc(sequence.num_output_tokens)
-            if isinstance(outcome, Cancelled):
+            if isinstance(outcome, Cancelled) and not sequence.is_counted:
                 self._metrics.cancelled(sequence.stage)
 
     def __repr__(self) -> str:

@@ -1,38 +1,26 @@
-"""The rows of one lane's slots: what each is given, how it ends, and how the hole that it leaves is closed."""
+"""The rows of one lane's slots: how each begins and ends, who is told, and how the hole that it leaves is closed."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.choosing.alternatives import nth_best
-from weft_server.choosing.forced import force
-from weft_server.choosing.processed import process
-from weft_server.choosing.sampler import sample
-from weft_server.choosing.tops import top_of
 from weft_server.engine.beam_rows import BeamRows
+from weft_server.engine.chooser import Chooser
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates
+    from weft_server.engine.chooser import Given
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
     from weft_server.errors import RequestError
-    from weft_server.sequence import Decoding, Outcome, Sequence
+    from weft_server.sequence import Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
-
-
-class _Given(NamedTuple):
-    """What a step gives to rows: a token, its log-probability, whether it is one of the answer, and ends it."""
-
-    ids: np.ndarray
-    log_probs: np.ndarray
-    chosen: np.ndarray
-    at_end: np.ndarray
 
 
 class Rows:
@@ -52,13 +40,10 @@ class Rows:
         # Rows of the last prompt that ended.
         self._num_begun = 1
         self._runner = runner
-        self._end_ids = np.array(end_ids, np.int64)
         self._metrics = metrics
-        self._beams = BeamRows(slots, runner, end_ids=self._end_ids, count=metrics.read_whole)
-        # Searches that are done in this step, with their answers, or why there is none.
-        self._found: list[tuple[Sequence, list[Output] | RequestError]] = []
-        # Rows of this step that find no token to begin an alternative with, counted from the first that is given one.
-        self._missing: list[int] = []
+        ends = np.array(end_ids, np.int64)
+        self._beams = BeamRows(slots, runner, end_ids=ends, count=metrics.read_whole)
+        self._chooser = Chooser(slots, self._beams, end_ids=ends, count=metrics.read_whole)
         self._deliveries: list[Delivery] = []
         # Monotonic seconds of the tokens of the last decode run.
         self._last_token = 0.0
@@ -140,7 +125,6 @@ class Rows:
             self._deliver_end(sequence, StepFailed(error))
         slots.num_running = 0
         self.prompt = None
-        self._found = []
         self._beams.clear()
 
     def hand_over(self) -> list[Delivery]:
@@ -153,41 +137,33 @@ class Rows:
 
         Returns the monotonic seconds of the tokens, and how many of them were the third or a later one of their row.
         """
-        slots = self.slots
-        stop = slots.num_running
-        candidates = candidates.stretched(stop - start)
-        special = bool(slots.is_special[start:stop].any())
-        ids, log_probs, at_end = self._choose(start, candidates, special=special)
-        chosen = slots.give(start, ids, log_probs)
-        if special:
-            chosen[self._missing] = False
-            self._note_tops(start, candidates, chosen)
-        num_chosen = int(np.count_nonzero(chosen))
+        candidates = candidates.stretched(self.slots.num_running - start)
+        given = self._chooser.give(start, candidates)
+        num_chosen = int(np.count_nonzero(given.chosen))
         self._metrics.generated_tokens.inc(num_chosen)
         now = time.monotonic()
-        num_young = self._note_young(start, chosen, now)
-        self._hand_out(start, _Given(ids, log_probs, chosen, at_end & chosen), now, special=special)
+        num_young = self._note_young(start, given.chosen, now)
+        self._hand_out(start, given, now)
         return now, num_chosen - num_young
 
-    def _hand_out(self, start: int, given: _Given, now: float, *, special: bool) -> None:
+    def _hand_out(self, start: int, given: Given, now: float) -> None:
         """Deliver what the rows from `start` on have been given to those that stream, and end those that are done."""
         slots = self.slots
         stop = slots.num_running
         done = given.at_end | (slots.num_new[start:stop] >= slots.max_new[start:stop])
         late = slots.deadline[start:stop] < now
-        refused: dict[int, RequestError] = {}
-        if special:
+        if given.special:
             done &= ~slots.is_beam[start:stop]
-            done[self._missing] = True
-            if refused := self._refused(start, given):
-                done[list(refused)] = False
-                late[list(refused)] = True
+            done[given.missing] = True
+        if given.refused:
+            done[list(given.refused)] = False
+            late[list(given.refused)] = True
         going = ~done
         # Looked up before any row moves.
         dropped: list[tuple[Sequence, RequestError | None]] = []
         if late.any():
             rows = np.flatnonzero(late & going)[::-1].tolist()
-            dropped = [(self._sequence(start + row), refused.get(row)) for row in rows]
+            dropped = [(self._sequence(start + row), given.refused.get(row)) for row in rows]
             going &= ~late
         for row in np.flatnonzero(slots.wants_tokens[start:stop] & given.chosen & going).tolist():
             sequence = self._sequence(start + row)
@@ -200,88 +176,18 @@ class Rows:
                 self._end_missing(start + row)
             else:
                 self._end(start + row, FinishReason.STOP if given.at_end[row] else FinishReason.LENGTH)
-        self._end_searches()
+        self._end_searches(given)
         for sequence, refusal in dropped:
             self.drop(sequence, refusal or DeadlineExpired())
 
-    def _end_searches(self) -> None:
+    def _end_searches(self, given: Given) -> None:
         """End the searches that were done in this step."""
-        found, self._found = self._found, []
-        for sequence, outputs in found:
+        for sequence, outputs in given.found:
             if isinstance(outputs, list):
                 self._free_all(sequence)
                 self._deliver_outputs(sequence, outputs, num_freed=sequence.width)
             else:
                 self.drop(sequence, outputs)
-
-    def _refused(self, start: int, given: _Given) -> dict[int, RequestError]:
-        """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
-        rows = slice(start, self.slots.num_running)
-        # A beam that cannot go on gives way to others.
-        ruled = np.flatnonzero(self.slots.has_rules[rows] & given.chosen & ~self.slots.is_beam[rows]).tolist()
-        refusals = {row: self.slots.rules_of(start + row).refusal(ends=bool(given.at_end[row])) for row in ruled}
-        return {row: refusal for row, refusal in refusals.items() if refusal is not None}
-
-    def _choose(
-        self, start: int, candidates: Candidates, *, special: bool
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return for the rows from `start` on the next token, its log-probability, and whether the model ends there.
-
-        If none is `special`, none has rules, stop tokens or forced ones.
-        """
-        slots = self.slots
-        stop = slots.num_running
-        ruled: list[int] = []
-        self._missing = []
-        if special:
-            # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
-            alone = ~slots.is_beam[start:stop] & (slots.prefix_left[start:stop] == 0)
-            ruled = np.flatnonzero(slots.has_rules[start:stop] & alone).tolist()
-        ids, log_probs = self._pick(start, candidates, ruled)
-        at_end = (ids[:, None] == self._end_ids).any(axis=1)
-        if special:
-            for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
-                at_end[row] |= int(ids[row]) in self._decoding(start + row).stop_ids
-            forced = slots.forced(start, stop)
-            if forced is not None:
-                at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
-        if self._beams.num:
-            self._found = self._beams.choose(start, candidates, ids, log_probs)
-        return ids, log_probs, at_end
-
-    def _pick(self, start: int, candidates: Candidates, ruled: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next token of the rows from `start` on, and its log-probability. Those of `ruled` have rules."""
-        slots = self.slots
-        settings = slots.settings(start, slots.num_running)
-        count = self._metrics.read_whole
-        processed = candidates
-        if ruled:
-            rules = {row: slots.rules_of(start + row) for row in ruled}
-            processed = process(candidates, rules, settings.temperature > 0, self._end_ids, count)
-        ids, log_probs = sample(processed, settings, self._end_ids, count)
-        begun = slots.begun_alternatives(start)
-        for row in begun:
-            barred = self._end_ids if slots.is_short(start + row) else self._end_ids[:0]
-            token = nth_best(processed, row, int(slots.rank[start + row]), barred)
-            if token is not None:
-                ids[row] = token
-            elif slots.rank[start + row]:
-                # It is given what the first one is, which is no part of any answer.
-                self._missing.append(row)
-        for row in (*ruled, *begun):
-            log_probs[row] = candidates.log_prob(row, ids[row])
-        return ids, log_probs
-
-    def _note_tops(self, start: int, candidates: Candidates, chosen: np.ndarray) -> None:
-        """Keep the most probable tokens of this step for the rows from `start` on whose callers want them.
-
-        A beam's step was that of the row which it comes from.
-        """
-        slots = self.slots
-        for row in np.flatnonzero((slots.num_top[start : slots.num_running] > 0) & chosen).tolist():
-            slot = start + row
-            origin = int(self._beams.parents[slot]) - start if slots.is_beam[slot] else row
-            slots.tops[slot].append(top_of(candidates, origin, int(slots.num_top[slot])))
 
     def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
         """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""
@@ -308,7 +214,7 @@ class Rows:
         fresh = slice(num_new - 1 if sequence.wants_tokens else 0, num_new)
         token_ids, log_probs = slots.output_ids[slot, fresh].tolist(), slots.log_probs[slot, fresh].tolist()
         rank, tops = int(slots.rank[slot]), slots.tops[slot][fresh]
-        plain = self._decoding(slot).is_plain
+        plain = slots.decoding_of(slot).is_plain
         self._free(slot, sequence)
         if plain:
             self._deliveries.append(Delivery(sequence, token_ids, log_probs, reason, num_freed=1, tops=tops))
@@ -377,11 +283,6 @@ class Rows:
         if hole != source:
             self._runner.move(source, hole)
             self.slots.move(source, hole)
-
-    def _decoding(self, slot: int) -> Decoding:
-        decoding = self._sequence(slot).decoding
-        assert decoding is not None, f"slot {slot} decodes nothing. This is a bug."
-        return decoding
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self.slots.sequences[slot]

@@ -23,6 +23,7 @@ class Scheduler:
     queue, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
+    A sequence that was promised a place takes it when it comes, also beyond the bounds: then nothing new is let in.
     """
 
     def __init__(self, num_lanes: int, max_queued_requests: int, max_queued_tokens: int) -> None:
@@ -42,11 +43,14 @@ class Scheduler:
         """Requests that wait, being tokenized or ready."""
         return self.num_reserved + len(self.waiting)
 
+    def check_open(self) -> None:
+        """Raise Overloaded when a bound is reached. Who is let in may be promised a place."""
+        self._check_places(1)
+        self._check_tokens(1)
+
     def reserve(self, count: int = 1) -> None:
         """Take places in the waiting room, all or none. Raises Overloaded when there are not so many."""
-        if self.num_queued + count > self.max_requests:
-            wanted = f", and {count} more do not fit" if count > 1 else ""
-            raise Overloaded("QUEUE_FULL", f"{self.num_queued} requests are waiting already{wanted}")
+        self._check_places(count)
         self.num_reserved += count
 
     def release(self, count: int = 1) -> None:
@@ -54,18 +58,18 @@ class Scheduler:
         self.num_reserved -= count
 
     def enqueue(self, *sequences: Sequence, is_promised: bool = False) -> None:
-        """Turn reserved places into waiting sequences, all or none.
+        """Turn reserved places into waiting sequences, all or none. Promised ones need no places.
 
         Raises:
-            Overloaded: the token bound is reached, and it `is_promised` to none of them that they may wait. The places
-                are kept.
+            Overloaded: the token bound is reached. The places are kept.
         """
         num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
         # One that is too long for the bound may wait alone. Otherwise it would never be answered.
         is_only = not self.waiting and len(sequences) == 1
-        if not (is_only or is_promised) and self.queued_tokens + num_tokens > self._max_tokens:
-            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
-        self.num_reserved -= len(sequences)
+        if not (is_only or is_promised):
+            self._check_tokens(num_tokens)
+        if not is_promised:
+            self.num_reserved -= len(sequences)
         self.queued_tokens += num_tokens
         self._queued_slots += sum(sequence.width for sequence in sequences)
         self.waiting.extend(sequences)
@@ -106,6 +110,15 @@ class Scheduler:
         """Count slots of a lane that are free again."""
         self.loads[lane] -= num_slots
         assert self.loads[lane] >= 0, f"lane {lane} freed more than it took. This is a bug."
+
+    def _check_places(self, count: int) -> None:
+        if self.num_queued + count > self.max_requests:
+            wanted = f", and {count} more do not fit" if count > 1 else ""
+            raise Overloaded("QUEUE_FULL", f"{self.num_queued} requests are waiting already{wanted}")
+
+    def _check_tokens(self, count: int) -> None:
+        if self.queued_tokens + count > self._max_tokens:
+            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
 
     def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
         if not self.waiting:

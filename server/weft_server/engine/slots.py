@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.choosing.tops import Top
-    from weft_server.sequence import Sequence
+    from weft_server.sequence import Decoding, Sequence
 
 
 # Seeds are counted modulo this.
@@ -195,6 +195,13 @@ class Slots:
     def is_short(self, slot: int) -> bool:
         """Whether a row's answer must not end yet. That of a row with rules is for these to say."""
         return bool(self.num_new[slot] < self.min_new[slot])
+
+    def decoding_of(self, slot: int) -> Decoding:
+        """Return how the sequence in a slot decodes."""
+        sequence = self.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        assert sequence.decoding is not None, f"slot {slot} decodes nothing. This is a bug."
+        return sequence.decoding
 
     def rules_of(self, slot: int) -> RowRules:
         """Return the rules of a row that has some."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
+# Parameters of a model that does not pack its weights for explanations too: they would take their size once more, and
+# a start as long again. An explanation takes longer instead.
+_LARGE = 1 << 28
 
 
 def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Model:
@@ -171,7 +174,8 @@ def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
 
 
 def _explainer(graphs: _Graphs, config: ServerConfig, metrics: ModelMetrics) -> Explainer | None:
-    session = graphs.open(bundle_pb2.GRAPH_ROLE_EXPLAIN)
+    packs = graphs.manifest.provenance.num_parameters < _LARGE
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_EXPLAIN, packs=packs)
     if session is None:
         return None
     explainer = Explainer(

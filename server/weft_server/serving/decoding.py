@@ -126,6 +126,7 @@ def resolve_decoding(
         num_outputs=num_outputs,
         stop_ids=stop_ids,
         forced_ids=forced.first,
+        num_unscored=len(forced.first) if changes.HasField("prefix") else 0,
         forced_last_id=forced.last,
         changes=changes,
     )
@@ -152,6 +153,8 @@ def shown_default(manifest: bundle_pb2.BundleManifest, widths: Widths) -> common
         shown.beams.early_stopping = EARLY_STOPPING[default.beams.early_stopping]
     elif not shown.WhichOneof("strategy"):
         shown.greedy.SetInParent()
+    if default.forced_last_id is not None:
+        shown.forced_last_id = default.forced_last_id
     return shown
 
 

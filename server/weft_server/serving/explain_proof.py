@@ -23,6 +23,9 @@ _MASS_TOLERANCE = {
     bundle_pb2.PRECISION_INT8: 1e-5,
 }
 _AVERAGE_TOLERANCE = 1e-4
+# Each reading runs the whole graph. So of a large model some layers are read, and heads are not averaged.
+_MAX_WEIGHTS_READ = 1 << 35
+_FEWEST_READINGS = 24
 
 
 async def verify_explanation(
@@ -39,6 +42,7 @@ async def verify_explanation(
         return
     shape = (num_rows, source.num_shown)
     summarises = not attention.HasField("default_layer")
+    most = max(_FEWEST_READINGS, _MAX_WEIGHTS_READ // max(1, model.manifest.provenance.num_parameters)) // 3
 
     def read(layer: int | None, head: int | None = None) -> Explanation:
         explanation = explainer.explain(source, token_ids, Reading(layer, head), prefix_ids)
@@ -49,12 +53,13 @@ async def verify_explanation(
         read(None if summarises else attention.default_layer)
         last = len(attention.heads) - 1
         ends = {layer: read(layer) for layer in (0, last)}
-        for layer, num_heads in enumerate(attention.heads):
+        for layer in _spread(len(attention.heads), most):
+            num_heads = attention.heads[layer]
             # A graph has nothing to show for a head that it does not have.
             if not read(layer, num_heads - 1).source_mass.any():
                 raise BundleError(f"attention.heads: layer {layer} has no head {num_heads - 1}")
-        for layer, explanation in ends.items():
-            _verify_heads(layer, explanation, [read(layer, head) for head in range(attention.heads[layer])])
+        for layer in [layer for layer in ends if attention.heads[layer] <= most]:
+            _verify_heads(layer, ends[layer], [read(layer, head) for head in range(attention.heads[layer])])
         # If a graph is asked for a layer or a summary that it does not have, it gives something else.
         if last > 0 and _are_one(ends[0], ends[last]):
             raise BundleError(f"attention.heads: layer {last} is layer 0 again")
@@ -64,6 +69,12 @@ async def verify_explanation(
             raise BundleError(f"attention.heads: layer {last} is the graph's summary again")
 
     await explainer.work(verify)
+
+
+def _spread(num_layers: int, most: int) -> list[int]:
+    """Return all layers, or so many of them from the first to the last."""
+    num = min(num_layers, most)
+    return sorted({round(index * (num_layers - 1) / max(1, num - 1)) for index in range(num)})
 
 
 def _verify_rows(explanation: Explanation, shape: tuple[int, int], tolerance: float) -> None:

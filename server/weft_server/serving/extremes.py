@@ -33,13 +33,24 @@ if TYPE_CHECKING:
 
 # Longer inputs are not tried. A run costs what its longest request costs, and that can grow with the square of it.
 MAX_TOKENS = 2048
+# Of a large model they are shorter. A graph's trials read so many tokens, times the weights: it takes seconds.
+_MAX_WORK = 1 << 38
+_LEAST_TOKENS = 64
+# What the trials of one graph read together, in longest inputs. Answers are as long as inputs.
+_EXPLAINED, _SCORED = 5, 5
 # The lengths of two inputs that share a run: both ends of the shortest bucket.
 _COMPANY = (1, PREFILL_BUCKETS[0])
 
 
+def longest_tried(manifest: bundle_pb2.BundleManifest, num_inputs: int = 1) -> int:
+    """Return how many tokens an input has at most, where trials read so many of the longest together."""
+    weights = max(1, manifest.provenance.num_parameters)
+    return max(_LEAST_TOKENS, min(MAX_TOKENS, _MAX_WORK // (num_inputs * weights)))
+
+
 def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless a classifier or tagger takes the last id, the longest source, and two inputs at once."""
-    for field, sources in _sources(manifest):
+    for field, sources in _sources(manifest, longest_tried(manifest)):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
@@ -72,13 +83,17 @@ def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) 
     text, attention = manifest.text, manifest.attention
     prefix_ids = (text.target_vocab_size - 1,) * Languages(text).longest_prefix
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
-    task, longest = TASKS[manifest.task], min(text.max_new_tokens, MAX_TOKENS)
-    for field, (source,) in _sources(manifest, together=False):
+    task, most = TASKS[manifest.task], longest_tried(manifest, _EXPLAINED)
+    for field, (source,) in _sources(manifest, most, together=False):
         # A generated answer follows its prompt. So the longest answer is one to the shortest prompt.
         room = text.max_total_tokens - (source.num_tokens if task.takes_prompt else 0)
         answers = {field: 0}
         if task.writes_text:  # the last token of an answer is not read
-            answers = {field: 1, "text.target_vocab_size": min(2, room), "text.max_new_tokens": min(room, longest)}
+            answers = {
+                field: 1,
+                "text.target_vocab_size": min(2, room),
+                "text.max_new_tokens": min(text.max_new_tokens, room, most),
+            }
         for claim, num_new in answers.items():
             with _claims(manifest, claim):
                 read = explainer.read(source, [text.target_vocab_size - 1] * num_new, reading, prefix_ids)
@@ -91,9 +106,10 @@ def verify_scorer(session: Session, manifest: bundle_pb2.BundleManifest) -> None
     last = text.target_vocab_size - 1
     prefix_ids = (last,) * Languages(text).longest_prefix
     num_top = min(MAX_TOP_TOKENS, text.target_vocab_size)
-    for field, sources in _sources(manifest):
+    most = longest_tried(manifest, _SCORED)
+    for field, sources in _sources(manifest, most):
         room = text.max_total_tokens - max(source.num_tokens for source in sources) * takes_prompt
-        for claim, size in ((field, 1), ("text.max_new_tokens", min(text.max_new_tokens, room, MAX_TOKENS))):
+        for claim, size in ((field, 1), ("text.max_new_tokens", min(text.max_new_tokens, room, most))):
             given = [given_of(manifest, source, [last] * size, prefix_ids) for source in sources]
             batch = [each for each in given if each.alike == given[-1].alike]
             with _claims(manifest, claim):
@@ -102,7 +118,7 @@ def verify_scorer(session: Session, manifest: bundle_pb2.BundleManifest) -> None
 
 
 def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
-    for field, sources in _sources(manifest, together=slots.num_slots > 1):
+    for field, sources in _sources(manifest, longest_tried(manifest), together=slots.num_slots > 1):
         for slot, source in enumerate(sources):
             runner.begin(slot)
             slots.memory_lengths[slot] = source.num_tokens
@@ -124,8 +140,10 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
                 runner.mixed(1, piece, ends=True)
 
 
-def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> Iterator[tuple[str, list[Source]]]:
-    """Yield inputs that share a run, and which claim of the manifest it tries."""
+def _sources(
+    manifest: bundle_pb2.BundleManifest, most: int, *, together: bool = True
+) -> Iterator[tuple[str, list[Source]]]:
+    """Yield inputs of at most so many tokens that share a run, and which claim of the manifest it tries."""
     text, image = manifest.text, manifest.image
     task = TASKS[manifest.task]
     if task.takes_image:
@@ -133,7 +151,7 @@ def _sources(manifest: bundle_pb2.BundleManifest, *, together: bool = True) -> I
         source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
         yield "image", [source] * (1 + together)
         return
-    longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, MAX_TOKENS)
+    longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, most)
     last = text.source_vocab_size - 1
     yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
     yield "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens", [Ids(np.full(longest, last))]

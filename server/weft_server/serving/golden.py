@@ -16,7 +16,7 @@ from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
 from weft_server.serving.explain_proof import verify_explanation
-from weft_server.serving.scoring import given_of, place_to_score, scores_of
+from weft_server.serving.scoring import given_of, promised_scores, scorer_of
 
 if TYPE_CHECKING:
     from weft_proto.languages import Frame
@@ -77,9 +77,8 @@ async def _verify_scores(
     model: Model, source: Source, token_ids: list[int], log_probs: list[float], frame: Frame
 ) -> None:
     """Raise BundleError unless a given answer has the log-probabilities that it had when it was produced."""
-    with place_to_score(model, "golden") as place:
-        given = given_of(model.manifest, source, token_ids, frame.prefix)
-        _, scores = await scores_of(_call(), place, given)
+    given = given_of(model.manifest, source, token_ids, frame.prefix)
+    scores = await promised_scores(_call(), scorer_of(model, "golden"), given)
     is_exact = model.manifest.precision == bundle_pb2.PRECISION_FP32
     tolerance = _SCORE_TOLERANCE if is_exact else _ROUNDED_SCORE_TOLERANCE
     if not np.abs(scores.log_probs - np.array(log_probs)).max() <= tolerance:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from weft_server.errors import CannotScore, InvalidRequest
 from weft_server.sequence import Scores, Sequence
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from weft_proto.v1 import bundle_pb2
     from weft_server.content.wanted import Wanted
@@ -29,40 +28,26 @@ if TYPE_CHECKING:
     Target = Callable[[Source], list[int]]
 
 
-class Place:
-    """A place in the waiting room of the engine that scores, which one sequence may take."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self._is_held = True
-
-    def submit(self, sequence: Sequence, *, is_promised: bool = False) -> None:
-        """Let the sequence wait there. One that `is_promised` to may wait whatever the token bound says."""
-        self.engine.submit(sequence, is_promised=is_promised)
-        self._is_held = False
-
-    def leave(self) -> None:
-        """Give the place back, unless it was taken."""
-        if self._is_held:
-            self.engine.release()
+def scorer_of(model: Model, field: str) -> Engine:
+    """Return the engine of a model that scores. `field` is what asks for it. Raises CannotScore if there is none."""
+    if model.scorer is None:
+        raise CannotScore(model.name, field)
+    return model.scorer
 
 
-@contextmanager
-def place_to_score(model: Model, field: str) -> Iterator[Place]:
-    """Hold a place for an answer to be scored. `field` is what asks for it.
+def prompt_scorer(model: Model, field: str) -> Engine:
+    """Return the engine of a model that scores, for a prompt that is answered first. It is promised a place there.
+
+    None is held meanwhile: what is being answered is no load of the scorer's. When all of that has ended, more may wait
+    than its bounds say, by as many as the engine that answers has slots and lets wait. Then no other prompt is let in.
 
     Raises:
         CannotScore: the model has no graph for it.
-        Overloaded: all places are taken.
+        Overloaded: as many as may wait for their scores already.
     """
-    if model.scorer is None:
-        raise CannotScore(model.name, field)
-    model.scorer.reserve()
-    place = Place(model.scorer)
-    try:
-        yield place
-    finally:
-        place.leave()
+    scorer = scorer_of(model, field)
+    scorer.check_open()
+    return scorer
 
 
 def target_of(model: Model, request: Any, prefix_ids: tuple[int, ...]) -> Target:
@@ -151,7 +136,9 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
     Raises:
         RequestError: the request was refused, or its deadline passed.
     """
-    with place_to_score(model, "model.name") as place:
+    scorer = scorer_of(model, "model.name")
+    scorer.reserve()
+    try:
         started = time.monotonic()
 
         def prepare(wanted: Wanted) -> tuple[Source, list[int]]:
@@ -160,32 +147,45 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
 
         source, token_ids = await model.work(prepare, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
-        sequence, scores = await scores_of(call, place, given_of(model.manifest, source, token_ids, prefix_ids))
-    return Scored(sequence, source, token_ids, scores)
+        given = given_of(model.manifest, source, token_ids, prefix_ids)
+        sequence = Sequence(request_id=call.request_id, source=given, decoding=None, deadline=call.deadline)
+        sequence.times.accepted = call.started
+        scorer.submit(sequence)
+    except BaseException:
+        scorer.release()
+        raise
+    return Scored(sequence, source, token_ids, await _scores_of(scorer, sequence))
 
 
-async def scores_of(call: Call, place: Place, given: Given, *, is_promised: bool = False) -> tuple[Sequence, Scores]:
-    """Wait for the scores of a given answer. Raises as `score` does."""
-    sequence = Sequence(request_id=call.request_id, source=given, decoding=None, deadline=call.deadline)
-    sequence.times.accepted = call.started
-    place.submit(sequence, is_promised=is_promised)
-    try:
-        await sequence.reply.done()
-    finally:
-        place.engine.cancel(sequence)
-    assert sequence.scores is not None, "an answer was scored without its scores. This is a bug."
-    return sequence, sequence.scores
-
-
-async def prompt_log_probs(call: Call, model: Model, place: Place, prompt: Source) -> list[float]:
-    """Return log-probabilities of all tokens of a prompt but the first. Raises as `score` does.
-
-    The prompt has passed the token bound of the engine that has answered it. The answer is not lost to another one.
-    """
+async def prompt_log_probs(call: Call, model: Model, scorer: Engine, prompt: Source) -> list[float]:
+    """Return log-probabilities of all tokens of a prompt but the first. Raises as `score` does."""
     ids = prompt.array
     if len(ids) == 1:
         return []
     given = Given(ids[:-1], None, ids[1:], model.manifest.text.max_total_tokens)
-    _, scores = await scores_of(call, place, given, is_promised=True)
-    log_probs: list[float] = scores.log_probs.tolist()
+    log_probs: list[float] = (await promised_scores(call, scorer, given)).log_probs.tolist()
     return log_probs
+
+
+async def promised_scores(call: Call, scorer: Engine, given: Given) -> Scores:
+    """Wait for the scores of what a finished answer has. Raises as `score` does.
+
+    It has passed the bounds of the engine that has answered. The answer is not lost to those of the scorer.
+    """
+    sequence = Sequence(
+        request_id=call.request_id, source=given, decoding=None, is_counted=True, deadline=call.deadline
+    )
+    # It waits from now on. Before, its answer took its time.
+    sequence.times.accepted = time.monotonic()
+    scorer.submit(sequence, is_promised=True)
+    return await _scores_of(scorer, sequence)
+
+
+async def _scores_of(scorer: Engine, sequence: Sequence) -> Scores:
+    """Wait for the scores of a sequence that was submitted."""
+    try:
+        await sequence.reply.done()
+    finally:
+        scorer.cancel(sequence)
+    assert sequence.scores is not None, "an answer was scored without its scores. This is a bug."
+    return sequence.scores

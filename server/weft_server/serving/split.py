@@ -7,6 +7,7 @@ import unicodedata
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason, Sequence
 from weft_server.serving.completion import Completed, answer_in_pieces, wants_tokens, whole_answer
@@ -16,7 +17,6 @@ from weft_server.serving.phrases import takes_long
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from weft_proto.v1 import common_pb2
     from weft_server.content.inputs import Sentence
     from weft_server.content.wanted import Wanted
     from weft_server.sequence import Decoding
@@ -104,7 +104,7 @@ async def _submit(
     num_reserved = 1
     try:
         started = time.monotonic()
-        _check_free(requested)
+        requested = _single(requested)
         sentences = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
 
@@ -113,7 +113,6 @@ async def _submit(
 
         # A seed that is drawn is drawn once, so all sentences have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
-        _check_single(decoding)
         _check_room(len(sentences), engine.max_queued)
         engine.reserve(len(sentences) - 1)
         num_reserved = len(sentences)
@@ -140,18 +139,25 @@ async def _submit(
     return sentences, sequences
 
 
-def _check_free(requested: common_pb2.Decoding) -> None:
+def _single(requested: common_pb2.Decoding) -> common_pb2.Decoding:
+    """Return a Decoding that holds for each sentence. A model's own number of answers gives way to one.
+
+    Its own prefix stays: each of its answers begins so.
+
+    Raises:
+        InvalidRequest: it asks for what cannot hold for each.
+    """
     if requested.HasField("constraint"):
         why = "is not followed with split_sentences: send each sentence by itself"
         raise InvalidRequest("decoding.constraint", why)
-
-
-def _check_single(decoding: Decoding) -> None:
-    if decoding.num_outputs > 1:
-        why = f"must be 1 with split_sentences, not {decoding.num_outputs}: send each sentence by itself"
-        raise InvalidRequest("decoding.num_outputs", why)
-    if decoding.changes and decoding.changes.HasField("prefix"):
+    if requested.HasField("prefix"):
         raise InvalidRequest("decoding.prefix", "is not taken with split_sentences: send each sentence by itself")
+    if requested.num_outputs > 1:
+        why = f"must be 1 with split_sentences, not {requested.num_outputs}: send each sentence by itself"
+        raise InvalidRequest("decoding.num_outputs", why)
+    single = common_pb2.Decoding(num_outputs=1)
+    single.MergeFrom(requested)
+    return single
 
 
 def _check_room(num_sentences: int, max_queued: int) -> None:

@@ -103,6 +103,8 @@ class ModelMetrics:
         if not times.admitted:
             self.queue_time.observe((times.finished or time.monotonic()) - times.accepted)
             return
+        if sequence.is_counted:
+            return
         self.prompt_tokens.inc(sequence.num_input_tokens)
         self.request_prompt_tokens.observe(sequence.num_input_tokens)
         if sequence.decoding is None:

@@ -96,7 +96,8 @@ TABLE = (
     Spec(
         "histogram",
         "queue_time_seconds",
-        "From arrival to admission. For a request that was never admitted, to its end.",
+        "From arrival to admission. For a request that was never admitted, to its end. "
+        "Prompts to score wait once more.",
         buckets=SECONDS,
     ),
     Spec("histogram", "prefill_seconds", "From admission to the first token.", buckets=SECONDS),

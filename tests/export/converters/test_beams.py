@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 import torch
@@ -148,8 +148,8 @@ def margin(model, ids, asked):
     ).margin
 
 
-def proto_of(asked):
-    """The same search as a request has it."""
+def proto_of(asked, prefix=()):
+    """The same search as a request has it. Its answers begin with the prefix."""
     beams = common_pb2.Beams(
         num_beams=asked["num_beams"],
         length_penalty=asked["length_penalty"],
@@ -168,11 +168,15 @@ def proto_of(asked):
         suppressed=common_pb2.TokenSet(ids=asked.get("suppress_tokens", [])),
         stop_token_ids=common_pb2.TokenSet(ids=asked["eos_token_id"][1:]),
         forced_last_id=asked.get("forced_eos_token_id"),
+        prefix=common_pb2.Phrase(token_ids=common_pb2.TokenIds(ids=prefix)) if prefix else None,
     )
 
 
-async def ours(bundle, requests):
-    """What a server answers when all come at once, beside a greedy request and a draw for each."""
+async def ours(bundle, requests, prefix=()):
+    """What a server answers when all come at once, beside a greedy request and a draw for each.
+
+    Answers of searches begin with the prefix.
+    """
     async with Loaded(bundle, slots=24, lanes=1) as model:
 
         async def answer(ids, decoding):
@@ -180,7 +184,7 @@ async def ours(bundle, requests):
             return (await ask(model, token_ids=token_ids, decoding=decoding, return_scores=True)).completion
 
         crowd = [common_pb2.Decoding(greedy={}), common_pb2.Decoding(sampling={"seed": 1})]
-        searches = [answer(ids, proto_of(asked)) for ids, asked in requests]
+        searches = [answer(ids, proto_of(asked, prefix)) for ids, asked in requests]
         beside = [answer(ids, decoding) for ids, _ in requests for decoding in crowd]
         return (await asyncio.gather(*searches, *beside))[: len(searches)]
 
@@ -240,6 +244,65 @@ def test_searches_are_those_of_generate(name, tmp_path):
 def test_a_forced_first_token_counts_in_the_length_as_in_generate(name, tmp_path):
     """It is no part of our answers, and their scores are those of generate() all the same."""
     assert verify(name, 1, 16, tmp_path, forced_first=77) <= 3
+
+
+def behind(model, ids, prefix, asked):
+    """What generate() answers whose decoder is given a prefix: (tokens of the prefix and new ones, score)."""
+    given = {"input_ids": torch.tensor([[*ids, *prefix]])}
+    if model.config.is_encoder_decoder:
+        start = [model.generation_config.decoder_start_token_id, *prefix]
+        given = {"input_ids": torch.tensor([ids]), "decoder_input_ids": torch.tensor([start])}
+    with torch.inference_mode():
+        out = model.generate(
+            **given,
+            attention_mask=torch.ones_like(given["input_ids"]),
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_scores=True,
+            pad_token_id=model.config.pad_token_id,
+            **asked | {"max_new_tokens": asked["max_new_tokens"] - len(prefix)},
+        )
+    skipped = 1 if model.config.is_encoder_decoder else len(ids)
+    rows = [
+        row[: next((place + 1 for place, token in enumerate(row) if token in asked["eos_token_id"]), len(row))]
+        for row in out.sequences[:, skipped:].tolist()
+    ]
+    return list(zip(rows, out.sequences_scores.tolist(), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["marian", "t5", "llama"])
+def test_a_prefix_counts_in_no_score(name, tmp_path):
+    """As with generate(), whose decoder is given it: its tokens are neither in the sum nor in the length."""
+    model = made(KINDS[name], 1, tmp_path / "model")
+    model.generation_config.forced_eos_token_id = None
+    bundle = tmp_path / "bundle" / name / "1"
+    choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
+    export_checkpoint(tmp_path / "model", bundle, choices=choices)
+    prefix, requests = token_rows(model.config.vocab_size, (3,), 9)[0], []
+    for ids, length_penalty in product(token_rows(model.config.vocab_size, tuple(range(3, 11)), 2), (0.5, 2.0)):
+        asked = {
+            "num_beams": 4,
+            "num_return_sequences": 4,
+            "length_penalty": length_penalty,
+            "early_stopping": "never",
+            "max_new_tokens": 15,
+            "min_new_tokens": 0,
+            "eos_token_id": [model.config.eos_token_id],
+        }
+        # Tokens that are probable at different lengths end answers, so that lengths decide.
+        likely = {token for tokens, _ in behind(model, ids, prefix, asked) for token in tokens[4::2]}
+        ends = sorted(likely - {*prefix, model.config.eos_token_id})[:8]
+        requests.append((ids, asked | {"eos_token_id": [model.config.eos_token_id, *ends]}))
+    answers = asyncio.run(ours(bundle, requests, prefix))
+    for (ids, asked), found in zip(requests, answers, strict=True):
+        expected = behind(model, ids, prefix, asked)
+        scores = [score for _, score in expected]
+        if min(one - other for one, other in pairwise(scores)) < NEAR:
+            continue
+        outputs = [found, *found.others]
+        assert [tokens for tokens, _ in expected] == [list(one.token_ids) for one in outputs], asked
+        assert [pytest.approx(score, rel=SCORE, abs=SCORE) for score in scores] == [one.score for one in outputs]
 
 
 @pytest.mark.long

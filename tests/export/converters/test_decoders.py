@@ -1,14 +1,23 @@
 """Decoder-only checkpoints of others: our logits and tokens are theirs."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers
 from decoder_kinds import DECODERS
 from foreign import LOGITS, NUM_LONG, converted, furthest, greedy, made, their_greedy, token_rows
 
+from weft_export.converters.convert import converter_of
+from weft_export.converters.converter import Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
 from weft_export.graphs.answering import Row
 
 LENGTHS = (7, 1, 23, 12)
 NEW_TOKENS = 64
+# What a config cannot leave out.
+LEAST = {"vocab_size": 300, "hidden_size": 1536, "num_attention_heads": 96, "num_hidden_layers": 1}
 
 
 def check(kind, seed, directory):
@@ -32,6 +41,25 @@ def check(kind, seed, directory):
 def test_a_decoder_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place, and the same 64 greedy tokens from prompts of other lengths in one batch."""
     check(kind, 0, tmp_path)
+
+
+@pytest.mark.parametrize("kind", DECODERS, ids=lambda kind: kind.name)
+def test_what_a_config_leaves_out_is_what_its_class_says(kind):
+    """Sizes of heads, of what is inside, and of the context: some classes have numbers of their own."""
+    config = getattr(transformers, kind.architecture).config_class(**LEAST)
+    named = {config.attribute_map.get(name, name) for name in LEAST}
+    fields = {name: value for name, value in config.to_dict().items() if name in named}
+    foreign = Foreign(Path(), Fields(fields), Generation(), frozenset())
+    ours = converter_of({"model_type": config.model_type}).sizes(foreign)
+
+    width, heads = LEAST["hidden_size"], LEAST["num_attention_heads"]
+    # Falcon's heads share one of keys and values, whatever its number says.
+    shared = 1 if kind.name == "falcon" else getattr(config, "num_key_value_heads", heads)
+    inside = [getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "ffn_hidden_size", "n_inner")]
+    assert shared == ours.num_kv_heads
+    assert getattr(config, "head_dim", width // heads) == ours.head_dim - (ours.padding or 0)
+    assert next((each for each in inside if each), 4 * width) == ours.d_ff
+    assert min(2048, getattr(config, "max_position_embeddings", 2048)) == ours.max_tokens
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from tokenizer_directories import OLDER, reference, write
 
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
+from weft_export.errors import CheckpointError
 from weft_export.graphs.answering import Row
 from weft_export.proofs.golden import GoldenRequest
 from weft_proto.v1 import bundle_pb2
@@ -18,17 +19,28 @@ TEXTS = ["The house is small.", "a", "Is there a garden behind it? Yes, there is
 NEW_TOKENS = 24
 
 
-def translator(directory, **generation):
-    """Write a random NLLB with a tokenizer of its own, and return it with that tokenizer."""
-    model_type, tokenizer_config, files = OLDER["nllb"]()
+# For each kind of tokenizer: the class of its models, and the start of their answers.
+KINDS = {
+    "nllb": ("M2M100ForConditionalGeneration", "</s>"),
+    "mbart": ("MBartForConditionalGeneration", "ro_RO"),
+    "mbart50": ("MBartForConditionalGeneration", "</s>"),
+}
+
+
+def translator(directory, kind="nllb", **generation):
+    """Write a random model with a tokenizer of its own, and return it with that tokenizer."""
+    model_type, tokenizer_config, files = OLDER[kind]()
     write(directory, model_type, tokenizer_config, files)
     tokenizer = reference(directory)
+    name, start = KINDS[kind]
+    model_class = getattr(transformers, name)
     sizes = {"d_model": 48, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 40, "decoder_ffn_dim": 40}
     heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "max_position_embeddings": 64}
-    ids = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0, "decoder_start_token_id": 2}
-    config = transformers.M2M100Config(vocab_size=len(tokenizer), scale_embedding=True, **sizes, **heads, **ids)
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "bos_token_id": 0}
+    ids["decoder_start_token_id"] = tokenizer.convert_tokens_to_ids(start)
+    config = model_class.config_class(vocab_size=len(tokenizer), scale_embedding=True, **sizes, **heads, **ids)
     torch.manual_seed(3)
-    model = transformers.M2M100ForConditionalGeneration(config).eval()
+    model = model_class(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.5) if parameter.dim() > 1 else parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -37,29 +49,62 @@ def translator(directory, **generation):
     return model, tokenizer
 
 
-@pytest.mark.parametrize(("source", "code"), [("en", "eng_Latn"), ("zh-Hant", "zho_Hant")])
-@pytest.mark.parametrize(("target", "forced"), [("fr", "fra_Latn"), ("ace-Arab", "ace_Arab")])
-def test_each_language_is_told_as_transformers_tells_it(tmp_path, source, code, target, forced):
-    """The same ids for a text, and the same greedy tokens behind the language's own, to the end that is forced."""
-    theirs, tokenizer = translator(tmp_path, forced_eos_token_id=2)
-    ours = converted(tmp_path)
-    tokenizer.src_lang = code
-    frame = frame_of(ours, source, target)
+def check(theirs, tokenizer, ours, frame, **settings):
+    """Expect the ids of generate() for each text: those of its source, and greedy ones to the end that is forced."""
     asked, expected = [], []
     for text in TEXTS:
         ids = encode_source(ours, read_tokenizer(ours, ours.text.source_tokenizer), text, frame)
         assert tokenizer(text).input_ids == ids
         inputs = {"input_ids": torch.tensor([ids])}
-        # generate() counts the language as a new token.
-        whole = their_greedy(
-            theirs, inputs, NEW_TOKENS + 1, forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced)
-        )
-        assert list(frame.prefix) == whole[:1]
-        expected.append(whole[1:])
+        # generate() counts a language that is forced as a new token.
+        num_fed = len(frame.prefix)
+        whole = their_greedy(theirs, inputs, NEW_TOKENS + num_fed, **settings)
+        assert list(frame.prefix) == whole[:num_fed]
+        expected.append(whole[num_fed:])
         asked.append(Row(torch.tensor(ids), [ours.text.start_id, *frame.prefix]))
 
     assert expected == greedy(ours, asked, NEW_TOKENS)
     assert {2} == {tokens[-1] for tokens in expected}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "code", "target", "forced"),
+    [
+        ("nllb", "en", "eng_Latn", "fr", "fra_Latn"),
+        ("nllb", "zh-Hant", "zho_Hant", "ace-Arab", "ace_Arab"),
+        ("mbart50", "en", "en_XX", "ro", "ro_RO"),
+    ],
+)
+def test_each_language_is_told_as_transformers_tells_it(tmp_path, kind, source, code, target, forced):
+    """The same ids for a text, and the same greedy tokens behind the language's own, to the end that is forced."""
+    theirs, tokenizer = translator(tmp_path, kind, forced_eos_token_id=2)
+    ours = converted(tmp_path)
+    tokenizer.src_lang = code
+    id_ = tokenizer.convert_tokens_to_ids(forced)
+    check(theirs, tokenizer, ours, frame_of(ours, source, target), forced_bos_token_id=id_)
+
+
+@pytest.mark.parametrize(("source", "code"), [("en", "en_XX"), ("de", "de_DE")])
+def test_a_language_that_is_the_start_is_told_once(tmp_path, source, code):
+    """A model of mBART's kind writes the one that its start is, and generate() feeds it as the start alone."""
+    theirs, tokenizer = translator(tmp_path, "mbart", forced_eos_token_id=2)
+    ours = converted(tmp_path)
+    tokenizer.src_lang = code
+
+    assert ["ro"] == list(ours.text.target_languages)
+    assert 25 == len(ours.text.source_languages)
+    check(theirs, tokenizer, ours, frame_of(ours, source, ""))
+
+
+def test_a_model_that_begins_with_any_language_and_says_no_start_is_refused(tmp_path):
+    """generate() would begin with the token of no language."""
+    translator(tmp_path, "mbart")
+    for name in ("config.json", "generation_config.json"):
+        path = tmp_path / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_start_token_id": None}))
+
+    with pytest.raises(CheckpointError, match="decoder_start_token_id, and an answer of this model begins with its"):
+        converted(tmp_path)
 
 
 def test_a_golden_request_names_languages(tmp_path):

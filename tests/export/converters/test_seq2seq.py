@@ -1,10 +1,17 @@
 """Encoder-decoders of others: our logits and tokens are theirs."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers
 from foreign import LOGITS, NUM_LONG, VOCAB, converted, furthest, greedy, made, their_greedy, token_rows
 from seq2seq_kinds import SEQ2SEQ
 
+from weft_export.converters.converter import Foreign
+from weft_export.converters.fields import Fields
+from weft_export.converters.generation import Generation
+from weft_export.converters.t5 import sizes
 from weft_export.graphs.answering import Row
 
 LENGTHS = (7, 1, 23, 12)
@@ -40,6 +47,20 @@ def check_logits(theirs, ours, sources, target):
 def test_a_translator_writes_what_transformers_writes(kind, tmp_path):
     """Logits within 1e-4 at every place, and the same 64 greedy tokens for sources of other lengths in one batch."""
     check(kind, 0, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config", [transformers.T5Config(), transformers.MT5Config()], ids=lambda each: each.model_type
+)
+def test_what_a_config_leaves_out_is_what_its_class_says(config):
+    """T5 and mT5 have other layers, and other functions in them."""
+    named = ("model_type", "vocab_size", "d_model", "d_kv", "d_ff", "num_heads")
+    fields = Fields({name: getattr(config, name) for name in named})
+    ours = sizes(Foreign(Path(), fields, Generation(), frozenset()))
+
+    assert config.num_layers == ours.num_encoder_layers == ours.num_decoder_layers
+    assert config.is_gated_act == ours.gated
+    assert {"relu": "relu", "gelu_new": "gelu_tanh"}[config.dense_act_fn] == ours.activation
 
 
 @pytest.mark.long

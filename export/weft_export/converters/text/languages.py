@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from weft_export.converters.text.kinds import M2M_100
 from weft_export.converters.text.language_tags import is_code, language_tags
 from weft_export.converters.text.settings import Settings
+from weft_export.errors import CheckpointError
 from weft_proto.v1 import bundle_pb2
 
 # The tokens of languages, by class. Which of them a model has, its vocabulary says.
@@ -69,6 +70,34 @@ def marian_languages(settings: Settings, ids: Mapping[str, int]) -> Languages:
     sources = tuple(language_tags([source])) if is_code(source) else ()
     one = tuple(language_tags([target])) if is_code(target) else ()
     return Languages(table, sources, tuple(tags) or one)
+
+
+def started(
+    table: tuple[bundle_pb2.Language, ...], targets: tuple[str, ...], start_id: int | None
+) -> tuple[tuple[bundle_pb2.Language, ...], tuple[str, ...]]:
+    """Return what is left of a table of languages, and of the targets, in a model that begins with one token.
+
+    An answer's language may be this token itself, as in mBART of 25 languages. Then the model writes this language
+    alone, and is not told it again.
+
+    Raises:
+        CheckpointError: answers begin with their languages, and the checkpoint says no start.
+    """
+    written = {each.target_prefix[0]: each.tag for each in table if each.target_prefix}
+    if written and start_id is None:
+        raise CheckpointError(
+            "neither generation_config.json nor config.json says decoder_start_token_id, and an answer of this model"
+            " begins with its language: write there the id of the language that it is to write"
+        )
+    if start_id not in written:
+        return table, targets
+    untold = tuple(
+        bundle_pb2.Language(
+            tag=each.tag, code=each.code, source_before=each.source_before, source_after=each.source_after
+        )
+        for each in table
+    )
+    return untold, (written[start_id],)
 
 
 def _sorted(pattern: re.Pattern[str] | None, ids: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,129 @@
+"""What the rows of a lane are given in a step: each row's next token, by its own settings, rules and search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft_server.choosing.alternatives import nth_best
+from weft_server.choosing.forced import force
+from weft_server.choosing.processed import process
+from weft_server.choosing.sampler import sample
+from weft_server.choosing.tops import top_of
+
+if TYPE_CHECKING:
+    from weft_server.choosing.candidates import Candidates, Count
+    from weft_server.engine.beam_rows import BeamRows
+    from weft_server.engine.slots import Slots
+    from weft_server.errors import RequestError
+    from weft_server.sequence import Output, Sequence
+
+
+class Given(NamedTuple):
+    """What a step gives to n rows: arrays [n], and rows by their number among these."""
+
+    ids: np.ndarray
+    log_probs: np.ndarray
+    # Whether the token is one of the answer. One of a prefix that the row is still fed is none.
+    chosen: np.ndarray
+    # Whether it ends the answer.
+    at_end: np.ndarray
+    # Rows that find no token to begin an alternative with.
+    missing: list[int]
+    # Why a row cannot go on under its rules.
+    refused: dict[int, RequestError]
+    # Searches that are done in this step, with their answers, or why there is none.
+    found: list[tuple[Sequence, list[Output] | RequestError]]
+    # Whether any row has beams, rules, alternatives, stop tokens or forced ones, or wants the most probable tokens.
+    special: bool
+
+
+class Chooser:
+    """Chooses the next tokens of the rows of a lane, and writes them into their slots."""
+
+    def __init__(self, slots: Slots, beams: BeamRows, *, end_ids: np.ndarray, count: Count) -> None:
+        self._slots = slots
+        self._beams = beams
+        self._end_ids = end_ids
+        self._count = count
+
+    def give(self, start: int, candidates: Candidates) -> Given:
+        """Give the rows from `start` on their next token, of a run's candidates of them."""
+        slots = self._slots
+        rows = slice(start, slots.num_running)
+        special = bool(slots.is_special[rows].any())
+        ruled: list[int] = []
+        if special:
+            # A row that is still fed its prefix chooses nothing. A beam's rules are asked by its search.
+            alone = ~slots.is_beam[rows] & (slots.prefix_left[rows] == 0)
+            ruled = np.flatnonzero(slots.has_rules[rows] & alone).tolist()
+        ids, log_probs, missing = self._choose(start, candidates, ruled)
+        at_end = (ids[:, None] == self._end_ids).any(axis=1)
+        if special:
+            self._note_own_ends(start, candidates, ids, log_probs, at_end)
+        found = self._beams.choose(start, candidates, ids, log_probs) if self._beams.num else []
+        chosen = slots.give(start, ids, log_probs)
+        if special:
+            chosen[missing] = False
+            self._note_tops(start, candidates, chosen)
+        at_end &= chosen
+        refused = self._refused(start, chosen, at_end) if special else {}
+        return Given(ids, log_probs, chosen, at_end, missing, refused, found, special)
+
+    def _choose(self, start: int, candidates: Candidates, ruled: list[int]) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Return the next token of the rows from `start` on, its log-probability, and who begins no alternative.
+
+        The rows of `ruled` have rules.
+        """
+        slots = self._slots
+        settings = slots.settings(start, slots.num_running)
+        processed = candidates
+        if ruled:
+            rules = {row: slots.rules_of(start + row) for row in ruled}
+            processed = process(candidates, rules, settings.temperature > 0, self._end_ids, self._count)
+        ids, log_probs = sample(processed, settings, self._end_ids, self._count)
+        begun, missing = slots.begun_alternatives(start), []
+        for row in begun:
+            barred = self._end_ids if slots.is_short(start + row) else self._end_ids[:0]
+            token = nth_best(processed, row, int(slots.rank[start + row]), barred)
+            if token is not None:
+                ids[row] = token
+            elif slots.rank[start + row]:
+                # It is given what the first one is, which is no part of any answer.
+                missing.append(row)
+        for row in (*ruled, *begun):
+            log_probs[row] = candidates.log_prob(row, ids[row])
+        return ids, log_probs, missing
+
+    def _note_own_ends(
+        self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray, at_end: np.ndarray
+    ) -> None:
+        """Let the rows from `start` on end at their own stop tokens, and not at a token that is forced."""
+        slots = self._slots
+        stop = slots.num_running
+        for row in np.flatnonzero(slots.has_stops[start:stop]).tolist():
+            at_end[row] |= int(ids[row]) in slots.decoding_of(start + row).stop_ids
+        forced = slots.forced(start, stop)
+        if forced is not None:
+            at_end &= ~force(candidates, ids, log_probs, forced, scored=slots.reads_all[start:stop])
+
+    def _note_tops(self, start: int, candidates: Candidates, chosen: np.ndarray) -> None:
+        """Keep the most probable tokens of this step for the rows from `start` on whose callers want them.
+
+        A beam's step was that of the row which it comes from.
+        """
+        slots = self._slots
+        for row in np.flatnonzero((slots.num_top[start : slots.num_running] > 0) & chosen).tolist():
+            slot = start + row
+            origin = int(self._beams.parents[slot]) - start if slots.is_beam[slot] else row
+            slots.tops[slot].append(top_of(candidates, origin, int(slots.num_top[slot])))
+
+    def _refused(self, start: int, chosen: np.ndarray, at_end: np.ndarray) -> dict[int, RequestError]:
+        """Return which rows from `start` on cannot go on under their rules, counted from there, and why."""
+        slots = self._slots
+        rows = slice(start, slots.num_running)
+        # A beam that cannot go on gives way to others.
+        ruled = np.flatnonzero(slots.has_rules[rows] & chosen & ~slots.is_beam[rows]).tolist()
+        refusals = {row: slots.rules_of(start + row).refusal(ends=bool(at_end[row])) for row in ruled}
+        return {row: refusal for row, refusal in refusals.items() if refusal is not None}
