@@ -1,10 +1,9 @@
 """The weights of a Hugging Face directory: one safetensors file, several, or what torch.save wrote.
 
-A pickle is read with weights_only=True. It can then build tensors, and run nothing. safetensors are preferred.
+safetensors are preferred.
 """
 
 import json
-import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -12,8 +11,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.files import check_name, check_regular, read_file
+from weft_export.checkpoints.files import check_name, read_file
 from weft_export.checkpoints.weights import DATA_TYPES, Entry, open_weights, placed, read_header
+from weft_export.converters.pickles import read_pickle
 from weft_export.errors import CheckpointError
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -96,22 +96,12 @@ def _mapped(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
 
 
 def _pickled(path: Path) -> dict[str, tuple[Entry, Callable[[], Tensor]]]:
-    check_regular(path)
-    try:
-        # Mapped, so that a large file takes no memory. An old kind of file cannot be.
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, pickle.UnpicklingError, ValueError, EOFError, OSError, KeyError, TypeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise CheckpointError(f"{path} is not a file of weights that is read without running code: {reason}") from error
-    if not isinstance(loaded, dict) or not all(isinstance(each, Tensor) for each in loaded.values()):
-        raise CheckpointError(f"{path} holds something else than named tensors")
-
     def reader(tensor: Tensor) -> Callable[[], Tensor]:
         return tensor.contiguous
 
     return {
         name: (Entry(tuple(tensor.shape), _TORCH_NAMES.get(tensor.dtype, str(tensor.dtype))), reader(tensor))
-        for name, tensor in loaded.items()
+        for name, tensor in read_pickle(path).items()
     }
 
 

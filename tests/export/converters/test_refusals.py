@@ -1,7 +1,6 @@
 """Directories of others that are wrong, hostile or not supported: each is refused by what is wrong with it."""
 
 import json
-import pickle
 import struct
 
 import pytest
@@ -155,13 +154,9 @@ def test_a_pickle_with_code_is_refused_and_not_run(old, originals, tmp_path):
     directory = copied(originals("llama"), tmp_path)
     (directory / "model.safetensors").unlink()
     content = {"model.norm.weight": Code(tmp_path / "it-ran")}
-    path = directory / "pytorch_model.bin"
-    if old:
-        path.write_bytes(pickle.dumps(content))
-    else:
-        torch.save(content, path)
+    torch.save(content, directory / "pytorch_model.bin", _use_new_zipfile_serialization=not old)
 
-    refused(directory, "is not a file of weights that is read without running code")
+    refused(directory, r"that is read without running code: it asks for .*\.open, which is no tensor")
     assert not (tmp_path / "it-ran").exists()
 
 

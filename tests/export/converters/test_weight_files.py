@@ -35,6 +35,12 @@ def as_pickle(directory, tensors):
     torch.save(tensors, directory / "pytorch_model.bin")
 
 
+def as_old_pickle(directory, tensors):
+    """Keep them as torch.save did before 2020."""
+    (directory / "model.safetensors").unlink()
+    torch.save(tensors, directory / "pytorch_model.bin", _use_new_zipfile_serialization=False)
+
+
 def as_pickles(directory, tensors):
     """Keep them in two such files."""
     (directory / "model.safetensors").unlink()
@@ -46,7 +52,7 @@ def as_pickles(directory, tensors):
     (directory / "pytorch_model.bin.index.json").write_text(json.dumps(index))
 
 
-@pytest.mark.parametrize("keep", [as_pickle, as_pickles])
+@pytest.mark.parametrize("keep", [as_pickle, as_old_pickle, as_pickles])
 def test_pickles_of_tensors_are_read(keep, tmp_path):
     """What torch.save wrote holds the output projection too, even where it is the table of tokens."""
     model = made(TIED, 0, tmp_path)
