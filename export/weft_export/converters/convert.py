@@ -90,7 +90,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     with without_weights():
         model = family.model(sizes)
     weights = fill(sources, stored)
-    if foreign.generation.banned and converter.bias:
+    if foreign.generation.banned:
         weights[converter.bias] = _with_bans(weights[converter.bias], foreign.generation.banned)
     model.load_state_dict(weights, assign=True)
     return Converted(
@@ -139,7 +139,8 @@ def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{directory / CONFIG_FILE} does not say how texts begin and end") from error
     task = family_of(converter.family).task
-    return read_generation(directory, given, fixed, reads_source=TASKS[task].takes_language)
+    reads_source = TASKS[task].takes_language
+    return read_generation(directory, given, fixed, reads_source=reads_source, has_bias=bool(converter.bias))
 
 
 def _read_config(directory: Path) -> dict[str, Any]:
@@ -196,8 +197,6 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
     notes = []
     if stored.is_pickle:
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
-    if foreign.generation.banned and not converter.bias:
-        notes.append("tokens that the checkpoint says never to write can be written")
     not_carried = [*foreign.generation.not_carried]
     if TASKS[family_of(converter.family).task].takes_prompt and foreign.generation.min_length:
         # It counts the prompt, whose length nobody knows before.

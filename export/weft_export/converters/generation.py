@@ -22,7 +22,7 @@ class Generation:
     bos_id: what a text begins with, and then a decoder too.
     forced_id: the first token after the start, whatever the logits say.
     forced_end_id: the last one where an answer becomes as long as it may.
-    banned: tokens that are never written.
+    banned: tokens that are never written, by the bias of the model's head.
     max_new_tokens, min_new_tokens: how long an answer may be, and how long it is at least.
     max_length, min_length: the same, with what generate() begins with.
     decoding: the settings that a request may have too; what it leaves unset is as here.
@@ -45,7 +45,7 @@ class Generation:
 
 
 def read_generation(
-    directory: Path, config: dict[str, Any], fixed: dict[str, Any], *, reads_source: bool
+    directory: Path, config: dict[str, Any], fixed: dict[str, Any], *, reads_source: bool, has_bias: bool
 ) -> Generation:
     """Read generation_config.json; where there is none, config.json says the same.
 
@@ -53,6 +53,7 @@ def read_generation(
 
     fixed: what stands above both.
     reads_source: whether the model reads a text before it writes.
+    has_bias: whether its head can have a bias.
 
     Raises:
         CheckpointError: a field is of another type.
@@ -68,6 +69,32 @@ def read_generation(
             raise CheckpointError(f"{path} is not a JSON object")
     given = {**given, **fixed}
     ends = _ids(given, "eos_token_id") or _ids(config, "eos_token_id")
+    banned = _banned(given, ends)
+    settings = Settings(given, reads_source=reads_source)
+    # A bias costs no step anything. But it changes the probabilities of the other tokens, which a search adds up:
+    # generate() takes them before its bans, unless it renormalises behind them.
+    in_head = has_bias and (not settings.searches or given.get("renormalize_logits") is True)
+    if banned and not in_head:
+        in_head = not settings.suppress(banned) and has_bias
+    return Generation(
+        end_ids=ends,
+        pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
+        start_id=_one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id")),
+        bos_id=_one(given, "bos_token_id", _one(config, "bos_token_id")),
+        forced_id=_one(given, "forced_bos_token_id"),
+        forced_end_id=_one(given, "forced_eos_token_id"),
+        banned=banned if in_head else (),
+        max_new_tokens=_one(given, "max_new_tokens"),
+        min_new_tokens=_one(given, "min_new_tokens"),
+        max_length=_one(given, "max_length"),
+        min_length=_one(given, "min_length"),
+        decoding=settings.decoding,
+        not_carried=tuple(settings.left),
+    )
+
+
+def _banned(given: dict[str, Any], ends: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the tokens that are never written, in order."""
     banned = set(_ids(given, "suppress_tokens"))
     phrases = given.get("bad_words_ids") or []
     if not isinstance(phrases, list) or len(phrases) > 100_000:
@@ -77,22 +104,7 @@ def read_generation(
             continue  # transformers does not forbid an end either
         if isinstance(phrase, list) and len(phrase) == 1 and _is_id(phrase[0]):
             banned.add(phrase[0])
-    settings = Settings(given, reads_source=reads_source)
-    return Generation(
-        end_ids=ends,
-        pad_id=_one(given, "pad_token_id", _one(config, "pad_token_id")),
-        start_id=_one(given, "decoder_start_token_id", _one(config, "decoder_start_token_id")),
-        bos_id=_one(given, "bos_token_id", _one(config, "bos_token_id")),
-        forced_id=_one(given, "forced_bos_token_id"),
-        forced_end_id=_one(given, "forced_eos_token_id"),
-        banned=tuple(sorted(banned)),
-        max_new_tokens=_one(given, "max_new_tokens"),
-        min_new_tokens=_one(given, "min_new_tokens"),
-        max_length=_one(given, "max_length"),
-        min_length=_one(given, "min_length"),
-        decoding=settings.decoding,
-        not_carried=tuple(settings.left),
-    )
+    return tuple(sorted(banned))
 
 
 def _one(given: dict[str, Any], name: str, default: int | None = None) -> int | None:

@@ -75,6 +75,20 @@ class Settings:
             if given.get(name) not in (None, neutral):
                 self._leave(name)
 
+    @property
+    def searches(self) -> bool:
+        """Whether answers are the best of several beams."""
+        return self.decoding.WhichOneof("strategy") == "beams"
+
+    def suppress(self, token_ids: tuple[int, ...]) -> bool:
+        """Never write these tokens. Returns False, and tells so in `left`, where they are more than a Decoding holds."""
+        fits = len(token_ids) <= _MOST_IDS
+        if fits:
+            self.decoding.suppressed.ids.extend(token_ids)
+        else:
+            self.left.append(f"{len(token_ids):,} single tokens of bad_words_ids and suppress_tokens")
+        return fits
+
     def _read_strategy(self) -> None:
         draws = self._given.get("do_sample") is True
         num_beams = self._number("num_beams")
@@ -117,7 +131,7 @@ class Settings:
 
     def _read_phrases(self) -> None:
         """Read what is never written, is not written first, or is more or less probable."""
-        # The graph's own bias rules out a token alone: see Generation.banned.
+        # A token alone is in Generation.banned, or suppressed.
         phrases = [each for each in self._given.get("bad_words_ids") or [] if _length(each) != 1]
         if len(phrases) <= _MOST_IDS and all(map(_is_phrase, phrases)):
             for phrase in phrases:

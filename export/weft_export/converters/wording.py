@@ -68,7 +68,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         labels=labels,
         max_new_tokens=most,
         min_new_tokens=least,
-        decoding=foreign.generation.decoding if row.writes_text else common_pb2.Decoding(),
+        decoding=_decoding_of(foreign, text) if row.writes_text else common_pb2.Decoding(),
         files=files,
         notes=notes,
     )
@@ -162,6 +162,19 @@ def _new_tokens(foreign: Foreign, text: bundle_pb2.TextSpec | None) -> tuple[int
     prefix = Languages(text).longest_prefix
     most = max(1, min(text.max_new_tokens, (most or DEFAULT_NEW_TOKENS) - prefix))
     return most, min(most, max(0, (least or 0) - prefix))
+
+
+def _decoding_of(foreign: Foreign, text: bundle_pb2.TextSpec | None) -> common_pb2.Decoding:
+    """Return the settings that a request may have too. generate() passes over a suppressed id that is no token."""
+    assert text is not None
+    decoding = common_pb2.Decoding()
+    decoding.CopyFrom(foreign.generation.decoding)
+    for name in ("suppressed", "suppressed_first"):
+        known = [token for token in getattr(decoding, name).ids if token < text.target_vocab_size]
+        decoding.ClearField(name)
+        if known:
+            getattr(decoding, name).ids.extend(known)
+    return decoding
 
 
 def _labels_of(config: dict[str, Any], num_labels: int) -> tuple[str, ...]:

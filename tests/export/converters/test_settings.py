@@ -1,6 +1,7 @@
 """Settings of generate() become the model's own Decoding, and its answers follow them."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 import torch
@@ -117,33 +118,66 @@ def made_with(name, directory, settings):
     return model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("marian", GREEDY | SOURCE),
-        ("bart", BEAMS | {"no_repeat_ngram_size": 3}),
-        ("t5", GREEDY | BEAMS),
-        ("llama", GREEDY),
-        ("gpt2", BEAMS | {"repetition_penalty": 1.3}),
-    ],
-)
-def test_an_empty_request_is_answered_as_generate_does(name, settings, tmp_path):
-    """Who asks for nothing gets what generate() gives by the checkpoint's own settings."""
-    model = made_with(name, tmp_path / "model", settings)
-    bundle = tmp_path / "bundle" / name / "1"
-    export_checkpoint(tmp_path / "model", bundle)
-    rows = token_rows(model.config.vocab_size, (3, 6, 9), 1)
-
-    async def answers():
-        async with Loaded(bundle, slots=12, lanes=1) as loaded:
-            asked = (ask(loaded, token_ids=common_pb2.TokenIds(ids=ids)) for ids in rows)
-            return [answer.completion for answer in await asyncio.gather(*asked)]
-
-    for ids, found in zip(rows, asyncio.run(answers()), strict=True):
+def theirs(model, rows):
+    """What generate() answers to each row: the tokens and the score of each answer; no score without beams."""
+    answers = []
+    for ids in rows:
         given = torch.tensor([ids])
         with torch.inference_mode():
-            out = model.generate(given, attention_mask=torch.ones_like(given))
+            out = model.generate(
+                given, attention_mask=torch.ones_like(given), return_dict_in_generate=True, output_scores=True
+            )
         skipped = 1 if model.config.is_encoder_decoder else len(ids)
-        expected = [row[: row.index(END) + 1] if END in row else row for row in out[:, skipped:].tolist()]
-        assert expected == [list(one.token_ids) for one in (found, *found.others)]
+        found = [row[: row.index(END) + 1] if END in row else row for row in out.sequences[:, skipped:].tolist()]
+        scores = getattr(out, "sequences_scores", torch.zeros(len(found))).tolist()
+        answers.append(list(zip(found, scores, strict=True)))
+    return answers
+
+
+def ban(model, rows, directory):
+    """Ban three of the tokens that answers are made of: as a word, as a suppressed token, and as both."""
+    settings = model.generation_config
+    usual = Counter(token for answers in theirs(model, rows) for tokens, _ in answers for token in tokens)
+    one, other, third = [token for token, _ in usual.most_common() if token != END][:3]
+    settings.bad_words_ids = [[one], [END], [third], *(settings.bad_words_ids or [])]
+    settings.suppress_tokens = [other, third]
+    settings.save_pretrained(directory)
+
+
+async def served(bundle, rows):
+    """What a server answers to an empty Decoding, with scores, all rows at once."""
+    async with Loaded(bundle, slots=12, lanes=1) as loaded:
+        asked = (ask(loaded, token_ids=common_pb2.TokenIds(ids=ids), return_scores=True) for ids in rows)
+        return [answer.completion for answer in await asyncio.gather(*asked)]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "by_rule"),
+    [
+        pytest.param("marian", GREEDY | SOURCE, False, marks=pytest.mark.slow),
+        pytest.param("bart", BEAMS | {"no_repeat_ngram_size": 3}, True, marks=pytest.mark.slow),
+        pytest.param("t5", GREEDY | BEAMS, True, marks=pytest.mark.slow),
+        pytest.param("llama", GREEDY, False, marks=pytest.mark.slow),
+        pytest.param("gpt2", BEAMS | {"repetition_penalty": 1.3}, True, marks=pytest.mark.slow),
+        pytest.param("t5", {}, True, marks=pytest.mark.long),
+        pytest.param("bart", BEAMS | {"renormalize_logits": True}, False, marks=pytest.mark.long),
+    ],
+)
+def test_an_empty_request_is_answered_as_generate_does(name, settings, by_rule, tmp_path):
+    """Who asks for nothing gets what generate() gives by the checkpoint's own settings: tokens, and scores of beams.
+
+    by_rule: whether the tokens that are banned for ever are suppressed ones, where a bias of the head would change the
+    scores of beams, or there is none.
+    """
+    model = made_with(name, tmp_path / "model", settings)
+    rows = token_rows(model.config.vocab_size, (3, 6, 9), 1)
+    ban(model, rows, tmp_path / "model")
+    bundle = tmp_path / "bundle" / name / "1"
+    report = export_checkpoint(tmp_path / "model", bundle)
+
+    assert by_rule == (len(report.manifest.decoding.suppressed.ids) >= 3)
+    for expected, found in zip(theirs(model, rows), asyncio.run(served(bundle, rows)), strict=True):
+        outputs = [found, *found.others]
+        assert [tokens for tokens, _ in expected] == [list(one.token_ids) for one in outputs]
+        if "num_beams" in settings:
+            assert [pytest.approx(score, rel=1e-5, abs=1e-5) for _, score in expected] == [one.score for one in outputs]
