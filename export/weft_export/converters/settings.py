@@ -81,7 +81,7 @@ class Settings:
         return self.decoding.WhichOneof("strategy") == "beams"
 
     def suppress(self, token_ids: tuple[int, ...]) -> bool:
-        """Never write these tokens. Returns False, and tells so in `left`, where they are more than a Decoding holds."""
+        """Never write these tokens. If they are more than a Decoding holds, return False, and say so in `left`."""
         fits = len(token_ids) <= _MOST_IDS
         if fits:
             self.decoding.suppressed.ids.extend(token_ids)
