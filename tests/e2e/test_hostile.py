@@ -1,5 +1,6 @@
 """Bad input gets a clear typed error and harms nobody else, through the real process and on the raw wire."""
 
+import re
 import socket
 import struct
 import threading
@@ -9,10 +10,22 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 
 import weft
+from hostile_decodings import FREE, every_refusal, fields_of
 from pictures import huge_header, png
-from weft_proto.v1 import classification_pb2, common_pb2, generation_pb2, generation_pb2_grpc, translation_pb2
+from weft_proto.v1 import (
+    classification_pb2,
+    common_pb2,
+    generation_pb2,
+    generation_pb2_grpc,
+    score_pb2,
+    score_pb2_grpc,
+    translation_pb2,
+    translation_pb2_grpc,
+)
 
 pytestmark = pytest.mark.e2e
+# What is 0 where nothing is left of a request.
+IDLE = ("weft_decode_slots_used", "weft_requests_running", "weft_requests_queued", "weft_queued_tokens")
 
 
 def bad_calls(client):
@@ -70,6 +83,36 @@ def test_every_bad_input_gets_its_typed_error(client):
             call()
         fields = [violation.field for violation in refused.value.field_violations]
         assert (what, reason, [field]) == (what, refused.value.reason, fields)
+
+
+def test_every_field_of_a_decoding_is_refused_somewhere():
+    """Each field has a row in the table of refusals, unless it takes any value: a new one too."""
+    refused = {re.sub(r"\[\d+\]", "", field) for field, *_ in every_refusal()}
+    paths = {path for path in fields_of() if path not in FREE}
+
+    assert set() == {path for path in paths if not {f"decoding.{path}", f"decoding.{path}.ids"} & refused}
+
+
+def test_every_hostile_decoding_is_refused_by_its_field(server, client):
+    """Alone and contradicting each other, in what produces and what scores. Nothing is left of them."""
+    good = [weft.Decoding(max_new_tokens=9), weft.Decoding(max_new_tokens=9, strategy=weft.Beams(num_beams=3))]
+    before = [client.generate("def", decoding=each).token_ids for each in good]
+    with grpc.insecure_channel(server.target) as channel:
+        calls = {
+            generation_pb2.GenerateRequest: generation_pb2_grpc.GenerationServiceStub(channel).Generate,
+            translation_pb2.TranslateRequest: translation_pb2_grpc.TranslationServiceStub(channel).Translate,
+            score_pb2.ScoreRequest: score_pb2_grpc.ScoreServiceStub(channel).Score,
+        }
+        for field, said, reason, request in every_refusal():
+            call = calls[type(request)].future(request, timeout=30)
+            assert (grpc.StatusCode.INVALID_ARGUMENT, request) == (call.code(), request)
+            fields = [each.field for each in details_of(call, error_details_pb2.BadRequest).field_violations]
+            assert ([field], reason) == (fields, reason_of(call)), call.details()
+            assert said in call.details()
+
+    assert {name for name, _ in server.metrics()} >= set(IDLE)
+    server.wait_until(lambda: not any(map(server.metric, IDLE)), what="idleness")
+    assert before == [client.generate("def", decoding=each).token_ids for each in good]
 
 
 def test_unknown_models_and_versions_are_not_found(client):
