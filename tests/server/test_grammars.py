@@ -1,5 +1,6 @@
 """Every text that a constraint lets a tokenizer make is what it asks for; what costs too much is refused."""
 
+import errno
 import json
 import random
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import numpy as np
 import pytest
 from tokenizers import decoders
@@ -21,6 +23,7 @@ from weft_server.content import trial
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.content.trial import passes
+from weft_server.door.status import to_status
 from weft_server.errors import CannotConstrain, InvalidRequest, Overloaded
 
 SCHEMA = {
@@ -174,14 +177,35 @@ def test_what_keeps_a_trial_from_its_end_is_not_remembered(monkeypatch, name, va
     assert passes(grammar)
 
 
-def test_a_trial_that_is_killed_has_no_verdict(monkeypatch):
-    """None of its own limits kills it: the machine is short of memory."""
-    killed = subprocess.CompletedProcess([], -signal.SIGKILL, b"", b"")
+NO_ROOM = {
+    "killed": lambda *_, **__: subprocess.CompletedProcess([], -signal.SIGKILL, b"", b""),
+    "no memory": lambda *_, **__: raised(OSError(errno.ENOMEM, "no memory")),
+    "no process": lambda *_, **__: raised(BlockingIOError(errno.EAGAIN, "no process")),
+}
+
+
+def raised(error):
+    """Raise an error, where a statement cannot stand."""
+    raise error
+
+
+@pytest.mark.parametrize("why", NO_ROOM)
+def test_a_machine_without_room_for_a_trial_gives_no_verdict(monkeypatch, why):
+    """None of its own limits kills it, or it never begins: the machine is short of memory. Later it passes."""
+    grammar = f'start: "{why}"'
     with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", lambda *_, **__: killed)
+        patched.setattr(subprocess, "run", NO_ROOM[why])
         with pytest.raises(Overloaded) as refused:
-            passes("start: KILLED")
-    assert "MACHINE_BUSY" == refused.value.reason
+            passes(grammar)
+    assert ("MACHINE_BUSY", grpc.StatusCode.RESOURCE_EXHAUSTED) == (refused.value.reason, to_status(refused.value).code)
+    assert passes(grammar)
+
+
+def test_a_server_that_lacks_something_is_no_machine_without_room(monkeypatch):
+    """That is a bug, and is loud."""
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: raised(FileNotFoundError(errno.ENOENT, "no python")))
+    with pytest.raises(FileNotFoundError):
+        passes('start: "no python"')
 
 
 @pytest.mark.parametrize("kind", CONSTRAINTS)

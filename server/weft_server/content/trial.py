@@ -6,6 +6,7 @@ that may be one of those is built in the server only if it was built here within
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -32,7 +33,7 @@ _WAIT_S = 20
 _STACK_BYTES = 256 << 20
 _SPACE_BYTES = 520 << 20
 _MODULE = "weft_server.content.trial"
-_PASSES, _TAKES_TOO_MUCH = 0, 3
+_PASSES, _TAKES_TOO_MUCH, _NO_ROOM = 0, 3, 4
 # How a trial ends that has a verdict. One that takes too much time, memory or stack gets a signal.
 _VERDICTS = {_PASSES: True, _TAKES_TOO_MUCH: False} | dict.fromkeys(
     (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV), False
@@ -52,8 +53,12 @@ def passes(grammar: str) -> bool:
         ended = subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=_WAIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
         raise Overloaded("MACHINE_BUSY", f"the constraint could not be tried within {_WAIT_S:g} s") from error
-    if ended.returncode == -signal.SIGKILL:
-        # By none of its own limits.
+    except OSError as error:
+        if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+            raise
+        raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: no process could be started") from error
+    # It is killed by none of its own limits.
+    if ended.returncode in (-signal.SIGKILL, _NO_ROOM):
         raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: memory is short")
     if ended.returncode not in _VERDICTS:
         last = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
@@ -85,7 +90,10 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.stack_size(_STACK_BYTES)
     thread = threading.Thread(target=_build, args=(grammar,))
-    thread.start()
+    try:
+        thread.start()
+    except RuntimeError:
+        sys.exit(_NO_ROOM)
     thread.join()
     sys.exit(1)
 
