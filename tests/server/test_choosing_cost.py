@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rows_of_logits import candidates_of, settings_of
-from weft_server.choosing.alternatives import nth_best
+from weft_server.choosing.alternatives import best_of_row
 from weft_server.choosing.constraint import Constraint, Lexicon
 from weft_server.choosing.history import History
 from weft_server.choosing.processed import process, rank
@@ -106,7 +106,7 @@ KINDS = {
     "all rules in a beam search": (search, 0.6),
     "a constraint and a draw": (lambda: choosing(forked(constrained()), **DRAW), 1),
     "20 top tokens": (lambda: lambda: top_of(CANDIDATES, 0, 20), 0.25),
-    "the last of 64 alternatives": (lambda: lambda: nth_best(CANDIDATES, 0, 63, ENDS), 0.25),
+    "64 alternatives": (lambda: lambda: best_of_row(CANDIDATES, 0, 64, ENDS, lambda _: None), 0.25),
 }
 
 

@@ -1,4 +1,4 @@
-"""Picks the n-th most probable token, which is where an alternative answer begins."""
+"""Picks the most probable tokens of a row, which is where alternative answers begin."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from weft_server.choosing.processed import best
 
 if TYPE_CHECKING:
     from weft_server.choosing.arrays import Ints
-    from weft_server.choosing.candidates import Candidates
+    from weft_server.choosing.candidates import Candidates, Count
 
 
-def nth_best(candidates: Candidates, row: int, rank: int, barred_ids: Ints) -> int | None:
-    """Return the token of a row that `rank` others are better than, 0 for the best. None: fewer may come.
+def best_of_row(candidates: Candidates, row: int, num: int, barred_ids: Ints, count: Count) -> list[int]:
+    """Return the `num` best tokens of a row, the best first, or fewer if fewer may come.
 
     `barred_ids` must not come. Of equal logits the lower id is better. All logits are read where the candidates are too
-    few.
+    few, which is counted.
     """
     ids = candidates.topk_ids[row]
     allowed = ~np.isin(ids, barred_ids) & (candidates.topk_logits[row] > -np.inf)
     if candidates.ranked is not None:
         allowed &= candidates.ranked[row]
-    if rank < np.count_nonzero(allowed):
-        return int(ids[allowed][rank])
-    every = candidates.logits[row].copy()
-    every[barred_ids] = -np.inf
-    found = best(every, rank + 1).ids
-    return int(found[rank]) if rank < len(found) else None
+    found = ids[allowed]
+    if len(found) < num:
+        count("alternatives")
+        every = candidates.logits[row].copy()
+        every[barred_ids] = -np.inf
+        found = best(every, num).ids
+    chosen: list[int] = found[:num].tolist()
+    return chosen

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.choosing.alternatives import nth_best
+from weft_server.choosing.alternatives import best_of_row
 from weft_server.choosing.forced import force
 from weft_server.choosing.processed import process
 from weft_server.choosing.sampler import sample
@@ -78,23 +79,35 @@ class Chooser:
         """
         slots = self._slots
         settings = slots.settings(start, slots.num_running)
+        begun = slots.begun_alternatives(start)
+        # These hold the same as the first of their sequence, which is asked for all of them.
+        others = {row for group in begun for row in group[1:]}
+        ruled = [row for row in ruled if row not in others]
         processed = candidates
         if ruled:
             rules = {row: slots.rules_of(start + row) for row in ruled}
             processed = process(candidates, rules, settings.temperature > 0, self._end_ids, self._count)
         ids, log_probs = sample(processed, settings, self._end_ids, self._count)
-        begun, missing = slots.begun_alternatives(start), []
-        for row in begun:
-            barred = self._end_ids if slots.is_short(start + row) else self._end_ids[:0]
-            token = nth_best(processed, row, int(slots.rank[start + row]), barred)
-            if token is not None:
-                ids[row] = token
-            elif slots.rank[start + row]:
-                # It is given what the first one is, which is no part of any answer.
-                missing.append(row)
-        for row in (*ruled, *begun):
+        missing: list[int] = []
+        for group in begun:
+            missing += self._begin_alternatives(start, group, processed, ids)
+        for row in (*ruled, *chain(*begun)):
             log_probs[row] = candidates.log_prob(row, ids[row])
         return ids, log_probs, missing
+
+    def _begin_alternatives(self, start: int, group: list[int], candidates: Candidates, ids: np.ndarray) -> list[int]:
+        """Give each row of a sequence the token that is as much worse than the best as its rank says.
+
+        `group` has the rows by rank, counted from `start`. Returns those for which there is no token. They are given
+        what the first one is, which is no part of any answer.
+        """
+        first = group[0]
+        barred = self._end_ids if self._slots.is_short(start + first) else self._end_ids[:0]
+        found = best_of_row(candidates, first, len(group), barred, self._count)
+        # Where none may come, the first one ends, with what it has been given.
+        found = found or [int(ids[first])]
+        ids[group] = found + found[:1] * (len(group) - len(found))
+        return group[len(found) :]
 
     def _note_own_ends(
         self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray, at_end: np.ndarray

@@ -183,14 +183,20 @@ class Slots:
             forced[row] = sequence.decoding.forced_ids[num_new[row]]
         return forced
 
-    def begun_alternatives(self, start: int) -> list[int]:
-        """Rows from `start` on, counted from there, whose next token is the one of their rank and not the best."""
+    def begun_alternatives(self, start: int) -> list[list[int]]:
+        """Rows from `start` on, counted from there, whose next token is the one of their rank and not the best.
+
+        Those of a sequence stand together, by rank. Until now they all hold the same.
+        """
         rows = slice(start, self.num_running)
         alternatives = self.is_alternative[rows]
         if not alternatives.any():
             return []
         first = (self.num_new[rows] == self.num_forced[rows]) & (self.prefix_left[rows] == 0)
-        return np.flatnonzero(alternatives & first).tolist()
+        groups: dict[Sequence | None, list[int]] = {}
+        for row in sorted(np.flatnonzero(alternatives & first).tolist(), key=lambda row: self.rank[start + row]):
+            groups.setdefault(self.sequences[start + row], []).append(row)
+        return list(groups.values())
 
     def is_short(self, slot: int) -> bool:
         """Whether a row's answer must not end yet. That of a row with rules is for these to say."""

@@ -51,7 +51,8 @@ TABLE = (
     Spec(
         "counter",
         "rows_read_whole_total",
-        "Rows of which all logits were read, because the best did not decide: draw, rules or min_new_tokens.",
+        "Rows of which all logits were read, because the best did not decide: draw, rules, alternatives or "
+        "min_new_tokens.",
         "why",
     ),
     Spec(
