@@ -51,3 +51,28 @@ def test_a_fork_copies_tokens_of_caches_and_recurrent_states_as_they_are(flip, p
 
     for state, buffers in zip(states.states, expected, strict=True):
         np.testing.assert_array_equal(buffers, state.buffers, state.spec.past)
+
+
+class Counted(np.ndarray):
+    """An array that counts how often something is written into it."""
+
+    writes = 0
+
+    def __setitem__(self, where, value):
+        type(self).writes += 1
+        super().__setitem__(where, value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_short_copies_of_a_step_are_one_copy_of_each_tensor(name):
+    """However many beams move, one index says which slot, head and token. A memory is not written."""
+    kind, data_type, shape, axis = KINDS[name]
+    spec = bundle_pb2.StateTensor(kind=kind, past="past", data_type=data_type, shape=shape, length_axis=axis)
+    states = HostStates([spec], SLOTS)
+    (state,) = states.states
+    state._tokens, state.buffers = state._tokens.view(Counted), state.buffers.view(Counted)
+    Counted.writes = 0
+
+    states.fork(*np.array([[0, 4, 3, 5], [0, 5, 4, 5], [1, 6, 0, 5], [2, 7, 5, 5]], np.int64).T)
+
+    assert Counted.writes == (0 if state.memory else 1)
