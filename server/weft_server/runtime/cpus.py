@@ -4,10 +4,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-CGROUP_ROOT = Path("/sys/fs/cgroup")
-# Which group of each hierarchy this process is in. A line is "<number>:<controllers>:<path>", without controllers in
-# v2. See cgroups(7).
-CGROUPS = Path("/proc/self/cgroup")
+from weft_server.runtime.cgroups import CGROUP_ROOT, CGROUPS, group_paths, upwards
 
 
 class CpuShare(NamedTuple):
@@ -23,9 +20,9 @@ def cpu_quota(root: Path = CGROUP_ROOT, groups: Path = CGROUPS) -> float:
     A group is bound by the groups above it too. In a container that is mostly the root. Under systemd it is a slice of
     slices.
     """
-    paths = _group_paths(groups)
-    quotas = [_quota_v2(directory) for directory in _upwards(root, paths.get("", ""))]
-    quotas += [_quota_v1(directory) for directory in _upwards(root / "cpu", paths.get("cpu", ""))]
+    paths = group_paths(groups)
+    quotas = [_quota_v2(directory) for directory in upwards(root, paths.get("", ""))]
+    quotas += [_quota_v1(directory) for directory in upwards(root / "cpu", paths.get("cpu", ""))]
     return min([float(len(os.sched_getaffinity(0))), *(quota for quota in quotas if quota is not None)])
 
 
@@ -42,21 +39,6 @@ def share_cpus(lanes: int, threads: int, quota: float) -> CpuShare:
     cpus = max(1, int(quota))
     lanes = lanes or cpus
     return CpuShare(lanes, threads or max(1, cpus // lanes))
-
-
-def _group_paths(groups: Path) -> dict[str, str]:
-    """The path of this process's group for each controller. In v2 one group is for all, under the empty name."""
-    try:
-        lines = [line.split(":", 2) for line in groups.read_text().splitlines() if line.count(":") >= 2]
-    except OSError:
-        return {}
-    return {name: path for _, names, path in lines for name in names.split(",")}
-
-
-def _upwards(root: Path, path: str) -> list[Path]:
-    """Each directory from the group's up to the root's. A container may be told a path that only its host has."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    return [root.joinpath(*parts[:number]) for number in range(len(parts), -1, -1)]
 
 
 def _quota_v2(directory: Path) -> float | None:

@@ -18,8 +18,19 @@ if TYPE_CHECKING:
 HUGE = 2 << 20
 # Of madvise(2), since Linux 6.1. Python does not name it.
 _MADV_COLLAPSE = 25
+# Whether memory may lie in them. See transparent huge pages in the kernel's manual: always, for who asks, or never.
+_ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # Memory of our own that no file is behind, in smaps of proc(5): its beginning, its end, and how much is in use.
 _OWN = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 .*\n(?:\w+: .*\n)*?Rss: +([0-9]+) kB$", re.MULTILINE)
+
+
+def page_bytes() -> int:
+    """Return how much memory `zeros` takes when a byte of it is touched: 2 MiB where the system has huge pages."""
+    try:
+        has_huge = "[never]" not in _ENABLED.read_text(encoding="ascii")
+    except OSError:
+        has_huge = False
+    return HUGE if has_huge else mmap.PAGESIZE
 
 
 def zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -34,6 +34,7 @@ from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_explainer, verify_scorer
 from weft_server.serving.model import Model, worker_name
+from weft_server.serving.room import verify_room
 
 if TYPE_CHECKING:
     import asyncio
@@ -71,6 +72,8 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     device = device_of(config)
     verify_precision(manifest.precision, device)
     num_lanes, threads = _share(manifest, config, device)
+    if device.kind == "cpu":
+        verify_room(bundle, config)
     graphs = _Graphs(bundle, device, threads)
     explainer = _explainer(graphs, config, metrics)
     make_lanes = _decode_lanes if TASKS[manifest.task].writes_text else _classify_lanes

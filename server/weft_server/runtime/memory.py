@@ -1,0 +1,60 @@
+"""How much memory this process may still take, which may be less than the machine has free."""
+
+from pathlib import Path
+
+from weft_server.runtime.cgroups import CGROUP_ROOT, CGROUPS, group_paths, upwards
+
+MEMINFO = Path("/proc/meminfo")
+
+
+def free_memory(root: Path = CGROUP_ROOT, groups: Path = CGROUPS, meminfo: Path = MEMINFO) -> int | None:
+    """Return the bytes this process may still take, or None where the system does not say.
+
+    It is the least of what the machine has available and of what each of its cgroups (v2 or v1) has left. Pages of
+    files count as free: the system gives them up.
+    """
+    paths = group_paths(groups)
+    left = [_left_v2(directory) for directory in upwards(root, paths.get("", ""))]
+    left += [_left_v1(directory) for directory in upwards(root / "memory", paths.get("memory", ""))]
+    known = [each for each in (_available(meminfo), *left) if each is not None]
+    return max(0, min(known)) if known else None
+
+
+def _available(meminfo: Path) -> int | None:
+    """`MemAvailable:   123 kB`, since Linux 3.14."""
+    kib = _fields(meminfo).get("MemAvailable:")
+    return None if kib is None else kib << 10
+
+
+def _left_v2(directory: Path) -> int | None:
+    limit, used = _number(directory / "memory.max"), _number(directory / "memory.current")
+    if limit is None or used is None:
+        return None
+    stat = _fields(directory / "memory.stat")
+    return limit - used + stat.get("active_file", 0) + stat.get("inactive_file", 0)
+
+
+def _left_v1(directory: Path) -> int | None:
+    """Without a limit, v1 says a number that is larger than any memory."""
+    limit, used = _number(directory / "memory.limit_in_bytes"), _number(directory / "memory.usage_in_bytes")
+    if limit is None or used is None:
+        return None
+    stat = _fields(directory / "memory.stat")
+    return limit - used + stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file. In v2 `max` means no limit."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """What a file says in lines of a name and a number."""
+    try:
+        lines = [line.split() for line in path.read_text().splitlines()]
+        return {line[0]: int(line[1]) for line in lines if len(line) >= 2 and line[1].isdigit()}
+    except OSError:
+        return {}

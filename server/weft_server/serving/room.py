@@ -1,0 +1,65 @@
+"""Refuses a model that would not fit into memory, before it takes any: the system would end the whole server."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import structlog
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.config import flag_name
+from weft_server.errors import BundleError
+from weft_server.runtime.memory import free_memory
+from weft_server.runtime.pages import page_bytes
+from weft_server.runtime.states import DTYPES
+
+if TYPE_CHECKING:
+    from weft_server.bundle.load import Bundle
+    from weft_server.config import ServerConfig
+
+_log = structlog.get_logger(__name__)
+_GIGABYTE = 10**9
+
+
+def verify_room(bundle: Bundle, config: ServerConfig) -> None:
+    """Raise BundleError if the weights and what slots take at once are more than the memory that is free.
+
+    Where slots fit while they are short, and not when all are full, it logs a warning. Models that load at the same
+    time do not count each other.
+    """
+    free = free_memory()
+    if free is None:
+        return
+    weights = sum(file.size_bytes for file in bundle.manifest.files)
+    states = [_slot_bytes(state) for state in bundle.manifest.states]
+    at_once = weights + config.slots * sum(touched for touched, _ in states)
+    full = weights + config.slots * sum(whole for _, whole in states)
+    if at_once > free:
+        raise BundleError(
+            f"its weights and {config.slots} slots take {at_once / _GIGABYTE:.1f} GB at once, "
+            f"and {free / _GIGABYTE:.1f} GB of memory are free: a smaller {flag_name('slots')} takes less"
+        )
+    if full > free:
+        _log.warning(
+            "slots may take more memory than is free",
+            model=bundle.name,
+            slots=config.slots,
+            full_gb=round(full / _GIGABYTE, 1),
+            free_gb=round(free / _GIGABYTE, 1),
+        )
+
+
+def _slot_bytes(state: bundle_pb2.StateTensor) -> tuple[int, int]:
+    """Return what a slot's part of a state takes when each of its stretches is touched once, and when it is full.
+
+    A stretch lies in one piece: a head's keys, for example. The first token of each takes a page.
+    """
+    size = np.dtype(DTYPES[state.data_type]).itemsize
+    copies = 2 if state.kind == bundle_pb2.STATE_KIND_RECURRENT else 1
+    full = copies * math.prod(state.shape) * size
+    if copies == 2:
+        return full, full
+    stretch = math.prod(state.shape[state.length_axis :]) * size
+    return int(full * min(1.0, page_bytes() / max(1, stretch))), full
