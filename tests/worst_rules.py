@@ -10,16 +10,15 @@ from weft_server.serving.decoding import Widths, resolve_decoding
 NUM_READ = 2048
 
 
-def worst_rules(vocab, ends, num_read=NUM_READ):
-    """The rules of a row that has read so many tokens, as a request may ask for them at the most."""
-    rng = np.random.default_rng(1)
+def worst_decoding(rng, vocab, num_read=NUM_READ):
+    """A request for what becomes rules, each at its limit."""
 
     def phrases(num):
         return [common_pb2.TokenIds(ids=rng.integers(3, vocab, 1 + index % 32)) for index in range(num)]
 
     # Half of the lists are single tokens, which always count.
     short = [common_pb2.TokenIds(ids=[token]) for token in rng.integers(3, vocab, 512)]
-    decoding = common_pb2.Decoding(
+    return common_pb2.Decoding(
         penalties=common_pb2.Penalties(
             repetition=0.5,
             encoder_repetition=2,
@@ -36,6 +35,12 @@ def worst_rules(vocab, ends, num_read=NUM_READ):
         length_decay=common_pb2.LengthDecay(start=0, factor=1.001),
         min_new_tokens=num_read,
     )
+
+
+def worst_rules(vocab, ends, num_read=NUM_READ):
+    """The rules of a row that has read so many tokens, as a request may ask for them at the most."""
+    rng = np.random.default_rng(1)
+    decoding = worst_decoding(rng, vocab, num_read)
     text = bundle_pb2.TextSpec(
         max_total_tokens=2 * num_read,
         max_new_tokens=num_read,
