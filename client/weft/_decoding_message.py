@@ -162,7 +162,7 @@ def _schema_text(schema: Any) -> str:
     try:
         # As it was written: the order of properties is the order in which they come.
         return json.dumps(schema, ensure_ascii=False, allow_nan=False, default=_plain)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise refusal(field, f"is no JSON: {error}") from None
 
 

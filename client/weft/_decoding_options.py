@@ -129,7 +129,7 @@ class Wording:
     ] = None
     ban: Annotated[
         list[str] | None,
-        typer.Option("--ban", metavar="TEXT", help="Never write this. Can be given several times."),
+        typer.Option("--ban", metavar="TEXT", help="Never write the tokens of this text. Can be given several times."),
     ] = None
     prefix: Annotated[str | None, typer.Option("--prefix", metavar="TEXT", help="What the answer begins with.")] = None
 

@@ -118,6 +118,14 @@ def test_a_schema_keeps_the_order_of_its_properties():
     assert "ñ" in sent
 
 
+def nested(depth: int) -> dict:
+    """A schema of arrays in arrays."""
+    schema: dict = {}
+    for _ in range(depth):
+        schema = {"items": schema}
+    return schema
+
+
 REFUSED = [
     ({"strategy": weft.Beams}, "decoding.strategy"),
     ({"strategy": weft.Beams(early_stopping=True)}, "decoding.beams.early_stopping"),
@@ -142,6 +150,7 @@ REFUSED = [
     ({"json_schema": 5}, "decoding.constraint.json_schema"),
     ({"json_schema": {"const": object()}}, "decoding.constraint.json_schema"),
     ({"json_schema": {"const": float("nan")}}, "decoding.constraint.json_schema"),
+    ({"json_schema": nested(100_000)}, "decoding.constraint.json_schema"),
     ({"regex": 5}, "decoding.constraint.regex"),
     ({"choices": "ab"}, "decoding.choices"),
     ({"regex": "a", "choices": ("a",)}, "decoding.constraint"),

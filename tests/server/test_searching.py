@@ -211,7 +211,7 @@ def test_what_cannot_be_is_refused_by_name(tiny_repository):
                 assert (await ask(model, text="the dog", decoding=searched(most))).completion.text
         async with Loaded(directory, slots=8, lanes=1) as model:
             field = "decoding.num_outputs"
-            why = f"{field} must be 1..3, decoding.beams.num_beams, not 4"
+            why = f"{field} must be 1..3, as decoding.beams.num_beams says, not 4"
             assert (field, why) == await refusal(model, searched(3, num_outputs=4))
             for penalty in (10.5, -11, float("nan"), float("inf")):
                 field, _ = await refusal(model, searched(3, length_penalty=penalty))

@@ -268,7 +268,7 @@ def _num_outputs(
         return min(number, beams.num_beams)
     limit, why = max_outputs, ""
     if beams:
-        limit, why = beams.num_beams, ", decoding.beams.num_beams"
+        limit, why = beams.num_beams, ", as decoding.beams.num_beams says"
     elif chosen.WhichOneof("strategy") not in ("sampling", "alternatives"):
         limit, why = 1, " with decoding.greedy, which has a single answer"
     if not 1 <= number <= limit:
