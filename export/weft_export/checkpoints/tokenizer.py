@@ -1,17 +1,20 @@
 """A checkpoint's tokenizers, used as a server uses them."""
 
 import json
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from tokenizers import Encoding, Tokenizer
 
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
+from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_proto.v1 import bundle_pb2
 
 _NO_FRAME = Frame()
+Made = TypeVar("Made")
 
 
 class Spoken(Protocol):
@@ -30,15 +33,36 @@ def read_tokenizer(checkpoint: Spoken, name: str) -> Tokenizer:
     """Read a tokenizer file of a checkpoint, with truncation and padding off: a text that is too long is never cut.
 
     Raises:
-        CheckpointError: the file is no tokenizer.
+        CheckpointError: the file is no tokenizer, or one that no text should meet.
     """
-    try:
-        tokenizer = Tokenizer.from_buffer(checkpoint.files[name])
-    except Exception as error:  # tokenizers raises no narrower type
-        raise CheckpointError(f"{name} is not a tokenizer: {error}") from error
+    return tokenizer_of(name, checkpoint.files[name])
+
+
+def tokenizer_of(where: Path | str, content: bytes) -> Tokenizer:
+    """Return the tokenizer in a file's content, likewise. `where` is the file in an error. Raises likewise."""
+    tokenizer = tried(f"{where} is not a tokenizer", lambda: Tokenizer.from_buffer(content))
+    check_tokenizer(where, tokenizer)
+    return tokenizer
+
+
+def check_tokenizer(where: Path | str, tokenizer: Tokenizer) -> None:
+    """Raise CheckpointError for a tokenizer that no text should meet. Truncation and padding are off afterwards."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    return tokenizer
+    if fault := tokenizer_fault(tokenizer):
+        raise CheckpointError(f"{where}: {fault}")
+
+
+def tried(complaint: str, call: Callable[[], Made]) -> Made:
+    """Return what a call of the tokenizers library does. What it refuses, a panic included, is a CheckpointError."""
+    try:
+        return call()
+    except CheckpointError:
+        raise
+    except BaseException as error:  # tokenizers raises no narrower type
+        if not isinstance(error, Exception) and not is_panic(error):
+            raise
+        raise CheckpointError(f"{complaint}: {error}") from error
 
 
 def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding:
@@ -47,10 +71,7 @@ def encode(tokenizer: Tokenizer, text: str, *, special: bool = True) -> Encoding
     Raises:
         CheckpointError: it has a word that is not in the vocabulary, and that has no token for unknown ones.
     """
-    try:
-        return tokenizer.encode(text, add_special_tokens=special)
-    except Exception as error:  # tokenizers raises no narrower type
-        raise CheckpointError(f"cannot be tokenized: {error}") from error
+    return tried("cannot be tokenized", lambda: tokenizer.encode(text, add_special_tokens=special))
 
 
 def encode_source(checkpoint: Spoken, tokenizer: Tokenizer, given: str, frame: Frame = _NO_FRAME) -> list[int]:

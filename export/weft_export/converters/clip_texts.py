@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from weft_export.checkpoints.files import read_file
+from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Choices, Foreign
 from weft_export.converters.sources import Names, Source, both, both_rows, source_of
@@ -115,21 +116,14 @@ def text_head(foreign: Foreign, sizes: TextSizes) -> Source:
 
 def _tokenizer_of(foreign: Foreign) -> tokenizers.Tokenizer:
     path = foreign.directory / _TOKENIZER_FILE
-    try:
-        tokenizer = tokenizers.Tokenizer.from_buffer(read_file(path))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not a tokenizer: {error}") from error
-    # What it says of lengths is for batches.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
+    return tokenizer_of(path, read_file(path))
 
 
 def _ids_of(
     choices: Choices, label: str, tokenizer: tokenizers.Tokenizer, sizes: TextSizes, end_id: int
 ) -> tuple[list[int], int]:
     """Return the token ids of a label's text, and where its end is."""
-    ids = list(tokenizer.encode((choices.label_text or DEFAULT_LABEL_TEXT).replace("{}", label)).ids)
+    ids = list(encode(tokenizer, (choices.label_text or DEFAULT_LABEL_TEXT).replace("{}", label)).ids)
     if not 1 <= len(ids) <= sizes.max_tokens:
         raise CheckpointError(
             f"the text of the label {label!r:.80} has {len(ids)} tokens; 1 to {sizes.max_tokens} are taken"

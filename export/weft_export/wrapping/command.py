@@ -168,18 +168,19 @@ def _floats(option: str, values: str) -> list[float]:
 def _text(path: Path | None, max_tokens: int) -> tuple[bundle_pb2.TextSpec, bytes]:
     from tokenizers import Tokenizer  # noqa: PLC0415 - late: an image classifier needs none
 
+    from weft_export.checkpoints.tokenizer import check_tokenizer, tried  # noqa: PLC0415 - same
+
     if path is None:
         raise ExportError("--tokenizer is missing: a model of texts needs its tokenizer.json")
     content = read_file(path)
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # tokenizers raises no narrower type
-        raise ExportError(f"{path} is not a tokenizer: {error}") from error
+    tokenizer = tried(f"{path} is not a tokenizer", lambda: Tokenizer.from_buffer(content))
+    padding = tokenizer.padding
+    check_tokenizer(path, tokenizer)
     highest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
     spec = bundle_pb2.TextSpec(
         source_tokenizer="tokenizer.json",
         source_vocab_size=highest + 1,
-        pad_id=tokenizer.padding["pad_id"] if tokenizer.padding else 0,
+        pad_id=padding["pad_id"] if padding else 0,
         max_source_tokens=max_tokens,
     )
     return spec, content

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import tokenizers
 
+from weft_proto.tokenizer_rules import tokenizer_fault
 from weft_server.content.detokenizer import Detokenizer
 from weft_server.content.places import Places
 from weft_server.content.vocabulary import Vocabulary
@@ -36,17 +37,15 @@ class Tokenizer:
         """Read `path`. Its truncation and padding are switched off: a text that is too long is refused and never cut.
 
         Raises:
-            BundleError: the file is no tokenizer, or one that cannot be streamed.
+            BundleError: the file is no tokenizer, one that cannot be streamed, or one that no text should meet.
         """
         try:
-            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            self._tokenizer = _read(path)
             self.vocabulary = Vocabulary(self._tokenizer)
             self._places = Places(self._tokenizer)
         except BaseException as error:  # the binding raises plain Exception, and its own panics are not even that
             _reraise_interrupt(error)
             raise BundleError(f"{path.name} is no tokenizer: {first_line(error)}") from error
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
         framed = self._framed()
         self._before = [piece.id for piece in takewhile(_is_added, framed)]
         self._after = [piece.id for piece in takewhile(_is_added, reversed(framed))][::-1]
@@ -110,6 +109,15 @@ class Tokenizer:
         if not self.vocabulary.piece(id_).strip(" "):
             return start, start
         return end - len(part.lstrip()), start + len(part.rstrip())
+
+
+def _read(path: Path) -> tokenizers.Tokenizer:
+    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if fault := tokenizer_fault(tokenizer):
+        raise ValueError(fault)
+    return tokenizer
 
 
 def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.processors import PostProcessor
 
+from weft_export.checkpoints.tokenizer import check_tokenizer, tried
 from weft_export.converters.text import vocabulary as vocabularies
 from weft_export.converters.text.byte_level import bos_and_eos
 from weft_export.converters.text.charsmap import check_charsmaps
@@ -37,6 +38,7 @@ def as_it_is(settings: Settings, content: Mapping[str, Any]) -> Tokenizer:
     parts = dict(content) | {"truncation": None, "padding": None}
     tokenizer = made(path, lambda: Tokenizer.from_str(json.dumps(parts)))
     add_tokens(tokenizer, settings, settings.named, settings.extra or ())
+    check_tokenizer(path, tokenizer)
     return tokenizer
 
 
@@ -53,6 +55,7 @@ def of_kind(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, n
     tokenizer.post_processor = made(
         settings.where, lambda: _post_processor(kind, tokenizer, vocabulary, settings, names)
     )
+    check_tokenizer(settings.where, tokenizer)
     return tokenizer
 
 
@@ -83,12 +86,7 @@ def add_tokens(tokenizer: Tokenizer, settings: Settings, names: Names, extra: tu
 
 def made(where: Path, make: Callable[[], Made]) -> Made:
     """Return what `make` does. What the tokenizers library refuses, a panic included, is a CheckpointError."""
-    try:
-        return make()
-    except (CheckpointError, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:  # tokenizers raises no narrower type, and its panics are not even an Exception
-        raise CheckpointError(f"{where} does not make a tokenizer: {error}") from error
+    return tried(f"{where} does not make a tokenizer", make)
 
 
 def _vocabulary(kind: Kind, settings: Settings, content: Mapping[str, Any] | None, names: Names) -> Vocabulary:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
+from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.text.chat import TEMPLATE_FILE, read_chat
 from weft_export.converters.text.fast import JSON_FILE, as_it_is, made, names_of, of_kind
 from weft_export.converters.text.kind import Names, text_of
@@ -157,7 +158,7 @@ def _tokens(
 def _note(name: str, given: Tokenizer, made_anew: Tokenizer) -> str | None:
     """Say whether tokenizer.json reads a text otherwise than the tokenizer that transformers 5 makes of its pieces."""
     for text in _TRIED:
-        if given.encode(text, add_special_tokens=False).ids != made_anew.encode(text, add_special_tokens=False).ids:
+        if encode(given, text, special=False).ids != encode(made_anew, text, special=False).ids:
             return (
                 f"tokenizer.json reads {text!r} otherwise than transformers 5, which makes a {name} of its pieces;"
                 " the bundle reads as transformers does"
@@ -188,7 +189,7 @@ def fitted(settings: Settings, content: dict[str, Any], vocab_size: int, notes: 
     file = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
     if len(file) > MAX_READ_BYTES:
         raise CheckpointError(f"{settings.where}: the tokenizer takes {len(file)} bytes; {MAX_READ_BYTES} are allowed")
-    read = made(settings.where, lambda: Tokenizer.from_buffer(file))
+    read = tokenizer_of(settings.where, file)
     if max(made(settings.where, lambda: read.encode("").ids), default=0) >= vocab_size:
         raise CheckpointError(f"{settings.where}: a special token that frames every text has no embedding")
     # The library's own Strip panics where nothing is left of a text.
