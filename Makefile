@@ -18,7 +18,7 @@ NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpo
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
 # A bundle is made of its checkpoint, of the code that exports it, and of the manifest's definition and rules.
-EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard proto/weft_proto/*.py)) proto/weft_proto/v1/bundle.proto
+EXPORTER := $(sort $(shell find export/weft_export -name '*.py') $(wildcard proto/weft_proto/*.py proto/weft_proto/chat/*.py)) proto/weft_proto/v1/bundle.proto
 
 REAL := build/real
 

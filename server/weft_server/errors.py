@@ -112,8 +112,3 @@ def require(condition: object, sentence: str) -> None:
     """Refuse the bundle with one sentence unless the condition holds."""
     if not condition:
         raise BundleError(sentence)
-
-
-def first_line(error: BaseException) -> str:
-    """What an exception says, in one line. If it says nothing, its kind."""
-    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -13,7 +13,7 @@ from weft_export.converters.text import spm_model
 from weft_export.converters.text.charsmap import check_charsmap
 from weft_export.converters.text.side import read_text_side
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_READ_BYTES, MAX_TEMPLATE_BYTES
+from weft_proto.bundle_rules import MAX_READ_BYTES
 
 JSON = json.loads(byte_level())
 PLAIN = {"tokenizer.json": JSON}
@@ -81,7 +81,6 @@ HOSTILE = {
     "a token nowhere": ("falcon", {"added_tokens_decoder": {"-1": {"content": "a"}}}, PLAIN, "-1"),
     "added tokens of text": ("falcon", None, PLAIN | {"added_tokens.json": {"a": "b"}}, "added_tokens.json"),
     "added tokens of a number": ("falcon", None, merged(added_tokens=5), "tokenizer.json"),
-    "a long template": ("falcon", {"chat_template": "x" * (MAX_TEMPLATE_BYTES + 1)}, PLAIN, "65537 bytes"),
     "a template in Latin-1": ("falcon", None, PLAIN | {"chat_template.jinja": b"\xff"}, "not UTF-8"),
     "a template of five": ("falcon", {"chat_template": 5}, PLAIN, "chat_template"),
     "marian without a model": ("marian", None, {"vocab.json": {"<unk>": 0}}, "source.spm"),

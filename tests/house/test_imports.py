@@ -47,6 +47,8 @@ PLANTS = [
     ("weft_recipes/shared/card.py", "import weft", "weft_recipes.shared.card -> weft"),
     ("weft_recipes/shared/card.py", "import grpc", "weft_recipes.shared.card -> grpc"),
     ("weft_proto/__init__.py", "import weft_export", "weft_proto -> weft_export"),
+    ("weft/exceptions.py", "import weft_proto.chat.names", "weft_proto.chat.names -> jinja2"),
+    ("weft_export/checkpoints/files.py", "import jinja2", "weft_export.checkpoints.files -> jinja2"),
     ("weft_proto/bundle_rules.py", "import numpy", "weft_proto.bundle_rules -> numpy"),
     ("weft_server/config.py", "def late():\n    import torch", "weft_server.config -> torch"),
     ("weft_server/config.py", "import grpc", "weft_server.config -> grpc"),
@@ -65,8 +67,8 @@ PLANTS = [
 
 # What a module may need, and what an import of it must then not load.
 LOADS = [
-    ("weft", {"numpy", "torch", "onnx", "onnxruntime", "PIL", "tokenizers", "matplotlib", "pydantic"}),
-    ("weft.cli", {"torch", "onnxruntime", "matplotlib"}),
+    ("weft", {"numpy", "torch", "onnx", "onnxruntime", "PIL", "tokenizers", "matplotlib", "pydantic", "jinja2"}),
+    ("weft.cli", {"torch", "onnxruntime", "matplotlib", "jinja2"}),
     ("weft_server.app", {"torch", "transformers", "weft", "weft_export", "matplotlib"}),
 ]
 
@@ -134,10 +136,10 @@ def declared(*extras):
             yield canonicalize_name(entry.name)
 
 
-def third_party(package):
+def third_party(package, room=""):
     """Top-level names of what the package imports, early or late, that are neither ours nor the standard library's."""
     imported = set()
-    for path in (ROOT / FOLDERS[package] / package).rglob("*.py"):
+    for path in (ROOT / FOLDERS[package] / package / room).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 imported |= {alias.name.split(".")[0] for alias in node.names}
@@ -156,14 +158,16 @@ def test_the_stubs_of_every_service_are_behind_the_wall():
 
 
 def test_the_contracts_need_protobuf_and_grpc_alone():
-    """Exporter, server and client all import them, and the client has nothing else."""
-    assert {"google", "grpc"} == third_party("weft_proto")
+    """Exporter, server and client all import them, and the client has nothing else. It has no chat's template."""
+    assert {"google", "grpc", "jinja2"} == third_party("weft_proto")
+    assert {"jinja2"} == third_party("weft_proto", "chat")
 
 
 @pytest.mark.parametrize(
     ("package", "extras"),
     [
-        ("weft_proto", []),
+        ("weft_proto", ["export"]),
+        ("weft_proto", ["serve-core"]),
         ("weft", ["plot"]),
         ("weft_server", ["server", "constraints"]),
         ("weft_export", ["export", "server"]),  # the parity run borrows the server's runtime

@@ -14,6 +14,7 @@ SOURCES = [
     "constraints.txt",
     "proto/weft_proto/v1/bundle.proto",
     "proto/weft_proto/bundle_rules.py",
+    "proto/weft_proto/chat/names.py",
     "export/weft_export/export.py",
     "export/weft_export/graphs/graphs.py",
     "export/weft_export/families/vit.py",
@@ -64,6 +65,7 @@ def test_a_changed_checkpoint_is_exported_alone(workshop, name):
         "export/weft_export/graphs/graphs.py",
         "export/weft_export/families/vit.py",
         "proto/weft_proto/bundle_rules.py",
+        "proto/weft_proto/chat/names.py",
         "proto/weft_proto/v1/bundle.proto",
     ],
 )

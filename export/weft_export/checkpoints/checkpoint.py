@@ -65,7 +65,7 @@ class Checkpoint:
                 raise CheckpointError(f"the file {name} is missing")
             check_name(name)
         if self.text is not None and self.text.HasField("chat"):
-            check_template(self.text.chat.template, self.files[self.text.chat.template])
+            check_template(self.text.chat, self.files[self.text.chat.template])
 
     @property
     def task(self) -> common_pb2.Task.ValueType:

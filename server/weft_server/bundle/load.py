@@ -7,13 +7,14 @@ from pathlib import Path
 from google.protobuf import json_format
 
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES
+from weft_proto.first_line import first_line
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.files import read_small_file, verify_files
 from weft_server.bundle.graphs import verify_graphs
 from weft_server.bundle.limits import verify_limits
 from weft_server.bundle.manifest import verify_manifest
 from weft_server.bundle.ports import verify_ports
-from weft_server.errors import BundleError, first_line
+from weft_server.errors import BundleError
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_server.content.meter import BeyondLimit, Meter
-from weft_server.content.template import Template, TemplateFailed
-from weft_server.content.template_names import ChatRefused
-from weft_server.errors import BundleError, InvalidRequest, first_line
+from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
+from weft_proto.chat.meter import Meter
+from weft_proto.chat.names import ChatRefused
+from weft_proto.chat.prompt import PromptTemplate
+from weft_proto.first_line import first_line
+from weft_server.errors import BundleError, InvalidRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +19,6 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 1024
 MAX_ROLE_CHARS = 64
-# What a template is tried with when it is loaded.
-_PLAIN = [{"role": "user", "content": "Hello"}]
 
 
 class Chat:
@@ -30,16 +30,10 @@ class Chat:
         Raises:
             BundleError: it is no template, or it does not take one plain message of a user within the limits.
         """
-        # transformers names a token only if the model has it: a template may ask whether it is defined.
-        names = ("bos_token", "eos_token", "pad_token", "unk_token")
-        self._tokens = {name: getattr(spec, name) for name in names if getattr(spec, name)}
         try:
-            self._template = Template(path.read_bytes().decode())
-            self._render(_PLAIN, Meter())
-        except UnicodeDecodeError as error:
-            raise BundleError(f"{path.name} is not UTF-8") from error
-        except (BundleError, BeyondLimit, TemplateFailed, ChatRefused) as error:
-            raise BundleError(f"{path.name} is no template that a chat can use: {first_line(error)}") from error
+            self._template = PromptTemplate(spec, path.read_bytes())
+        except NoTemplate as error:
+            raise BundleError(str(error)) from error
 
     def prompt(self, messages: generation_pb2.Messages, field: str, max_chars: int, wanted: Wanted) -> str:
         """Return the text of the prompt that messages make.
@@ -49,9 +43,9 @@ class Chat:
             DeadlineExpired: the prompt is not wanted any more.
         """
         given = _checked(messages, field, max_chars)
-        meter = Meter(sum(len(each["content"]) for each in given), wanted)
+        meter = Meter(sum(len(each["content"]) for each in given), wanted.check)
         try:
-            return self._render(given, meter)
+            return self._template.render(given, meter)
         except ChatRefused as error:
             why = f"are refused by the model's chat template: {first_line(error)}"
             raise InvalidRequest(field, why, "CHAT_REFUSED") from error
@@ -61,11 +55,6 @@ class Chat:
         except TemplateFailed as error:
             why = f"make the model's chat template fail: {first_line(error)}"
             raise InvalidRequest(field, why, "TEMPLATE_FAILED") from error
-
-    def _render(self, messages: list[dict[str, str]], meter: Meter) -> str:
-        # What transformers gives a template. Tools and documents are none, but defined.
-        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True, **self._tokens}
-        return self._template.render(given, meter)
 
 
 def _checked(messages: generation_pb2.Messages, field: str, max_chars: int) -> list[dict[str, str]]:

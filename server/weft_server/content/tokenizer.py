@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import tokenizers
 
+from weft_proto.first_line import first_line
 from weft_proto.tokenizer_rules import tokenizer_fault
 from weft_server.content.detokenizer import Detokenizer
 from weft_server.content.places import Places
 from weft_server.content.vocabulary import Vocabulary
-from weft_server.errors import BundleError, first_line
+from weft_server.errors import BundleError
 
 
 class Piece(NamedTuple):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
+from weft_proto.first_line import first_line
 from weft_proto.languages import Languages
 from weft_proto.tasks import TASKS
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
-from weft_server.errors import BundleError, first_line
+from weft_server.errors import BundleError
 from weft_server.serving.explainer import Reading
 from weft_server.serving.scoring import given_of
 from weft_server.source import Ids, Pixels, feeds_of

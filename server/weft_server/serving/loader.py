@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.errors import BundleError, RequestError, first_line
+from weft_server.errors import BundleError, RequestError
 from weft_server.serving.build import build_model, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import verify_golden

@@ -5,33 +5,37 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.checkpoints.files import read_file
+from weft_export.checkpoints.template import check_template
 from weft_export.converters.text.json_file import read_object_if_there
 from weft_export.converters.text.settings import Settings, Token
 from weft_export.errors import CheckpointError
-from weft_proto.bundle_rules import MAX_TEMPLATE_BYTES
 from weft_proto.v1 import bundle_pb2
 
 TEMPLATE_FILE = "chat_template.jinja"
 
 
-def read_chat(settings: Settings, names: Mapping[str, Token | None]) -> tuple[bytes, bundle_pb2.ChatSpec] | None:
+def read_chat(
+    settings: Settings, names: Mapping[str, Token | None], notes: list[str]
+) -> tuple[bytes, bundle_pb2.ChatSpec] | None:
     """Return a directory's chat template and what it finds under the names of special tokens, or None.
 
-    A file of its own goes before tokenizer_config.json. Of several templates, it is the one named "default".
+    A file of its own goes before tokenizer_config.json. Of several templates, it is the one named "default". One that
+    no server takes is left out, and told in `notes`: the model does without chats.
 
     Raises:
-        CheckpointError: the template is no UTF-8, too long, or of no known kind.
+        CheckpointError: the template is no UTF-8, or of no known kind.
     """
     template = _template(settings)
     if template is None:
         return None
-    if len(template) > MAX_TEMPLATE_BYTES:
-        raise CheckpointError(
-            f"{settings.where}: the chat template has {len(template)} bytes; {MAX_TEMPLATE_BYTES} are allowed"
-        )
     spec = bundle_pb2.ChatSpec(template=TEMPLATE_FILE)
     for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
         setattr(spec, name, str(names.get(name) or ""))
+    try:
+        check_template(spec, template)
+    except CheckpointError as error:
+        notes.append(f"the chat template is left out, so no request can have messages: {error}")
+        return None
     return template, spec
 
 

@@ -90,7 +90,7 @@ def read_text_side(directory: Path, config: Mapping[str, Any], vocab_size: int, 
         notes.append(f"{tokens.num_unknown} pieces are not in vocab.json, and are read as smaller ones")
     most = vocab_size + spare
     files = {name: fitted(settings, each, most, notes) for name, each in tokens.contents.items()}
-    chat = read_chat(settings, tokens.names)
+    chat = read_chat(settings, tokens.names, notes)
     if chat is not None:
         files[TEMPLATE_FILE] = chat[0]
     ids = [_id(tokens, name) for name in _WITH_ID]

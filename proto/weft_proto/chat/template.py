@@ -14,10 +14,11 @@ from jinja2.ext import Extension
 from jinja2.runtime import LoopContext, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from weft_server.content.meter import BeyondLimit, Meter, check_bits, metered, the_meter
-from weft_server.content.template_names import FILTERS, GLOBALS, METHODS, TESTS, ChatRefused, check_sought, growth
-from weft_server.content.template_tree import OWN, prepared
-from weft_server.errors import BundleError, first_line
+from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
+from weft_proto.chat.meter import Meter, check_bits, metered, the_meter
+from weft_proto.chat.names import FILTERS, GLOBALS, METHODS, TESTS, ChatRefused, check_sought, growth
+from weft_proto.chat.tree import OWN, prepared
+from weft_proto.first_line import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,17 +31,17 @@ class Template:
     """A template, ready to be rendered. Thread-safe."""
 
     def __init__(self, source: str) -> None:
-        """Parse and compile. Raises BundleError for what is no template, or has what a chat's may not have."""
+        """Parse and compile. Raises NoTemplate for what is no template, or has what a chat's may not have."""
         environment = _Environment()
         try:
             tree = environment.parse(source)
             self._template = environment.from_string(prepared(tree))
-        except BundleError:
+        except NoTemplate:
             raise
         except (RecursionError, MemoryError) as error:
-            raise BundleError("it is nested too deeply") from error
+            raise NoTemplate("it is nested too deeply") from error
         except Exception as error:  # jinja2, Python's own compiler, or a number of too many digits
-            raise BundleError(first_line(error)) from error
+            raise NoTemplate(first_line(error)) from error
 
     def render(self, given: Mapping[str, Any], meter: Meter) -> str:
         """Return the text that the template makes of what it is given.
@@ -49,7 +50,7 @@ class Template:
             ChatRefused: the template says that it does not take these messages.
             BeyondLimit: it costs more than it may.
             TemplateFailed: it fails in any other way.
-            DeadlineExpired: nobody waits any more.
+            Exception: what the meter's `check_wanted` raises, when nobody waits any more.
         """
         try:
             with metered(meter):
@@ -62,10 +63,6 @@ class Template:
             raise BeyondLimit("it is nested too deeply") from error
         except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise TemplateFailed(first_line(error)) from error
-
-
-class TemplateFailed(Exception):
-    """A template did what it cannot do, such as adding a number to a text."""
 
 
 class _Generation(Extension):

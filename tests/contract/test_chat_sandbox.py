@@ -6,11 +6,10 @@ from contextlib import suppress
 
 import pytest
 
-from weft_server.content import meter
-from weft_server.content.meter import BASE_CHARS, BeyondLimit, Meter
-from weft_server.content.template import Template, TemplateFailed
-from weft_server.content.wanted import Wanted
-from weft_server.errors import BundleError, DeadlineExpired
+from weft_proto.chat import meter
+from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
+from weft_proto.chat.meter import BASE_CHARS, Meter
+from weft_proto.chat.template import Template
 
 # A rendering of no messages makes BASE_CHARS characters at most, and an entry of a list is not larger than five bytes
 # for each character that it counts.
@@ -146,7 +145,7 @@ FORBIDDEN = [
 @pytest.mark.parametrize("source", FORBIDDEN)
 def test_what_a_template_may_not_do_fails(source):
     """It ends as a failure of the template: nothing of Python is reached, and nothing is made of any width."""
-    with pytest.raises((TemplateFailed, BundleError)):
+    with pytest.raises((TemplateFailed, NoTemplate)):
         rendered(source, messages=[{"role": "user", "content": "a"}])
 
 
@@ -173,7 +172,7 @@ REFUSED = {
 @pytest.mark.parametrize("source", REFUSED, ids=[source[:20].strip() for source in REFUSED])
 def test_what_is_no_template_of_a_chat_is_refused(source):
     """With one line that says why; nothing of it is run."""
-    with pytest.raises(BundleError) as refused:
+    with pytest.raises(NoTemplate) as refused:
         Template(source)
     assert REFUSED[source] in str(refused.value)
 
@@ -205,20 +204,20 @@ LARGE = {
 def test_the_largest_templates_are_read_in_time(name):
     """64 KiB of anything is compiled, and rendered or refused, within seconds."""
     started = time.thread_time()
-    with suppress(BundleError, BeyondLimit, TemplateFailed):
+    with suppress(NoTemplate, BeyondLimit, TemplateFailed):
         rendered(LARGE[name])
     seconds = time.thread_time() - started
     assert seconds < 30
 
 
 def test_a_rendering_ends_when_nobody_waits_any_more():
-    """As all work of worker threads does."""
-    wanted = Wanted()
-    wanted.give_up()
-    with pytest.raises(DeadlineExpired):
-        rendered("{% for a in range(9) %}{% endfor %}", Meter(0, wanted))
-    with pytest.raises(DeadlineExpired):
-        rendered("{% for a in range(9) %}{% endfor %}", Meter(0, Wanted(time.monotonic() - 1)))
+    """Whoever renders says how that is known, and what is raised then."""
+
+    def check_wanted():
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        rendered("{% for a in range(9) %}{% endfor %}", Meter(0, check_wanted))
 
 
 def test_a_longer_chat_may_make_more():

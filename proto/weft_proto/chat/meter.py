@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Undefined
 
-from weft_server.content.wanted import Wanted
+from weft_proto.chat.faults import BeyondLimit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 # A rendering may make so many characters, and so many for each character of its messages. The result is one of them.
 # Temporary texts count too, whether they are still there or not.
@@ -41,22 +41,19 @@ _LISTS = (list, tuple, dict, KeysView, ItemsView, ValuesView)
 _METER: ContextVar[Meter] = ContextVar("weft_meter")
 
 
-class BeyondLimit(Exception):
-    """A template has cost what it may."""
-
-
 class Meter:
     """Counts one rendering. A template's environment asks it before it makes something, and around each pass."""
 
-    def __init__(self, num_chars: int = 0, wanted: Wanted | None = None) -> None:
-        """Of messages of `num_chars` characters, for somebody who still waits."""
+    def __init__(self, num_chars: int = 0, check_wanted: Callable[[], None] | None = None) -> None:
+        """Of messages of `num_chars` characters. `check_wanted` raises when nobody waits any more."""
         self._most = self._left = BASE_CHARS + CHARS_PER_CHAR * num_chars
-        self._wanted = wanted or Wanted()
+        self._check_wanted = check_wanted
         self._end = time.thread_time() + MAX_CPU_S
 
     def check(self) -> None:
-        """Raise BeyondLimit when the time is up, and DeadlineExpired when nobody waits any more."""
-        self._wanted.check()
+        """Raise BeyondLimit when the time is up, and what `check_wanted` raises."""
+        if self._check_wanted is not None:
+            self._check_wanted()
         if time.thread_time() > self._end:
             raise BeyondLimit(f"it takes over {MAX_CPU_S:g} s")
 

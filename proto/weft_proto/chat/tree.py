@@ -8,8 +8,8 @@ from typing import Any
 from jinja2 import nodes
 from jinja2.visitor import NodeTransformer
 
-from weft_server.content.meter import ENTRY_CHARS
-from weft_server.errors import BundleError
+from weft_proto.chat.faults import NoTemplate
+from weft_proto.chat.meter import ENTRY_CHARS
 
 # Filters of ours. A template cannot name them, because of the space.
 OWN = EACH, SPEND, KEEP, CONCAT, COMPARED, IN = (
@@ -29,13 +29,13 @@ _LITERALS: Any = (nodes.List, nodes.Tuple, nodes.Dict)
 
 
 def prepared(tree: nodes.Template) -> nodes.Template:
-    """Return the tree with a meter's hooks in it. Raises BundleError for what a template may not have."""
+    """Return the tree with a meter's hooks in it. Raises NoTemplate for what a template may not have."""
     for node in [tree, *tree.find_all(nodes.Node)]:
         if not isinstance(node, _ALLOWED):
             kind = type(node).__name__.lower()
-            raise BundleError(f"line {node.lineno} has what a chat's template may not have: {kind}")
+            raise NoTemplate(f"line {node.lineno} has what a chat's template may not have: {kind}")
         if isinstance(node, nodes.Compare) and len(node.ops) > (1 if any("in" in op.op for op in node.ops) else 2):
-            raise BundleError(f"line {node.lineno} compares too much at once")
+            raise NoTemplate(f"line {node.lineno} compares too much at once")
     changed: nodes.Template = _Hooks().visit(tree)
     return changed
 

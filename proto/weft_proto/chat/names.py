@@ -19,15 +19,16 @@ from jinja2.sandbox import safe_range
 from jinja2.tests import TESTS as JINJA_TESTS
 from jinja2.utils import Namespace, _PassArg
 
-from weft_server.content import template_tree
-from weft_server.content.meter import ENTRY_CHARS, MAX_DEPTH, BeyondLimit, the_meter
+from weft_proto.chat import tree
+from weft_proto.chat.faults import BeyondLimit
+from weft_proto.chat.meter import ENTRY_CHARS, MAX_DEPTH, the_meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from jinja2.runtime import Context
 
-    from weft_server.content.meter import Meter
+    from weft_proto.chat.meter import Meter
 
 # Of a width, in characters.
 _MAX_WIDTH = 64
@@ -253,16 +254,16 @@ _OWN_FILTERS: dict[str, Callable[..., Any]] = {
     "round": _round,
     "tojson": _tojson,
     "trim": _trim,
-    template_tree.CONCAT: _concat,
-    template_tree.KEEP: lambda value: value,
-    template_tree.IN: _in,
-    template_tree.COMPARED: lambda value: value,
+    tree.CONCAT: _concat,
+    tree.KEEP: lambda value: value,
+    tree.IN: _in,
+    tree.COMPARED: lambda value: value,
 }
 FILTERS = {
     **{name: _on_meter(jinja_filters.FILTERS[name], _ATTRIBUTE_AT.get(name)) for name in _PLAIN_FILTERS},
     **{name: _on_meter(function, _ATTRIBUTE_AT.get(name)) for name, function in _OWN_FILTERS.items()},
-    template_tree.EACH: _each,
-    template_tree.SPEND: lambda num_chars: the_meter().spend(num_chars),
+    tree.EACH: _each,
+    tree.SPEND: lambda num_chars: the_meter().spend(num_chars),
 }
 TESTS = {name: _on_meter(test) for name, test in {**JINJA_TESTS, "in": _in}.items()}
 GLOBALS = {

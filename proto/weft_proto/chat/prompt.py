@@ -1,0 +1,48 @@
+"""The template of a chat, tried on a plain message, and the prompts that it makes of messages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_proto.chat.faults import BeyondLimit, NoTemplate, TemplateFailed
+from weft_proto.chat.meter import Meter
+from weft_proto.chat.names import ChatRefused
+from weft_proto.chat.template import Template
+from weft_proto.first_line import first_line
+
+if TYPE_CHECKING:
+    from weft_proto.v1 import bundle_pb2
+
+# What a template is tried with.
+_PLAIN = [{"role": "user", "content": "Hello"}]
+_TOKENS = ("bos_token", "eos_token", "pad_token", "unk_token")
+
+
+class PromptTemplate:
+    """How a model takes messages. Thread-safe."""
+
+    def __init__(self, spec: bundle_pb2.ChatSpec, content: bytes) -> None:
+        """Read a template, and try it.
+
+        Raises:
+            NoTemplate: it is no template, or it does not take one plain message of a user within the limits.
+        """
+        # transformers names a token only if the model has it: a template may ask whether it is defined.
+        self._tokens = {name: getattr(spec, name) for name in _TOKENS if getattr(spec, name)}
+        try:
+            self._template = Template(content.decode())
+            self.render(_PLAIN, Meter())
+        except UnicodeDecodeError as error:
+            raise NoTemplate(f"{spec.template} is not UTF-8") from error
+        except (NoTemplate, BeyondLimit, TemplateFailed, ChatRefused) as error:
+            raise NoTemplate(f"{spec.template} is no template that a chat can use: {first_line(error)}") from error
+
+    def render(self, messages: list[dict[str, str]], meter: Meter) -> str:
+        """Return the text of the prompt that messages make: a role and a content each.
+
+        Raises:
+            ChatRefused, BeyondLimit, TemplateFailed: as Template.render.
+        """
+        # What transformers gives a template. Tools and documents are none, but defined.
+        given = {"messages": messages, "tools": None, "documents": None, "add_generation_prompt": True, **self._tokens}
+        return self._template.render(given, meter)
