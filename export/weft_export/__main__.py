@@ -146,7 +146,7 @@ def export(
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            graphs = {"explains": not no_explain, "scores": not no_score}
+            graphs = {"explains": not no_explain, "scores": not no_score, "mixed_runs": mixed_runs}
             typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, **graphs)))
             return
         if bundle is None:

@@ -9,7 +9,7 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
-from weft_export.export import PRECISIONS, check_bf16, load
+from weft_export.export import PRECISIONS, check_bf16, check_mixed_runs, load
 from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
 
@@ -22,11 +22,12 @@ def check(
     *,
     explains: bool = True,
     scores: bool = True,
+    mixed_runs: bool = False,
 ) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
     place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
-    Without scores, none says how probable a given answer is.
+    Without scores, none says how probable a given answer is. With mixed_runs, one reads prompts in decode runs.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
@@ -34,11 +35,12 @@ def check(
     loaded = load(directory, choices, filled=False)
     checkpoint = replace(loaded.checkpoint, explains=explains)
     check_tokenizers(checkpoint)
+    check_mixed_runs(checkpoint, PRECISIONS["fp32"], mixed_runs=mixed_runs)
     exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
         *_lengths(checkpoint),
-        *_more_graphs(checkpoint, scores=scores),
+        *_more_graphs(checkpoint, scores=scores, mixed_runs=mixed_runs),
         *(f"note: {note}" for note in loaded.notes),
     ]
     if exact.slot_bytes == 0:
@@ -48,10 +50,11 @@ def check(
     for name, precision in PRECISIONS.items():
         try:
             check_bf16(checkpoint, precision)
+            check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
         except ExportError as error:
             lines.append(f"{name:11}not possible: {error}")
         else:
-            lines.append(_row(name, estimate(checkpoint, precision, num_slots)))
+            lines.append(_row(name, estimate(checkpoint, precision, num_slots, mixed_runs=mixed_runs)))
     where = "the current directory" if place is None else place
     lines.append(f"free on the disk of {where}: {size(_free(place or Path.cwd()))}")
     return lines
@@ -81,7 +84,7 @@ def _lengths(checkpoint: Checkpoint) -> list[str]:
     return [f"at most {' and '.join(parts)}"]
 
 
-def _more_graphs(checkpoint: Checkpoint, *, scores: bool) -> list[str]:
+def _more_graphs(checkpoint: Checkpoint, *, scores: bool, mixed_runs: bool) -> list[str]:
     """Say which graphs are made beside those that answer."""
     lines = []
     if checkpoint.explained_heads:
@@ -90,6 +93,8 @@ def _more_graphs(checkpoint: Checkpoint, *, scores: bool) -> list[str]:
         lines.append(
             "with a graph that says how probable a given answer is, at fp32 and int8 (--no-score leaves it out)"
         )
+    if mixed_runs:
+        lines.append("with a graph that reads prompts in decode runs: a server holds the weights twice (--mixed-runs)")
     return lines
 
 

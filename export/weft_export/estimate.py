@@ -56,8 +56,17 @@ class Estimate:
     seconds: float
 
 
-def estimate(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, num_slots: int = 0) -> Estimate:
-    """Estimate a bundle of a checkpoint, and a server with so many slots; its weights may lie on meta."""
+def estimate(
+    checkpoint: Checkpoint,
+    precision: bundle_pb2.Precision.ValueType,
+    num_slots: int = 0,
+    *,
+    mixed_runs: bool = False,
+) -> Estimate:
+    """Estimate a bundle of a checkpoint, and a server with so many slots; its weights may lie on meta.
+
+    With mixed_runs, the server holds the decoder's weights twice: of a model that generates, they are all there are.
+    """
     number = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     weights = number * _BYTES[FLOAT_TYPE[precision]]
     if precision == bundle_pb2.PRECISION_INT8:
@@ -70,7 +79,7 @@ def estimate(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, 
         num_parameters=number,
         bundle_bytes=weights + files,
         slot_bytes=slot,
-        server_bytes=_SERVER_BYTES + weights + num_slots * slot,
+        server_bytes=_SERVER_BYTES + (2 if mixed_runs else 1) * weights + num_slots * slot,
         peak_bytes=int(_BASE_BYTES + 4 * number * _PEAK[precision] + _PARITY_SLOTS * full_slot),
         seconds=_BASE_SECONDS + _SECONDS_FOR_A_MILLION[precision] * number / 1e6,
     )

@@ -142,7 +142,7 @@ def _build(
     original = replace(loaded.checkpoint, explains=explains)
     check_tokenizers(original)
     check_bf16(original, precision)
-    _check_mixed_runs(original, precision, mixed_runs=mixed_runs)
+    check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, loaded.held_out)
     checkpoint = original
     if precision == bundle_pb2.PRECISION_INT8:
@@ -201,7 +201,8 @@ def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
 
 
-def _check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:
+def check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:
+    """Raise ExportError for a model, or a precision, that no server reads prompts with in decode runs."""
     if mixed_runs and not getattr(checkpoint.model, "mixes", False):
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
     if mixed_runs and precision in (bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16):

@@ -80,6 +80,25 @@ def test_a_check_names_the_graphs_that_can_be_left_out(tmp_path):
             assert possible - left_out == said
 
 
+def test_a_check_counts_a_graph_of_mixed_runs(tmp_path):
+    """A line says it, and the server takes the weights twice; where it cannot be made, that is said as by an export."""
+    checkpoint = save_tiny("tiny-gpt", tmp_path / "gpt")
+    plain, mixed = (run(checkpoint, "--check", *flags)[1].splitlines() for flags in ([], ["--mixed-runs"]))
+    shell = load_checkpoint(checkpoint, filled=False)
+    once, twice = (estimate(shell, bundle_pb2.PRECISION_FP32, 8, mixed_runs=mixed) for mixed in (False, True))
+    weights = sum(parameter.nbytes for parameter in shell.model.parameters())
+
+    assert not any("--mixed-runs" in line for line in plain)
+    assert 1 == sum("--mixed-runs" in line for line in mixed)
+    assert twice.server_bytes - once.server_bytes == pytest.approx(weights, rel=0.05)
+    assert (once.bundle_bytes, once.slot_bytes) == (twice.bundle_bytes, twice.slot_bytes)
+    why = "mixed runs are for fp32 and int8: no server runs them on a device"
+    assert [f"{name:11}not possible: {why}" for name in ("fp16", "bf16")] == [line for line in mixed if why in line]
+    checkpoint = save_tiny("tiny-rnn", tmp_path / "rnn")
+    refused = run(checkpoint, "--check", "--mixed-runs")
+    assert (1, refused[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1", "--mixed-runs")[::2]
+
+
 def test_a_check_finds_what_an_export_would(tmp_path):
     """A broken checkpoint is refused in the same sentence, and without --check a place is needed."""
     checkpoint = save_tiny("tiny-rnn", tmp_path / "checkpoint")
