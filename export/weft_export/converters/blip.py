@@ -24,7 +24,7 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
     text.skip("projection_dim", "label_smoothing", "encoder_hidden_size", "is_encoder_decoder")
     eps, activation = text.number("layer_norm_eps", 1e-12), text.among("hidden_act", ACTIVATIONS, "gelu")
     return VisionEncoderDecoderConfig(
-        **encoder_sizes(foreign, vision, eps=1e-5),
+        **encoder_sizes(foreign, vision, eps=1e-5, image_size=384),
         target_vocab_size=text.whole("vocab_size", 30524),
         max_target_tokens=foreign.max_tokens(text.whole("max_position_embeddings", 512), 256),
         d_model=text.whole("hidden_size", 768),
@@ -45,7 +45,7 @@ def sizes(foreign: Foreign) -> VisionEncoderDecoderConfig:
 
 def starts_and_ends(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return what BLIP's own generate() says: a caption begins with [DEC] and ends with [SEP]."""
-    text = config["text_config"]
+    text = config.get("text_config") or {}
     return {
         "decoder_start_token_id": text.get("bos_token_id", 30522),
         "eos_token_id": text.get("sep_token_id", 102),

@@ -12,14 +12,14 @@ from weft_export.converters.sources import Names, both, computed, layer_names
 from weft_export.layers.style import Style
 
 
-def encoder_sizes(foreign: Foreign, fields: Fields, eps: float = 1e-12) -> dict[str, Any]:
+def encoder_sizes(foreign: Foreign, fields: Fields, *, eps: float = 1e-12, image_size: int = 224) -> dict[str, Any]:
     """Return the sizes of an encoder of ViT's kind, by the names of VisionEncoderDecoderConfig.
 
-    eps: that of its norms where nothing says it.
+    eps, image_size: that of its norms, and the side of pictures, where nothing says it.
     """
     fields.skip("tie_word_embeddings", "encoder_stride", "pooler_act", "pooler_output_size", "projection_dim")
     return {
-        **picture_sides(foreign, fields),
+        **picture_sides(foreign, fields, image_size=image_size),
         "d_encoder": fields.whole("hidden_size", 768),
         "num_encoder_heads": fields.whole("num_attention_heads", 12),
         "d_encoder_ff": fields.whole("intermediate_size", 3072),

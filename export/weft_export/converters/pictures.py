@@ -37,15 +37,17 @@ def picture_sizes(foreign: Foreign, fields: Fields | None = None, *, patch_size:
     return {**label_sizes(foreign), **picture_sides(foreign, fields, patch_size=patch_size)}
 
 
-def picture_sides(foreign: Foreign, fields: Fields | None = None, *, patch_size: int = 16) -> dict[str, int]:
+def picture_sides(
+    foreign: Foreign, fields: Fields | None = None, *, image_size: int = 224, patch_size: int = 16
+) -> dict[str, int]:
     """Return channels, and the sides of pictures and patches, by the names of a family's config.
 
     fields: where image_size, patch_size and num_channels stand, if not at the top of config.json.
-    patch_size: what it is where nothing says it.
+    image_size, patch_size: what they are where nothing says it.
     """
     fields = fields or foreign.fields
     channels = fields.whole("num_channels", 3)
-    height, width = fields.sides("image_size", 224)
+    height, width = fields.sides("image_size", image_size)
     spec = read_picture_spec(foreign, channels)
     if (spec.height, spec.width) != (height, width):
         found = f"{FILE} makes pictures of {spec.height} x {spec.width}"
