@@ -35,11 +35,11 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def served(repository: Path, log: Path) -> Iterator[str]:
+def served(repository: Path, log: Path, ready_within_s: float = READY_WITHIN_S) -> Iterator[str]:
     """Serve the repository while the block runs, and yield the server's gRPC target once it is ready.
 
     Raises:
-        ServerFailedError: it ended by itself or was not ready within READY_WITHIN_S.
+        ServerFailedError: it ended by itself or was not ready within `ready_within_s`.
     """
     port, http_port = free_ports(2)
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +62,7 @@ def served(repository: Path, log: Path) -> Iterator[str]:
             start_new_session=True,
         )
     try:
-        _wait_until_ready(server, http_port, log)
+        _wait_until_ready(server, http_port, log, ready_within_s)
         yield f"127.0.0.1:{port}"
     finally:
         _stop(server)
@@ -102,15 +102,15 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def _wait_until_ready(server: subprocess.Popen[bytes], http_port: int, log: Path) -> None:
-    give_up = time.monotonic() + READY_WITHIN_S
+def _wait_until_ready(server: subprocess.Popen[bytes], http_port: int, log: Path, within_s: float) -> None:
+    give_up = time.monotonic() + within_s
     while time.monotonic() < give_up:
         if server.poll() is not None:
             raise ServerFailedError(f"The server ended with status {server.returncode}. {_tail(log)}")
         if _is_ready(http_port):
             return
         time.sleep(0.1)
-    raise ServerFailedError(f"The server was not ready after {READY_WITHIN_S:.0f} s. {_tail(log)}")
+    raise ServerFailedError(f"The server was not ready after {within_s:.0f} s. {_tail(log)}")
 
 
 def _is_ready(http_port: int) -> bool:

@@ -112,3 +112,11 @@ def test_a_server_that_fails_is_explained(tmp_path):
         served(tmp_path / "nowhere", tmp_path / "server.log").__enter__()
 
     assert time.monotonic() - began < ENDS_WITHIN_S
+
+
+def test_a_server_that_takes_too_long_is_explained(tmp_path):
+    """Who serves says for how long to wait. What is said then names that time, and the end of the log."""
+    (tmp_path / "models").mkdir()
+
+    with pytest.raises(Exception, match=r"The server was not ready after 0 s\. (.|\n)*server\.log"):
+        runpy.run_path(str(DEMO))["served"](tmp_path / "models", tmp_path / "server.log", 0.0).__enter__()
