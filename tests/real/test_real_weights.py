@@ -1,5 +1,6 @@
 """Real pretrained weights through the served path, against their own reference."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -129,7 +130,8 @@ def headed(source, directory):
 def test_smollm2_writes_what_generate_writes(precision, tmp_path):
     """A trained language model, exported and served: greedy answers to twenty chats.
 
-    At float32 every token is that of generate(). At int8 at least 99 of 100 are, each given those before it.
+    At float32 every token is that of generate(), and README.md shows the answer to its question. At int8 at least 99 of
+    100 are, each given those before it.
     """
     bundle = tmp_path / "models" / "smollm2" / "1"
     export_checkpoint(SMOLLM2, bundle, precision, choices=Choices(max_tokens=256))
@@ -150,7 +152,17 @@ def test_smollm2_writes_what_generate_writes(precision, tmp_path):
                 pieces = next_tokens(client, ids[0].tolist(), wanted) if precision == "int8" else wanted
                 same += sum(ours == theirs for ours, theirs in zip(pieces, wanted, strict=True))
                 total += len(wanted)
+            if precision == "fp32":
+                question, answer = shown()
+                assert answer == client.generate(messages=[{"role": "user", "content": question}]).text
     assert same >= KEPT * total, f"{same} of {total} tokens"
+
+
+def shown():
+    """Return the question that README.md asks this model, and the answer under it."""
+    pattern = r'^\$ weft generate --chat "(.*)"\n(.*)$'
+    (pair,) = re.findall(pattern, (ROOT / "README.md").read_text(), re.MULTILINE)
+    return pair
 
 
 def next_tokens(client, prompt, wanted):
