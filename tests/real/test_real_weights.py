@@ -125,6 +125,7 @@ def headed(source, directory):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)  # the export alone takes minutes, and far more on a busy machine
 @needs(SMOLLM2, "demo-real")
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_smollm2_writes_what_generate_writes(precision, tmp_path):
@@ -139,7 +140,7 @@ def test_smollm2_writes_what_generate_writes(precision, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(SMOLLM2)
     same = total = 0
     with ServerProcess(tmp_path / "models") as server:
-        server.wait_for("ready")
+        server.wait_for("ready", timeout=600)
         with weft.Client(server.target) as client:
             for prompt in PROMPTS:
                 asked = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
