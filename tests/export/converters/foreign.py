@@ -24,6 +24,8 @@ NUM_LONG = 20
 LOGITS = 1e-4
 """How far a logit of ours may be from theirs."""
 VOCAB, END, PAD = 300, 1, 0
+TABLES = 0.5
+"""How long the vectors of tokens and places are. What layers add is longer, so that an answer depends on it."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Kind:
     architecture: str
     draw: Callable[[random.Random], dict]
     gain: float = 2.0
-    """What all matrices are multiplied by, so that a random model has clear answers."""
+    """How large the numbers are that a matrix makes of numbers of size 1."""
 
 
 def made(kind: Kind, seed: int, directory: Path, **saving) -> torch.nn.Module:
@@ -52,16 +54,25 @@ def made(kind: Kind, seed: int, directory: Path, **saving) -> torch.nn.Module:
 def made_model(model_class, config, directory: Path, gain: float = 2.0, **saving) -> torch.nn.Module:
     """Write a random model of a class to a directory, and return it in eval mode."""
     model = model_class(config).eval()
-    with torch.no_grad():
-        for _, parameter in model.named_parameters():
-            # Norms and biases too: what is 1 or 0 everywhere proves nothing.
-            if parameter.dim() > 1:
-                parameter.mul_(gain)
-            else:
-                parameter.add_(torch.randn_like(parameter) * 0.1)
+    enliven(model, gain)
     model.save_pretrained(directory, **saving)
     # As a user would have it: what the files do not hold was never there.
     return model_class.from_pretrained(directory, dtype=torch.float32).eval()
+
+
+def enliven(model: torch.nn.Module, gain: float) -> None:
+    """Draw weights with which answers vary. With those of a new model, a text repeats its last token for ever."""
+    tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if not parameter.requires_grad:
+                continue  # sinusoids, which follow from the config
+            if parameter.dim() < 2:
+                # Norms and biases too: what is 1 or 0 everywhere proves nothing.
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+            else:
+                size = TABLES if id(parameter) in tables else gain
+                parameter.normal_(0, size * parameter[0].numel() ** -0.5)
 
 
 def converted(directory: Path, **choices) -> Checkpoint:

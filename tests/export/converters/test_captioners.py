@@ -30,9 +30,9 @@ def their_logits(model, pixels, target):
     return model(pixel_values=pixels, decoder_input_ids=target).logits
 
 
-def their_captions(model, pixels):
+def their_captions(model, pixels, max_new_tokens=NEW_TOKENS):
     """Return what generate() writes for each picture, without beams."""
-    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": NEW_TOKENS}
+    settings = {"do_sample": False, "num_beams": 1, "max_new_tokens": max_new_tokens}
     with torch.inference_mode():
         return [model.generate(pixel_values=each[None], **settings)[0].tolist()[1:] for each in pixels]
 
