@@ -197,10 +197,15 @@ def _notes(foreign: Foreign, converter: Converter, stored: StoredTensors) -> lis
     notes = []
     if stored.is_pickle:
         notes.append("the weights are pickles, read without running code; model.safetensors would be safer to pass on")
-    not_carried = [*foreign.generation.not_carried]
-    if TASKS[family_of(converter.family).task].takes_prompt and foreign.generation.min_length:
-        # It counts the prompt, whose length nobody knows before.
-        not_carried.append(f"min_length is {foreign.generation.min_length}")
+    generation, not_carried = foreign.generation, [*foreign.generation.not_carried]
+    if TASKS[family_of(converter.family).task].takes_prompt:
+        # The first counts the prompt, whose length nobody knows before. The others are of models with a start token.
+        given = {
+            "min_length": generation.min_length or None,
+            "forced_bos_token_id": generation.forced_id,
+            "forced_eos_token_id": generation.forced_end_id,
+        }
+        not_carried += [f"{name} is {value}" for name, value in given.items() if value is not None]
     if not_carried:
         settings = ", ".join(not_carried)
         notes.append(f"of the checkpoint's settings of generate(), answers do not follow: {settings}")

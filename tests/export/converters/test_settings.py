@@ -13,12 +13,15 @@ from seq2seq_kinds import SEQ2SEQ
 
 from loaded import Loaded, ask
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
 from weft_export.converters.settings import Settings
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 
 KINDS = {kind.name: kind for kind in (*SEQ2SEQ, *DECODERS)}
 NEW_TOKENS = 12
+LENGTHS = (3, 6, 9, 4, 7, 5)
 # Settings of each kind of processor that generate() runs before it takes the best.
 GREEDY = {
     "repetition_penalty": 1.7,
@@ -28,8 +31,23 @@ GREEDY = {
     "sequence_bias": [[[13], -2.5], [[14, 15], 3.0]],
     "exponential_decay_length_penalty": [4, 1.3],
 }
-BEAMS = {"num_beams": 3, "length_penalty": 0.5, "early_stopping": True, "num_return_sequences": 2}
+BEAMS = {"num_beams": 3, "length_penalty": 2.0, "early_stopping": True, "num_return_sequences": 2}
 SOURCE = {"encoder_repetition_penalty": 1.4, "encoder_no_repeat_ngram_size": 3}
+# Some more, each with an effect: from what a model writes without it, one a row, the longest first.
+EFFECTIVE = {
+    "repetition_penalty": lambda _: 1.1,
+    "no_repeat_ngram_size": lambda _: 2,
+    "encoder_no_repeat_ngram_size": lambda _: 1,
+    "encoder_repetition_penalty": lambda _: 3.0,
+    "exponential_decay_length_penalty": lambda _: [3, 1.5],
+    "begin_suppress_tokens": lambda written: [written[0][0], written[1][0]],
+    "bad_words_ids": lambda written: [[written[2][1]], written[3][2:4]],
+    "sequence_bias": lambda written: [[[written[0][2]], -2.5], [[written[1][1], 77], 6.0]],
+    # Tokens that come often end answers, so that those of a search have many lengths.
+    "eos_token_id": lambda written: [END, *sorted({token for row in written for token in row[4::4]} - {END})[:4]],
+    **{name: lambda _, value=value: value for name, value in BEAMS.items()},
+}
+CHOICES = ["exponential_decay_length_penalty", "begin_suppress_tokens", "bad_words_ids", "sequence_bias"]
 
 
 def read(**given):
@@ -89,11 +107,19 @@ def test_what_no_decoding_has_is_told(given):
 
 
 def test_penalties_of_a_source_need_one():
-    """A model that reads no source has no such penalty to follow, and generate() has none for it either."""
+    """A model that reads no source has none to follow. generate() would take the prompt as one."""
     settings = Settings(SOURCE, reads_source=False)
 
     assert 0 == settings.decoding.ByteSize()
     assert 2 == len(settings.left)
+
+
+def test_what_a_generator_does_not_force_is_told(tmp_path):
+    """A first and a last token are forced behind a start token, which its answers do not have."""
+    made_with("llama", tmp_path, {"forced_bos_token_id": 0, "forced_eos_token_id": END, "min_length": 0})
+    (note,) = convert(tmp_path, Choices()).notes
+
+    assert note.endswith("answers do not follow: forced_bos_token_id is 0, forced_eos_token_id is 1")
 
 
 def test_a_checkpoint_is_written_and_read_with_its_settings(tmp_path):
@@ -109,18 +135,20 @@ def test_a_checkpoint_is_written_and_read_with_its_settings(tmp_path):
 def made_with(name, directory, settings):
     """A random model whose generation_config.json has settings."""
     model = made(KINDS[name], 1, directory)
-    model.generation_config = transformers.GenerationConfig(
-        **model.generation_config.to_diff_dict()
-        | settings
-        | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None}
-    )
-    model.generation_config.save_pretrained(directory)
+    save_settings(model, directory, settings)
     return model
+
+
+def save_settings(model, directory, settings):
+    """Write a model's own settings and some more to generation_config.json."""
+    own = model.generation_config.to_diff_dict() | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None}
+    model.generation_config = transformers.GenerationConfig(**own | settings)
+    model.generation_config.save_pretrained(directory)
 
 
 def theirs(model, rows):
     """What generate() answers to each row: the tokens and the score of each answer; no score without beams."""
-    answers = []
+    answers, ends = [], model.generation_config.eos_token_id
     for ids in rows:
         given = torch.tensor([ids])
         with torch.inference_mode():
@@ -128,10 +156,51 @@ def theirs(model, rows):
                 given, attention_mask=torch.ones_like(given), return_dict_in_generate=True, output_scores=True
             )
         skipped = 1 if model.config.is_encoder_decoder else len(ids)
-        found = [row[: row.index(END) + 1] if END in row else row for row in out.sequences[:, skipped:].tolist()]
+        found = [ended(row, ends) for row in out.sequences[:, skipped:].tolist()]
         scores = getattr(out, "sequences_scores", torch.zeros(len(found))).tolist()
         answers.append(list(zip(found, scores, strict=True)))
     return answers
+
+
+def ended(row, ends):
+    """The tokens of a row up to the first that ends it."""
+    ends = ends if isinstance(ends, list) else [ends]
+    return row[: next((place + 1 for place, token in enumerate(row) if token in ends), len(row))]
+
+
+def answers_of(model, ids, settings):
+    """What generate() answers by settings: new tokens, best first."""
+    given = torch.tensor([ids])
+    own = model.generation_config.to_diff_dict() | {"max_new_tokens": NEW_TOKENS, "forced_eos_token_id": None}
+    config = transformers.GenerationConfig(**own | settings)
+    with torch.inference_mode():
+        out = model.generate(given, attention_mask=torch.ones_like(given), generation_config=config)
+    skipped = 1 if model.config.is_encoder_decoder else len(ids)
+    return [ended(row, config.eos_token_id) for row in out[:, skipped:].tolist()]
+
+
+def effective(model, rows, names):
+    """Settings of some names, of which each changes an answer of what the others make."""
+    settings = {}
+    for name in names:
+        written = (answers_of(model, ids, settings)[0] for ids in rows)
+        settings[name] = EFFECTIVE[name](sorted(written, key=len, reverse=True))
+    expected = [answers_of(model, ids, settings) for ids in rows]
+    for what, others in without_one(settings):
+        pairs = zip(rows, expected, strict=True)
+        assert any(answer != answers_of(model, ids, others) for ids, answer in pairs), f"{what} changes no answer"
+    return settings
+
+
+def without_one(settings):
+    """The settings without each of them, and without each entry of a list of lists."""
+    for name, value in settings.items():
+        # What else belongs to beams is no setting of others.
+        left = set(BEAMS) if name == "num_beams" else {name}
+        yield name, {other: each for other, each in settings.items() if other not in left}
+        if isinstance(value, list) and isinstance(value[0], list):
+            for entry in value:
+                yield f"{name} {entry}", settings | {name: [each for each in value if each != entry]}
 
 
 def ban(model, rows, directory):
@@ -152,32 +221,37 @@ async def served(bundle, rows):
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "by_rule"),
+    ("name", "seed", "names", "more", "by_rule"),
     [
-        pytest.param("marian", GREEDY | SOURCE, False, marks=pytest.mark.slow),
-        pytest.param("bart", BEAMS | {"no_repeat_ngram_size": 3}, True, marks=pytest.mark.slow),
-        pytest.param("t5", GREEDY | BEAMS, True, marks=pytest.mark.slow),
-        pytest.param("llama", GREEDY, False, marks=pytest.mark.slow),
-        pytest.param("gpt2", BEAMS | {"repetition_penalty": 1.3}, True, marks=pytest.mark.slow),
-        pytest.param("t5", {}, True, marks=pytest.mark.long),
-        pytest.param("bart", BEAMS | {"renormalize_logits": True}, False, marks=pytest.mark.long),
+        pytest.param("t5", 2, ["encoder_repetition_penalty", "repetition_penalty", *CHOICES], {}, True, id="t5"),
+        pytest.param("gpt2", 2, ["repetition_penalty", "no_repeat_ngram_size", *CHOICES], {}, False, id="gpt2"),
+        pytest.param(
+            "bart", 1, [*BEAMS, "no_repeat_ngram_size", "encoder_no_repeat_ngram_size"], {}, True, id="bart-beams"
+        ),
+        pytest.param("llama", 2, [*BEAMS, "repetition_penalty"], {}, True, id="llama-beams"),
+        pytest.param("t5", 1, [], {}, True, marks=pytest.mark.long, id="t5-bans"),
+        pytest.param("bart", 1, BEAMS, {"renormalize_logits": True}, False, marks=pytest.mark.long, id="bart-sums"),
     ],
 )
-def test_an_empty_request_is_answered_as_generate_does(name, settings, by_rule, tmp_path):
+@pytest.mark.slow
+def test_an_empty_request_is_answered_as_generate_does(name, seed, names, more, by_rule, tmp_path):
     """Who asks for nothing gets what generate() gives by the checkpoint's own settings: tokens, and scores of beams.
 
+    names: settings of which each has an effect. more: others.
     by_rule: whether the tokens that are banned for ever are suppressed ones, where a bias of the head would change the
     scores of beams, or there is none.
     """
-    model = made_with(name, tmp_path / "model", settings)
-    rows = token_rows(model.config.vocab_size, (3, 6, 9), 1)
+    model = made(KINDS[name], seed, tmp_path / "model")
+    rows = token_rows(model.config.vocab_size, LENGTHS, 1)
+    settings = effective(model, rows, ["eos_token_id", *names] if "num_beams" in names else names)
+    save_settings(model, tmp_path / "model", settings | more)
     ban(model, rows, tmp_path / "model")
     bundle = tmp_path / "bundle" / name / "1"
-    report = export_checkpoint(tmp_path / "model", bundle)
+    report = export_checkpoint(tmp_path / "model", bundle, explains=False, scores=False)
 
     assert by_rule == (len(report.manifest.decoding.suppressed.ids) >= 3)
     for expected, found in zip(theirs(model, rows), asyncio.run(served(bundle, rows)), strict=True):
         outputs = [found, *found.others]
         assert [tokens for tokens, _ in expected] == [list(one.token_ids) for one in outputs]
-        if "num_beams" in settings:
+        if "num_beams" in names:
             assert [pytest.approx(score, rel=1e-5, abs=1e-5) for _, score in expected] == [one.score for one in outputs]
