@@ -63,7 +63,9 @@ def search(
         running = [(total, token_ids) for total, token_ids, ends in best if not ends][:num_beams]
         running += [(total + FAR, token_ids) for total, token_ids, ends in best if ends][: num_beams - len(running)]
         divisor = float(num_fed + num_new) ** length_penalty
-        found += [Answer(ids, float(total) / divisor) for total, ids, ends in best[:num_beams] if ends]
+        # A beam that has not begun, or that nothing may come behind, ends with no answer.
+        ended = [(total, ids) for total, ids, ends in best[:num_beams] if ends and total > FAR / 2]
+        found += [Answer(ids, float(total) / divisor) for total, ids in ended]
         found.sort(key=lambda answer: -answer.score)
         margin = min(margin, _closest([answer.score for answer in found[: num_beams + 1]]))
         del found[num_beams:]
