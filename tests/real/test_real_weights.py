@@ -147,7 +147,8 @@ def test_smollm2_writes_what_generate_writes(precision, tmp_path):
                 ids = torch.tensor([asked["input_ids"]])
                 settings = {"do_sample": False, "max_new_tokens": NEW_TOKENS}
                 wanted = model.generate(ids, **settings)[0, ids.shape[1] :].tolist()
-                said = client.generate(messages=[{"role": "user", "content": prompt}], max_new_tokens=NEW_TOKENS)
+                messages = [{"role": "user", "content": prompt}]
+                said = client.generate(messages=messages, decoding=weft.Decoding(max_new_tokens=NEW_TOKENS))
                 if precision == "fp32":
                     assert wanted == list(said.token_ids)
                 pieces = next_tokens(client, ids[0].tolist(), wanted) if precision == "int8" else wanted
@@ -169,4 +170,4 @@ def shown():
 def next_tokens(client, prompt, wanted):
     """Return the token that a server chooses at each place of an answer, given what is wanted before it."""
     asked = [prompt + wanted[:index] for index in range(len(wanted))]
-    return [client.generate(ids, max_new_tokens=1).token_ids[0] for ids in asked]
+    return [client.generate(ids, decoding=weft.Decoding(max_new_tokens=1)).token_ids[0] for ids in asked]
