@@ -27,7 +27,8 @@ from weft_export.layers.recurrent import Recurrence
 from weft_export.proofs.golden import GoldenRequest, check_golden
 from weft_export.proofs.parity import check_parity
 from weft_export.proofs.quality import check_quality
-from weft_export.proofs.runtime import onnx_run, runtime_version
+from weft_export.proofs.runtime import onnx_run
+from weft_export.proofs.session import runtime_version
 from weft_export.rounding.quantising import quantised
 from weft_export.target import check_target, put
 from weft_proto.v1 import bundle_pb2

@@ -10,11 +10,12 @@ import onnxruntime
 import pytest
 import torch
 from google.protobuf import json_format
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from tiny_parts import byte_tokenizer, picture
 from torch import nn
 from typer.testing import CliRunner
 
+from weft_export.wrapping import trial
 from weft_export.wrapping.command import wrap_app
 from weft_export.wrapping.requests import batches_of
 from weft_proto.v1 import bundle_pb2
@@ -207,6 +208,64 @@ def hand_made(node=None, opset=20, tensor=None, name="logits", batch="batch"):
     return helper.make_model(graph, opset_imports=domains, ir_version=10)
 
 
+def before(*nodes):
+    """That graph, with nodes before its own that make the number `extra`, which is added to its answer."""
+    model = hand_made()
+    flatten, product = model.graph.node
+    product.input[0] = "y"
+    add = helper.make_node("Add", ["x", "extra"], ["y"])
+    own = [helper.make_node(each.op_type, each.input, each.output) for each in (flatten, add, product)]
+    del model.graph.node[:]
+    model.graph.node.extend([*nodes, *own])
+    return model
+
+
+def number(name, value, dtype=np.int64):
+    """A node that gives a constant."""
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.array(value, dtype)))
+
+
+def table(size):
+    """Nodes that make a table of so many numbers, which no one sees before they run, and its largest one."""
+    sizes = [helper.make_node("Shape", ["pixel_values"], ["channels"], start=1, end=2), number("each", [size // 3])]
+    sizes.append(helper.make_node("Mul", ["channels", "each"], ["size"]))
+    return [
+        *sizes,
+        helper.make_node("ConstantOfShape", ["size"], ["table"]),
+        helper.make_node("ReduceMax", ["table"], ["extra"], keepdims=0),
+    ]
+
+
+def looping():
+    """A loop in a branch, which nobody might take."""
+    ports = [("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("on", TensorProto.BOOL), ("extra", TensorProto.FLOAT)]
+    turn, go, on, extra = (helper.make_tensor_value_info(name, dtype, []) for name, dtype in ports)
+    body = helper.make_graph([helper.make_node("Identity", ["go"], ["on"])], "body", [turn, go], [on])
+    loop = [number("n", 10**18), helper.make_node("Loop", ["n", "yes"], [], body=body), number("extra", 0, np.float32)]
+    branches = {"then_branch": helper.make_graph(loop, "then", [], [extra])}
+    branches["else_branch"] = helper.make_graph([number("extra", 0, np.float32)], "else", [], [extra])
+    return before(number("yes", True, np.bool_), helper.make_node("If", ["yes"], ["extra"], **branches))
+
+
+def functions():
+    """Forty functions, each of which calls the next one twice."""
+    model, opsets = before(helper.make_node("F0", ["zero"], ["extra"], domain="com.microsoft")), []
+    model.graph.node.insert(0, number("zero", 0, np.float32))
+    for domain, version in (("", 20), ("com.microsoft", 1)):
+        opsets.append(helper.make_opsetid(domain, version))
+    for each in range(40):
+        calls = [helper.make_node(f"F{each + 1}", [a], [b], domain="com.microsoft") for a, b in ("ab", "bc")]
+        model.functions.append(helper.make_function("com.microsoft", f"F{each}", ["a"], ["c"], calls, opsets))
+    return model
+
+
+def empty():
+    """A graph without nodes."""
+    model = hand_made()
+    del model.graph.node[:]
+    return model
+
+
 def outside(location, length="9216", offset="0"):
     """The weights, said to lie in another file."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[768, 3], data_location=TensorProto.EXTERNAL)
@@ -220,6 +279,12 @@ def outside(location, length="9216", offset="0"):
     [
         (hand_made(helper.make_node("Evil", ["pixel_values"], ["x"], domain="custom")), "of the domain 'custom'"),
         (hand_made(opset=11), "has opset 11; 13 or newer is needed"),
+        (looping(), "has the operator Loop, which is not served: nobody can tell how long a loop takes"),
+        (functions(), "has functions of its own: put them in their places"),
+        (empty(), "has no nodes"),
+        (hand_made(tensor=TensorProto(name="w", data_type=1, dims=[-1, 3])), "'w' has the sizes [-1, 3]"),
+        (hand_made(tensor=TensorProto(name="w", data_type=1, dims=[2**40, 3])), "'w' has the sizes [1099511627776, 3]"),
+        (before(*table(3 * 10**11)), "the graph asks for more memory than its trial may take, 8."),
         (hand_made(tensor=outside("../secret")), "lies in '../secret'; weights must be in files beside"),
         (hand_made(tensor=outside("labels.txt")), "ends at byte 9216 of labels.txt, which has 14"),
         (hand_made(tensor=outside("labels.txt", "-1")), "has offset 0 and length -1; neither may be below 0"),
@@ -263,6 +328,30 @@ def test_texts_are_tried_in_batches_as_a_server_makes_them(longest, widths):
     assert widths == [batch.width for batch in batches]
     assert [7, 7, 64, 5, 3] == [len(batch.requests) for batch in batches]
     assert set(range(2, 9)) == {len(request) for request in batches[2].requests[::8]}
+
+
+def test_a_graph_that_takes_too_long_is_refused(tmp_path, monkeypatch):
+    """What runs is a process of its own: it ends with its time, whatever it is at."""
+    complete(tmp_path)
+    products = [helper.make_node("MatMul", [f"m{each}", "m0"], [f"m{each + 1}"]) for each in range(500)]
+    sizes = [number("sizes", [-1, 1536]), helper.make_node("Reshape", ["table", "sizes"], ["m0"])]
+    nodes = [*table(1536**2)[:-1], *sizes, *products]
+    onnx.save(before(*nodes, helper.make_node("ReduceMax", ["m500"], ["extra"], keepdims=0)), tmp_path / "model.onnx")
+    monkeypatch.setattr(trial, "MAX_SECONDS", 0.5)
+    code, told = wrap(tmp_path, *PICTURE)
+
+    assert (1, True) == (code, "the graph's trial runs take over 0.5 s together" in told), told
+    assert not (tmp_path / "wrapped").exists()
+
+
+def test_a_graph_that_ends_its_process_is_refused(tmp_path, monkeypatch):
+    """Where ONNX Runtime itself does not outlive a graph, a sentence says so all the same."""
+    complete(tmp_path)
+    onnx.save(hand_made(), tmp_path / "model.onnx")
+    monkeypatch.setattr(trial, "_MODULE", "this")  # it says something else, and ends
+    code, told = wrap(tmp_path, *PICTURE)
+
+    assert (1, True) == (code, "ONNX Runtime ended with exit code 0 over the graph" in told), told
 
 
 def test_the_sound_graph_among_them_is_taken(tmp_path):

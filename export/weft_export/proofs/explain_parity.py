@@ -17,7 +17,7 @@ from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
 from weft_export.proofs.explain_parts import explain_parts
 from weft_export.proofs.gauge import AttentionGauge, Gauge
-from weft_export.proofs.runtime import open_session
+from weft_export.proofs.session import open_session
 from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
 from weft_proto.tasks import TASKS
 

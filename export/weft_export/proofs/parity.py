@@ -19,8 +19,8 @@ from weft_export.proofs.end_parity import check_end
 from weft_export.proofs.explain_parity import ExplainParity
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
-from weft_export.proofs.runtime import open_session
 from weft_export.proofs.score_parity import check_score
+from weft_export.proofs.session import open_session
 from weft_proto.v1 import bundle_pb2
 
 

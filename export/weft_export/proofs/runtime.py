@@ -1,6 +1,5 @@
-"""ONNX Runtime, whose one import is here: sessions over the files of graphs, and what they run."""
+"""What ONNX Runtime answers, run as a server runs it: inputs bound, caches written in place."""
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,43 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from weft_export.errors import ExportError
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
-from weft_export.proofs.widening import runnable
+from weft_export.proofs.session import onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
 
 _NARROW = {"tensor(float16)": np.float16, "tensor(int8)": np.int8}
 
 
-def runtime_version() -> str:
-    """Return the version of the onnxruntime that is installed.
-
-    Raises:
-        ExportError: none is.
-    """
-    return str(_onnxruntime().__version__)
-
-
-def open_session(path: Path, num_threads: int = 1) -> Any:
-    """Load an .onnx file as an InferenceSession on CPU.
-
-    Raises:
-        ExportError: onnxruntime is not installed.
-    """
-    runtime = _onnxruntime()
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = num_threads
-    options.enable_mem_pattern = False
-    options.log_severity_level = 3
-    with runnable(path) as stand_in:
-        return runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
-
-
 def value_of(array: NDArray[Any]) -> Any:
     """Return an OrtValue over the memory of an array, which an io_binding can read and write."""
-    return _onnxruntime().OrtValue.ortvalue_from_numpy(array)
+    return onnxruntime().OrtValue.ortvalue_from_numpy(array)
 
 
 def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
@@ -112,16 +86,3 @@ def _whole(array: NDArray[Any], shape: Sequence[int]) -> NDArray[Any]:
     whole = np.zeros((len(array), *shape), array.dtype)
     whole[tuple(map(slice, array.shape))] = array
     return whole
-
-
-def _onnxruntime() -> Any:
-    try:
-        # Since 1.29 it reports to its maker and leaves a device id in the home folder. It must be told not to, before.
-        os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-        import onnxruntime  # noqa: PLC0415 - the one import of it, and only when a bundle is checked
-    except ImportError as error:
-        raise ExportError(
-            "onnxruntime is not installed: pip install 'weft-serving[server,export]' (or [gpu,export]), "
-            "or in a clone: pip install '.[server,export]' (or [gpu,export])"
-        ) from error
-    return onnxruntime

@@ -3,6 +3,7 @@
 What external data can do to a loader: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
 """
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, OPERATOR_DOMAINS, REFUSE
 
 # What protobuf can hold in one message.
 MAX_FILE_BYTES = 2**31 - 1
+# They run a part of a graph again and again, as often as a number says that nobody has seen.
+_LOOPS = frozenset({"Loop", "Scan", "SequenceMap", "BeamSearch", "GreedySearch", "Sampling", "WhisperBeamSearch"})
+MAX_NUMBERS = 2**40
+"""Of one tensor."""
 LEAST_OPSET = 13
 """Since this one, Softmax is over one axis, and axes of other operators are inputs."""
 
@@ -26,7 +31,7 @@ def read_onnx(path: Path) -> onnx_ir.Model:
     Raises:
         CheckpointError: There are four cases:
             1. It cannot be read, or is no ONNX model.
-            2. It has operators that are not ONNX's or com.microsoft's.
+            2. It has operators that are not ONNX's or com.microsoft's, or that loop.
             3. Its opset is older than LEAST_OPSET.
             4. Its weights lie elsewhere than in regular files of its own folder. A link out of it is elsewhere.
     """
@@ -39,6 +44,11 @@ def read_onnx(path: Path) -> onnx_ir.Model:
         raise CheckpointError(f"{path} is not an ONNX model: {error}") from error
     if not model.graph.output:
         raise CheckpointError(f"{path} is not an ONNX model: it has no graph with outputs")
+    if model.functions:
+        # Forty that call the next one twice are a thousand gigabytes of nodes.
+        raise CheckpointError(f"{path} has functions of its own: put them in their places, by onnx.inliner")
+    if not model.graph.node:
+        raise CheckpointError(f"{path} has no nodes: nothing is computed")
     for message in _messages(model):
         _check(path, message)
     opset = max((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), default=0)
@@ -65,9 +75,12 @@ def _check(path: Path, message: Message) -> None:
             what = f"the operator {message.op_type}" if isinstance(message, onnx.NodeProto) else "operators"
             known = "those of ONNX and of com.microsoft are served"
             raise CheckpointError(f"{path} has {what} of the domain {message.domain!r}; {known}")
-        if isinstance(message, onnx.NodeProto) and message.op_type in REFUSED_OPERATORS:
-            raise CheckpointError(f"{path} has the operator {message.op_type}, which is not served")
+        if isinstance(message, onnx.NodeProto) and message.op_type in REFUSED_OPERATORS | _LOOPS:
+            why = "nobody can tell how long a loop takes" if message.op_type in _LOOPS else "it reads a file"
+            raise CheckpointError(f"{path} has the operator {message.op_type}, which is not served: {why}")
     elif isinstance(message, onnx.TensorProto):
+        if min(message.dims, default=0) < 0 or math.prod(message.dims) > MAX_NUMBERS:
+            raise CheckpointError(f"{path}: the tensor {message.name!r:.80} has the sizes {list(message.dims)!s:.80}")
         _check_external(path, message)
 
 

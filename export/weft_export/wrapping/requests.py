@@ -119,15 +119,15 @@ def answer(session: Any, feeds: Mapping[str, Array], described: OnnxModel) -> Ar
     return out
 
 
-def run(session: Any, feeds: Mapping[str, Array]) -> list[Array]:
-    """Run a graph on what it takes of feeds, in its data types.
+def run(session: Any, feeds: Mapping[str, Array], names: Sequence[str] | None = None) -> list[Array]:
+    """Run a graph on what it takes of feeds, in its data types, and return the outputs of these names, or all.
 
     Raises:
         ExportError: it fails.
     """
     taken: dict[str, Array] = {port.name: feeds[port.name].astype(_NUMPY[port.type]) for port in session.get_inputs()}
     try:
-        outputs: list[Array] = session.run(None, taken)
+        outputs: list[Array] = session.run(names, taken)
     except Exception as error:  # ONNX Runtime's errors share no narrower type
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in taken.items())
         raise ExportError(f"the graph fails on {shapes}: {str(error).splitlines()[0]:.300}") from error

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir
@@ -16,13 +15,14 @@ from weft_export.checkpoints.tokenizer import check_tokenizers, encode_source, r
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.graphs.onnx_graph import forget_origin
 from weft_export.proofs.bounds import SHARE_TOLERANCE
-from weft_export.proofs.runtime import open_session, runtime_version
+from weft_export.proofs.session import runtime_version
 from weft_export.target import check_target, put
 from weft_export.wrapping.adapting import OUTPUTS, adapt, rename
 from weft_export.wrapping.alone import check_alone
 from weft_export.wrapping.onnx_file import num_weights, read_onnx
 from weft_export.wrapping.onnx_model import OnnxModel
 from weft_export.wrapping.requests import Array, answer, batches_of, padded, run
+from weft_export.wrapping.trial import Trial, TrialSession
 from weft_proto.bundle_rules import FORMAT_VERSION, MAX_PROBABILITIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 
@@ -93,9 +93,11 @@ def _build(
     if size > MAX_READ_BYTES:
         raise CheckpointError(f"the graph has {size} bytes without its weights; a server reads {MAX_READ_BYTES}")
     on_stage(2)
-    for num_threads in (1, 2):  # a product of one thread may be cut otherwise among two
-        check_alone(_opened(work / described.file_name, num_threads), described, model)
-    expected, errors = _compare(path, work / described.file_name, described, names, asked, SHARE_TOLERANCE[precision])
+    with Trial(sum(each.stat().st_size for each in work.iterdir())) as trial:
+        for num_threads in (1, 2):  # a product of one thread may be cut otherwise among two
+            check_alone(_opened(trial, work / described.file_name, num_threads), described, model)
+        sessions = _opened(trial, path), _opened(trial, work / described.file_name)
+        expected, errors = _compare(*sessions, described, names, asked, SHARE_TOLERANCE[precision])
     on_stage(3)
     for name, content in described.files.items():
         (work / name).write_bytes(content)
@@ -108,17 +110,15 @@ def _build(
     return manifest
 
 
-def _opened(path: Path, num_threads: int = 1) -> Any:
+def _opened(trial: Trial, path: Path, num_threads: int = 1) -> TrialSession:
     """Open a file in ONNX Runtime.
 
     Raises:
         CheckpointError: it cannot be loaded.
     """
     try:
-        return open_session(path, num_threads)
-    except ExportError:
-        raise
-    except Exception as error:  # ONNX Runtime's errors share no narrower type
+        return trial.open(path, num_threads)
+    except RuntimeError as error:
         raise CheckpointError(f"ONNX Runtime cannot load {path.name}: {str(error).splitlines()[0]:.300}") from error
 
 
@@ -141,16 +141,19 @@ def _asked(described: OnnxModel) -> Array:
 
 
 def _compare(
-    given: Path, made: Path, described: OnnxModel, names: Mapping[str, str], asked: Array, tolerance: float
+    given: TrialSession,
+    made: TrialSession,
+    described: OnnxModel,
+    names: Mapping[str, str],
+    asked: Array,
+    tolerance: float,
 ) -> tuple[Array, list[float]]:
     """Return the golden answer of the file as it was given, and how far the bundle's graph is from it.
 
-    The file gets each request alone and without padding.
+    The first gets each request alone and without padding.
     """
     requests = [asked, *(batch.requests[0] for batch in batches_of(described))]
-    session = _opened(given)
-    expected = [_alone(session, names, request) for request in requests]
-    session = _opened(made)
+    expected = [_alone(given, names, request) for request in requests]
     errors = []
     for request, right in zip(requests, expected, strict=True):
         feeds = {"pixel_values": request[None]}
@@ -158,18 +161,18 @@ def _compare(
             width = padded(len(request))
             ids = np.pad(request, (0, width - len(request)), constant_values=described.text.pad_id)
             feeds = {"input_ids": ids[None], "lengths": np.array([len(request)], np.int32)}
-        out = answer(session, feeds, described)[0]
+        out = answer(made, feeds, described)[0]
         actual = out[: len(request)] if described.row.labels_tokens else out
         errors.append(float(np.abs(actual - right).max()))
     if not max(errors) <= tolerance:  # said this way round, NaN fails
         raise ExportError(
-            f"padding is read: the graph's probabilities differ by {max(errors):.2g} from those of {given.name}, which"
-            f" got the same requests without padding; {tolerance:g} are allowed"
+            f"padding is read: the graph's probabilities differ by {max(errors):.2g} from those of the file as it was"
+            f" given, which got the same requests without padding; {tolerance:g} are allowed"
         )
     return expected[0], errors
 
 
-def _alone(session: Any, names: Mapping[str, str], request: Array) -> Array:
+def _alone(session: TrialSession, names: Mapping[str, str], request: Array) -> Array:
     """Return the probabilities that the file as it was given has for a request."""
     length = len(request)
     values = {
@@ -181,10 +184,10 @@ def _alone(session: Any, names: Mapping[str, str], request: Array) -> Array:
         "position_ids": np.arange(length)[None],
     }
     feeds = {port.name: values[names.get(port.name, port.name)] for port in session.get_inputs()}
-    ports = [names.get(port.name, port.name) for port in session.get_outputs()]
-    place = next(index for index, name in enumerate(ports) if name in OUTPUTS)
-    out: Array = run(session, feeds)[place][0].astype(np.float32)
-    if ports[place] == "logits":
+    ports = {port.name: names.get(port.name, port.name) for port in session.get_outputs()}
+    name = next(name for name, new in ports.items() if new in OUTPUTS)
+    out: Array = run(session, feeds, [name])[0][0].astype(np.float32)
+    if ports[name] == "logits":
         out = np.exp(out - out.max(axis=-1, keepdims=True))
         out /= out.sum(axis=-1, keepdims=True)
     return out
