@@ -10,6 +10,7 @@ import typer
 from weft_export.console.failing import plain_errors
 from weft_export.console.peak import peak_resident_bytes
 from weft_export.console.progress import shown
+from weft_export.console.utf8 import utf8
 from weft_export.errors import ExportError
 from weft_proto.v1 import bundle_pb2
 
@@ -134,7 +135,9 @@ def export(
         from weft_export.wrapping.labels import read_labels  # noqa: PLC0415 - same
 
         named = () if labels is None else read_labels(labels)
-        choices = Choices(max_tokens, max_source_tokens, golden, description, named, label_text)
+        given_texts = {"--golden": golden, "--description": description, "--label-text": label_text}
+        texts = [text if text is None else utf8(option, text) for option, text in given_texts.items()]
+        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2])
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)

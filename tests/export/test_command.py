@@ -158,6 +158,13 @@ def test_force_replaces_nothing_but_a_bundle(kind, complaint, tmp_path):
     assert before == sorted(path.name for path in place.parent.rglob("*"))
 
 
+@pytest.mark.parametrize("option", ["--golden", "--description", "--label-text"])
+def test_bytes_that_are_no_characters_are_refused(option, tmp_path):
+    """A shell passes any bytes on."""
+    ran = CliRunner().invoke(export_app, [str(tmp_path), str(tmp_path / "x" / "1"), option, "\udcff"])
+    assert (1, f"weft export: {option}: it is not UTF-8") == (ran.exit_code, ran.stderr.splitlines()[-1])
+
+
 def test_a_file_on_the_way_is_found_at_once(tmp_path):
     """Where a directory of the path is a file, no model is loaded first."""
     (tmp_path / "models").write_text("mine")

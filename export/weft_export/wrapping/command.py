@@ -12,11 +12,14 @@ import typer
 from weft_export.checkpoints.files import read_file
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
+from weft_export.console.utf8 import utf8
 from weft_export.converters.image_processor import read_image_spec
 from weft_export.errors import ExportError
 from weft_export.wrapping.labels import read_labels
+from weft_proto.bundle_rules import LIMITS, MAX_IMAGE_SIDE
 from weft_proto.v1 import bundle_pb2, common_pb2
 
+MAX_TOKENS = int(LIMITS["TextSpec"]["max_source_tokens"].most or 0)
 wrap_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
@@ -55,7 +58,7 @@ def wrap(
         typer.Option(help="Another name for an input or output: OLD=NEW. For example --rename x=pixel_values."),
     ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="Of texts: the tokenizer.json.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of texts: the longest one, in tokens.")] = 512,
+    max_tokens: Annotated[int, typer.Option(min=1, max=MAX_TOKENS, help="Of texts: the longest one, in tokens.")] = 512,
     processor: Annotated[
         Path | None, typer.Option(help="Of pictures: the preprocessor_config.json. It stands for the next four.")
     ] = None,
@@ -85,11 +88,11 @@ def wrap(
             asked.image_path, files[name] = name, read_file(Path(golden))
             image = _image(processor, image_size, mean, std, resample)
         else:
-            asked.text = golden
+            asked.text = utf8("--golden", golden)
             text, files["tokenizer.json"] = _text(tokenizer, max_tokens)
         described = OnnxModel(
             task=common_pb2.Task.Value(f"TASK_{task.name}"),
-            description=description,
+            description=utf8("--description", description),
             labels=read_labels(labels),
             golden=asked,
             text=text,
@@ -155,7 +158,10 @@ def _size(size: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d{1,6})(?:x(\d{1,6}))?", size)
     if found is None:
         raise ExportError(f"--image-size {size}: it must be a number of pixels, or HEIGHTxWIDTH")
-    return int(found[1]), int(found[2] or found[1])
+    sides = int(found[1]), int(found[2] or found[1])
+    if not all(1 <= side <= MAX_IMAGE_SIDE for side in sides):
+        raise ExportError(f"--image-size {size}: a side must have 1 to {MAX_IMAGE_SIDE} pixels")
+    return sides
 
 
 def _floats(option: str, values: str) -> list[float]:
