@@ -47,6 +47,8 @@ def sizes_in(residual: str, *, norm: bool, fairseq: bool = False) -> Callable[[F
         )
         if fairseq:
             fields.only("pad_token_id", FIRST_ROW - 1)
+            if foreign.generation.start_id == FIRST_ROW - 1:
+                raise fields.wrong("decoder_start_token_id", "cannot be the padding token, which has no position")
         _only_their_own(foreign, residual, norm=norm)
         vocab_size = fields.whole("vocab_size")
         shared = fields.flag("share_encoder_decoder_embeddings", default=True)
@@ -188,8 +190,6 @@ def _kind(
     architecture: str,
     sizes: Callable[[Foreign], BartConfig],
     positions: Callable[..., Names],
-    start: int | None,
-    end: int | None,
 ) -> Converter:
     return Converter(
         model_type=model_type,
@@ -203,14 +203,11 @@ def _kind(
             r"model\.(encoder|decoder)\.embed_positions\._float_tensor",
         ),
         bias="decoder.embedding.bias",
-        writes={"decoder_start_token_id": start, "forced_eos_token_id": end},
     )
 
 
-BART = _kind("bart", "BartForConditionalGeneration", sizes_in("post", norm=True), learned, 2, 2)
-MARIAN = _kind("marian", "MarianMTModel", sizes_in("post", norm=False), halves, 58100, 0)
-MBART = _kind("mbart", "MBartForConditionalGeneration", sizes_in("pre", norm=True), learned, None, 2)
-PEGASUS = _kind("pegasus", "PegasusForConditionalGeneration", sizes_in("pre", norm=False), halves, 0, 1)
-M2M_100 = _kind(
-    "m2m_100", "M2M100ForConditionalGeneration", sizes_in("pre", norm=False, fairseq=True), tensor2tensor, 2, None
-)
+BART = _kind("bart", "BartForConditionalGeneration", sizes_in("post", norm=True), learned)
+MARIAN = _kind("marian", "MarianMTModel", sizes_in("post", norm=False), halves)
+MBART = _kind("mbart", "MBartForConditionalGeneration", sizes_in("pre", norm=True), learned)
+PEGASUS = _kind("pegasus", "PegasusForConditionalGeneration", sizes_in("pre", norm=False), halves)
+M2M_100 = _kind("m2m_100", "M2M100ForConditionalGeneration", sizes_in("pre", norm=False, fairseq=True), tensor2tensor)

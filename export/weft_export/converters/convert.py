@@ -133,7 +133,8 @@ def _alike(named: list[str]) -> list[str]:
 def _generation(directory: Path, converter: Converter, config: dict[str, Any]) -> Generation:
     nested = config.get(converter.nested)
     said = {name: value for name, value in config.items() if value is not None}
-    given = {**converter.writes, **(nested if isinstance(nested, dict) else {}), **said}
+    # What a class takes where a config says nothing does not count: transformers reads the file alone.
+    given = {**(nested if isinstance(nested, dict) else {}), **said}
     try:
         fixed = converter.fixed(config)
     except (KeyError, TypeError, AttributeError) as error:

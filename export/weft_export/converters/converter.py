@@ -82,7 +82,6 @@ class Converter:
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.
     nested: the object of config.json that says about writing what the top does not.
-    writes: what a class of transformers takes where nothing says it: fields of generation_config.json.
     fixed: what is so about writing, whatever generation_config.json says.
     """
 
@@ -97,5 +96,4 @@ class Converter:
     ignored: tuple[str, ...] = ()
     bias: str = ""
     nested: str = ""
-    writes: Mapping[str, int | None] = field(default_factory=dict)
     fixed: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda _: {}

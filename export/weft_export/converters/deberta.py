@@ -61,6 +61,8 @@ def _terms(foreign: Foreign, longest: int) -> Disentangled:
     farthest = fields.integer("max_relative_positions", -1)
     farthest = longest if farthest < 1 else farthest
     buckets = fields.integer("position_buckets", -1)
+    if buckets > 0 and farthest <= buckets // 2 + 1:
+        raise fields.wrong("max_relative_positions", "must be more than half of position_buckets, and one")
     return Disentangled(
         num_buckets=buckets if buckets > 0 else farthest,
         max_distance=farthest,

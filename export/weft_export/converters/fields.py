@@ -6,7 +6,7 @@ from typing import Any
 from weft_export.errors import CheckpointError
 
 # They change no logit in inference: names, training, what code returns, what generation begins or ends with.
-_HARMLESS = frozenset(
+HARMLESS = frozenset(
     [
         "add_cross_attention",
         "architectures",
@@ -140,6 +140,10 @@ class Fields:
             raise self.wrong(name, "must be true or false")
         return value
 
+    def flag_or_false(self, name: str, *, default: bool) -> bool:
+        """Return true or false; null, which transformers keeps here, is false."""
+        return not self._is_null(name, default) and self.flag(name, default=default)
+
     def word(self, name: str, default: str | None = None) -> str:
         """Return a string."""
         value = self._value(name, default)
@@ -208,7 +212,7 @@ class Fields:
             name
             for name, value in self._config.items()
             if name not in self._read
-            and name not in _HARMLESS
+            and name not in HARMLESS
             and not name.startswith("_")
             and not any(part in name for part in _HARMLESS_PARTS)
             and value is not None

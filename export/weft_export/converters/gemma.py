@@ -17,7 +17,7 @@ from weft_export.converters.decoders import (
     windowed,
 )
 from weft_export.converters.llama import LLAMA
-from weft_export.converters.rotation import rotation_of
+from weft_export.converters.rotation import whole_rotation_of
 from weft_export.converters.sources import Names, both
 from weft_export.families.decoder_only import ALL, DecoderOnlyConfig
 from weft_export.layers.style import Style
@@ -69,7 +69,8 @@ def _turned_twice(foreign: Foreign, config: DecoderOnlyConfig) -> DecoderOnlyCon
         (far if "rope_type" in far or "rope_theta" in far else scaling, fields.number("rope_theta", 1e6)),
         (near, fields.number("rope_local_base_freq", 1e4)),
     )
-    rotations = [rotation_of(fields, given, config.head_dim, config.max_tokens, theta=theta) for given, theta in kinds]
+    lengths = config.head_dim, config.max_tokens
+    rotations = [whole_rotation_of(fields, given, *lengths, theta=theta) for given, theta in kinds]
     return replace(
         config,
         rotations=tuple(padded(rotation, config) for rotation in rotations),

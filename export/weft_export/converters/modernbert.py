@@ -3,7 +3,7 @@
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
 from weft_export.converters.encoders import DEFAULT_TEXT, pair
-from weft_export.converters.rotation import rotation_of
+from weft_export.converters.rotation import whole_rotation_of
 from weft_export.converters.sources import Names, both, half, layer_names
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
 from weft_export.layers.positions import Rotation
@@ -28,6 +28,8 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     rotations = tuple(_rotation(foreign, kind, d_model // max(num_heads, 1), max_tokens) for kind in (_GLOBAL, _LOCAL))
     pooling = fields.among("classifier_pooling", {"cls": FIRST, "mean": MEAN}, "cls")
     around = fields.whole("local_attention", 128) // 2
+    if not around:
+        raise fields.wrong("local_attention", "must be at least 2")
     norm_eps, norm_bias = fields.number("norm_eps", 1e-5), fields.flag("norm_bias", default=False)
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
@@ -74,7 +76,7 @@ def _rotation(foreign: Foreign, kind: str, head_dim: int, max_tokens: int) -> Ro
     fields = foreign.fields
     name, default = ("global_rope_theta", 160_000.0) if kind == _GLOBAL else ("local_rope_theta", 10_000.0)
     given = fields.part("rope_parameters").part(kind)
-    return rotation_of(fields, given, head_dim, max_tokens, theta=fields.number(name, default))
+    return whole_rotation_of(fields, given, head_dim, max_tokens, theta=fields.number(name, default))
 
 
 def names(_: EncoderOnlyConfig) -> Names:

@@ -57,6 +57,18 @@ def rotation_of(
     return Rotation((*frequencies.tolist(), *(0.0,) * still), gain)
 
 
+def whole_rotation_of(fields: Fields, given: Fields, head_dim: int, max_tokens: int, *, theta: float) -> Rotation:
+    """Return that of a model for which transformers always turns whole heads.
+
+    Raises:
+        CheckpointError: the config asks for less.
+    """
+    rotation = rotation_of(fields, given, head_dim, max_tokens, theta=theta)
+    if turned_numbers(rotation) != head_dim:
+        raise given.wrong("partial_rotary_factor", "is not supported for this model_type")
+    return rotation
+
+
 def turned_numbers(rotation: Rotation) -> int:
     """Return how many numbers of a head are turned."""
     return 2 * sum(frequency != 0 for frequency in rotation.frequencies)
@@ -91,7 +103,7 @@ def _llama3(fields: Fields, given: Fields, powers: Tensor, _: float, __: int) ->
 def _yarn(fields: Fields, given: Fields, powers: Tensor, theta: float, _: int) -> Made:
     """As in llama3, by numbers of turns, and with longer queries and keys: "YaRN" (Peng et al. 2023)."""
     original = _original(fields, given)
-    factor = given.number("factor", fields.number("max_position_embeddings", 0) / original)
+    factor = _factor(fields, given, original)
     turned = 2 * len(powers)
 
     def pair_of(turns: float) -> float:
@@ -133,10 +145,21 @@ def _longrope(fields: Fields, given: Fields, powers: Tensor, _: float, max_token
     factors = lists[max_tokens > original]
     if len(factors) != len(powers) or not all(isinstance(each, int | float) and each > 0 for each in factors):
         raise given.wrong("long_factor", f"must have {len(powers)} numbers above 0, and short_factor too")
-    factor = given.number("factor", fields.number("max_position_embeddings", 0) / original)
+    factor = _factor(fields, given, original)
     default = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     gain = given.number("attention_factor", default)
     return 1.0 / (torch.tensor(factors, dtype=torch.float32) * powers), gain
+
+
+def _factor(fields: Fields, given: Fields, original: float) -> float:
+    """Return how many times longer the context is than the original one.
+
+    Raises:
+        CheckpointError: nothing says it, and each class of transformers has a number of its own.
+    """
+    if "factor" in given:
+        return given.number("factor")
+    return fields.number("max_position_embeddings") / original
 
 
 def _original(fields: Fields, given: Fields) -> float:

@@ -39,7 +39,7 @@ def sizes(foreign: Foreign) -> T5Config:
         max_distance=fields.whole("relative_attention_max_distance", 128),
         # A file may hold a projection of its own although the config says that it is tied: transformers then takes it.
         tied_projection="lm_head.weight" not in foreign.tensors,
-        scaled_projection=fields.flag("scale_decoder_outputs", default=scaled),
+        scaled_projection=fields.flag_or_false("scale_decoder_outputs", default=scaled),
         gated=kind == "gated",
         activation=ACTIVATIONS[word],
         norm_eps=fields.number("layer_norm_epsilon", 1e-6),

@@ -16,6 +16,8 @@ from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError
 
 KINDS = {kind.name: kind for kind in DECODERS}
+HALF = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 6, "long_factor": [2.0] * 6}
 INDEX = "model.safetensors.index.json"
 
 
@@ -77,6 +79,8 @@ def refused(directory, complaint):
         ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention is True"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0: it must be above 0"),
         ("gemma3", {"attn_logit_softcapping": 2.0}, "attn_logit_softcapping is 2.0"),
+        ("gemma3", {"rope_parameters": {"sliding_attention": HALF}}, "sliding_attention: partial_rotary_factor is 0.5"),
+        ("phi3", {"rope_parameters": LONGROPE, "max_position_embeddings": None}, "has no max_position_embeddings"),
         ("phi", {"qk_layernorm": True}, "qk_layernorm is True"),
         ("smollm3", {"no_rope_layers": [1]}, "no_rope_layers"),
         ("stablelm", {"qk_layernorm": True}, "qk_layernorm is True"),
@@ -211,6 +215,9 @@ def refused_as(directory, kind, complaint, **fields):
 @pytest.mark.parametrize(
     ("name", "fields", "complaint"),
     [
+        ("modernbert", {"rope_parameters": {"full_attention": HALF}}, "full_attention: partial_rotary_factor is 0.5"),
+        ("modernbert", {"local_attention": 1}, "local_attention is 1: it must be at least 2"),
+        ("debertav2", {"position_buckets": 8, "max_relative_positions": 5}, "max_relative_positions is 5: it must be"),
         ("modernbert", {"hidden_size": 2**23, "num_attention_heads": 1}, "cannot turn heads"),
         ("debertav2", {"position_buckets": 1}, "num_buckets must be at least 2"),
         ("mpnet", {"relative_attention_num_buckets": 2}, "num_buckets"),
@@ -246,11 +253,48 @@ def test_tied_weights_that_differ_are_refused(tmp_path):
         converted(tmp_path)
 
 
+def test_a_start_without_a_position_is_refused(tmp_path):
+    """M2M-100 counts positions from behind its padding tokens, and so has none for a start that is one."""
+    made(next(kind for kind in SEQ2SEQ if kind.name == "m2m_100"), 0, tmp_path)
+    path = tmp_path / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"decoder_start_token_id": 1}))
+    with pytest.raises(CheckpointError, match="decoder_start_token_id is 2: it cannot be the padding token"):
+        converted(tmp_path)
+
+
+def test_null_is_no_scale(tmp_path):
+    """T5 takes null for false, and what is not there for what its other fields say."""
+    made(next(kind for kind in SEQ2SEQ if kind.name == "t5"), 0, tmp_path)
+    scaled = []
+    for value in (None, True):
+        change_config(tmp_path, scale_decoder_outputs=value)
+        scaled.append(converted(tmp_path).model.config.scaled_projection)
+
+    assert [False, True] == scaled
+
+
+def test_what_a_class_takes_for_granted_of_writing_counts_for_nothing(tmp_path):
+    """BART's class starts with 2 and forces it as the end. Of a directory transformers reads what the file says."""
+    made(next(kind for kind in SEQ2SEQ if kind.name == "bart"), 0, tmp_path)
+    (tmp_path / "generation_config.json").unlink()
+    path = tmp_path / "config.json"
+    given = json.loads(path.read_text()) | {"bos_token_id": 5}
+    del given["decoder_start_token_id"], given["forced_eos_token_id"]
+    path.write_text(json.dumps(given))
+    text = converted(tmp_path).text
+
+    assert 5 == text.start_id
+    assert not text.HasField("forced_end_id")
+
+
 def test_what_a_class_takes_for_granted(tmp_path):
-    """An old config.json names no start, no activation and no last token: the class of transformers says them."""
+    """An old config.json names no activation: the class of transformers says it."""
     made(next(kind for kind in SEQ2SEQ if kind.name == "m2m_100"), 0, tmp_path)
     (tmp_path / "generation_config.json").unlink()
-    change_config(tmp_path, activation_function=None, decoder_start_token_id=None, bad_words_ids=[[2], [5]])
+    path = tmp_path / "config.json"
+    given = json.loads(path.read_text()) | {"bad_words_ids": [[2], [5]]}
+    del given["activation_function"]
+    path.write_text(json.dumps(given))
     checkpoint = converted(tmp_path)
 
     assert "relu" == checkpoint.model.config.style.activation
