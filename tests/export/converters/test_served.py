@@ -12,7 +12,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
-from picture_kinds import PICTURES
+from picture_kinds import PICTURES, WHOLE_CLIP
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -20,6 +20,7 @@ from test_pictures import made_with_processor
 
 from loaded import Loaded, ask
 from weft_export.converters.converter import Choices
+from weft_export.converters.registry import CONVERTERS
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
 
@@ -33,6 +34,13 @@ SIDES = ((51, 77), (90, 33), (64, 64))
 SHARDS = "50KB"
 # What CI runs of all that. It has generators, translators and classifiers of pictures in other files.
 FEW = {"trocr", "debertav2-tags"}
+
+
+def test_every_kind_that_is_converted_has_a_row():
+    """A new converter is held to transformers, or this test fails. CLIPModel has a test of its own."""
+    kinds = (*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *PICTURES, WHOLE_CLIP)
+    converted = {name for converter in CONVERTERS for name in converter.architectures}
+    assert converted == {kind.architecture for kind in kinds}
 
 
 def rows_of(kinds):

@@ -1,0 +1,182 @@
+"""Each field of a config, set to other values: our answers are those of transformers, or we refuse and name the field.
+
+A config.json is changed in one field at a time. Its weights stay, or are made anew where they do not fit. Where
+transformers has no such model, there is nothing to compare.
+"""
+
+import copy
+import json
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from captioner_kinds import CAPTIONERS
+from config_changes import ABSENT, changed, changes
+from decoder_kinds import DECODERS
+from encoder_kinds import CLASSIFIERS, TAGGERS
+from foreign import LOGITS, VOCAB, Kind, enliven, furthest, greedy, made, their_greedy, token_rows
+from picture_kinds import PICTURES
+from seq2seq_kinds import SEQ2SEQ
+from test_captioners import their_captions, their_logits
+from test_captioners import with_processor as captioner_pixels
+from test_pictures import with_processor as picture_sides
+
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
+from weft_export.errors import CheckpointError
+from weft_export.graphs.answering import Row
+
+KINDS = [*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *PICTURES]
+NEW_TOKENS, LENGTH = 6, 40
+# Some fields contradict others, or the weights: then the others are named, or the weights listed.
+NAMED = ("config.json", "weights are missing", "are not used", "and must be")
+
+
+@dataclass(frozen=True)
+class Original:
+    """A random model on disk: its config, and what it answers."""
+
+    kind: Kind
+    directory: Path
+    config: Any
+    pixels: torch.Tensor | None
+    answer: Any
+
+
+def attempted(make):
+    """What a function of transformers returns; None where it refuses, by whatever error."""
+    try:
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.simplefilter("ignore")
+            return make()
+    except Exception:  # noqa: BLE001  theirs are of many kinds
+        return None
+
+
+def original_of(kind, directory):
+    """Write a random model. What its config does not say of writing, nothing says."""
+    config = made(kind, 0, directory).config
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    pixels = None
+    if kind in CAPTIONERS:
+        pixels = captioner_pixels(directory)
+    elif kind in PICTURES:
+        given = json.loads((directory / "config.json").read_text())
+        sides = picture_sides(directory, given, 0)
+        pixels = torch.randn(2, given.get("vision_config", given)["num_channels"], *sides)
+    answer = attempted(lambda: their_answer(kind, loaded(kind, directory)[0], pixels))
+    assert answer is not None
+    return Original(kind, directory, config, pixels, answer)
+
+
+def loaded(kind, directory):
+    """Their model of a directory, and whether all its weights were there and of use."""
+    model_class = getattr(transformers, kind.architecture)
+    model, found = model_class.from_pretrained(directory, dtype=torch.float32, output_loading_info=True)
+    return model.eval(), not any(found[f"{which}_keys"] for which in ("missing", "mismatched", "unexpected"))
+
+
+def theirs_of(kind, directory, config):
+    """Their model of a changed directory, which gets other weights where its own do not fit."""
+    model, fits = loaded(kind, directory)
+    if not fits:
+        given = (directory / "config.json").read_text()
+        torch.manual_seed(0)
+        model = type(model)(config)
+        enliven(model, kind.gain)
+        model.save_pretrained(directory)
+        (directory / "config.json").write_text(given)
+        (directory / "generation_config.json").unlink(missing_ok=True)
+        model, fits = loaded(kind, directory)
+        assert fits
+    return model
+
+
+def their_answer(kind, model, pixels):
+    """Logits of a random request, and what is written greedily, if anything is."""
+    ids = torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
+    if kind in PICTURES:
+        return model(pixels, return_dict=True).logits, None
+    if kind in CAPTIONERS:
+        return their_logits(model, pixels[:1], ids), their_captions(model, pixels[:1], NEW_TOKENS)
+    # Their cache of a window of 1 token sees more than that.
+    written = (
+        None
+        if kind in (*CLASSIFIERS, *TAGGERS)
+        else [their_greedy(model, {"input_ids": ids}, NEW_TOKENS, use_cache=False)]
+    )
+    target = {"decoder_input_ids": ids[:, : LENGTH // 2]} if kind in SEQ2SEQ else {}
+    return model(input_ids=ids, return_dict=True, **target).logits, written
+
+
+def our_answer(kind, checkpoint, pixels):
+    """The same of ours."""
+    model, ids = checkpoint.model, torch.tensor(token_rows(VOCAB, (LENGTH,), 3))
+    lengths = torch.tensor([LENGTH], dtype=torch.int32)
+    with torch.inference_mode():
+        if kind in PICTURES:
+            return model(pixels), None
+        if kind in DECODERS:
+            return model.decode(ids), greedy(checkpoint, [Row(None, ids[0].tolist())], NEW_TOKENS)
+        if kind not in (*SEQ2SEQ, *CAPTIONERS):
+            return model(ids, lengths), None
+        prefix = list(checkpoint.text.prefix_ids)
+        row = Row(pixels[0] if kind in CAPTIONERS else ids[0], [checkpoint.text.start_id, *prefix])
+        written = [[*prefix, *greedy(checkpoint, [row], NEW_TOKENS - len(prefix))[0]]]
+        if kind in CAPTIONERS:
+            return model.decode(ids, pixels[:1]), written
+        return model.decode(ids[:, : LENGTH // 2], ids, lengths), written
+
+
+def fault(original, path, value, work):
+    """What is wrong with how we read a changed config; None if nothing is."""
+    kind, given = original.kind, json.loads((original.directory / "config.json").read_text())
+    other = changed(given, path, value)
+    config = attempted(lambda: type(original.config).from_dict(copy.deepcopy(other)))
+    if other == given or config is None:
+        return None
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(original.directory, work)
+    (work / "config.json").write_text(json.dumps(other))
+    expected = original.answer
+    if config.to_dict() != original.config.to_dict():
+        expected = attempted(lambda: their_answer(kind, theirs_of(kind, work, config), original.pixels))
+    if expected is None:
+        return None
+    try:
+        result = convert(work, Choices(max_tokens=64) if kind in DECODERS else Choices())
+    except CheckpointError as error:
+        return None if any(name in str(error) for name in (*path, *NAMED)) else f"refused without its name: {error}"
+    text = result.checkpoint.text
+    if text and LENGTH > min(size for size in (text.max_source_tokens, text.max_total_tokens, LENGTH) if size):
+        return None  # what is asked is too long for it
+    return difference(expected, our_answer(kind, result.checkpoint, original.pixels), path[-1], result.notes)
+
+
+def difference(expected, actual, name, notes):
+    """How two answers differ; None if they do not. What is written may where a note names the setting."""
+    (logits, written), (our_logits, ours) = expected, actual
+    if logits.shape != our_logits.shape or not furthest(our_logits, logits) <= LOGITS:
+        return "other logits"
+    if written != ours and not any(name in note for note in notes):
+        return f"writes {ours}, not {written}"
+    return None
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_field_of_a_config_is_followed_or_refused(kind, tmp_path):
+    """Never a silently different model, whatever one field of its config.json says, or does not say."""
+    original = original_of(kind, tmp_path / "original")
+    faults = {
+        f"{'.'.join(path)}: {'absent' if value is ABSENT else value!r}": found
+        for path, value in changes(original.config)
+        if (found := fault(original, path, value, tmp_path / "changed"))
+    }
+    assert {} == faults
