@@ -115,6 +115,7 @@ def test_lines_are_texts(tmp_path):
         ("a.txt", b"", "line 1: is empty"),
         ("a.txt", b"\xff", "not UTF-8 at byte 0"),
         ("a.jsonl", b'"a"\n{\n', "line 2"),
+        ("a.jsonl", b"[" * 100_000, "line 1"),
         ("a.jsonl", b'{"prompt": "a"}', "line 1: must hold a text"),
         ("a.jsonl", b'""', "line 1: must hold a text"),
         ("a.jsonl", b"[]", "line 1: must hold a text"),

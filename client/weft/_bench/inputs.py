@@ -31,7 +31,7 @@ def read_texts(paths: tuple[Path, ...]) -> list[Text]:
                 raise InvalidRequest(f"--input: {path}, line {number}: is empty")
             try:
                 found.append(read(line))
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise InvalidRequest(f"--input: {path}, line {number}: {error}") from None
     return found
 
