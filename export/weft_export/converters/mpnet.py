@@ -6,14 +6,17 @@ from weft_export.converters.sources import Names, both, both_rows, from_row, lay
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
 _FIRST_ROW, _MAX_DISTANCE = 2, 128
+# transformers takes so many whatever the config says, and fails where the table has fewer.
+_NUM_BUCKETS = 32
 
 
 def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     """All offsets from 128 on share a bucket."""
+    foreign.fields.only("relative_attention_num_buckets", _NUM_BUCKETS)
     return read_sizes(
         foreign,
         first_row=_FIRST_ROW,
-        num_buckets=foreign.fields.whole("relative_attention_num_buckets", 32),
+        num_buckets=_NUM_BUCKETS,
         max_distance=_MAX_DISTANCE,
         **no_layer(tags=tags),
     )

@@ -38,7 +38,7 @@ def roberta(rng):
 
 def mpnet(rng):
     """Draw an MPNet."""
-    sizes = roberta(rng) | {"relative_attention_num_buckets": rng.choice([8, 32])}
+    sizes = roberta(rng)
     del sizes["type_vocab_size"]
     return sizes
 

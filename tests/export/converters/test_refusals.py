@@ -220,7 +220,7 @@ def refused_as(directory, kind, complaint, **fields):
         ("debertav2", {"position_buckets": 8, "max_relative_positions": 5}, "max_relative_positions is 5: it must be"),
         ("modernbert", {"hidden_size": 2**23, "num_attention_heads": 1}, "cannot turn heads"),
         ("debertav2", {"position_buckets": 1}, "num_buckets must be at least 2"),
-        ("mpnet", {"relative_attention_num_buckets": 2}, "num_buckets"),
+        ("mpnet", {"relative_attention_num_buckets": 64}, "relative_attention_num_buckets is .*; only 32 is"),
         ("bert", {"id2label": {"0": "LABEL_0"}}, "id2label is .*: it must be of 2 labels at least; .* a regression"),
         ("distilbert", {"id2label": None, "num_labels": 1}, "num_labels is 1: it must be of 2 labels at least"),
         ("bert", {"problem_type": "regression"}, "problem_type is 'regression'"),
