@@ -73,7 +73,7 @@ def test_a_search_is_merged_with_the_models_own_field_by_field():
     asked = resolved(SEARCHES, beams={"num_beams": 2, "early_stopping": 3})
     assert (Beams(2, 0.5, EarlyStopping.NEVER), 2) == (asked.beams, asked.num_outputs)
     assert (own, 6) == ((asked := resolved(SEARCHES, num_outputs=6)).beams, asked.num_outputs)
-    with pytest.raises(InvalidRequest, match=r"num_outputs must be 1..2, decoding\.beams\.num_beams, not 3"):
+    with pytest.raises(InvalidRequest, match=r"num_outputs must be 1..2, as decoding\.beams\.num_beams says, not 3"):
         resolved(SEARCHES, beams={"num_beams": 2}, num_outputs=3)
 
 
