@@ -5,6 +5,9 @@ from pathlib import Path
 from weft_server.runtime.cgroups import CGROUP_ROOT, CGROUPS, group_paths, upwards
 
 MEMINFO = Path("/proc/meminfo")
+# Which files say a group's limit and its use. Without a limit, v1 says a number that is larger than any memory.
+_V2 = ("memory.max", "memory.current")
+_V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
 
 
 def free_memory(root: Path = CGROUP_ROOT, groups: Path = CGROUPS, meminfo: Path = MEMINFO) -> int | None:
@@ -14,8 +17,8 @@ def free_memory(root: Path = CGROUP_ROOT, groups: Path = CGROUPS, meminfo: Path 
     files count as free: the system gives them up.
     """
     paths = group_paths(groups)
-    left = [_left_v2(directory) for directory in upwards(root, paths.get("", ""))]
-    left += [_left_v1(directory) for directory in upwards(root / "memory", paths.get("memory", ""))]
+    left = [_left(directory, _V2, "") for directory in upwards(root, paths.get("", ""))]
+    left += [_left(directory, _V1, "total_") for directory in upwards(root / "memory", paths.get("memory", ""))]
     known = [each for each in (_available(meminfo), *left) if each is not None]
     return max(0, min(known)) if known else None
 
@@ -26,21 +29,13 @@ def _available(meminfo: Path) -> int | None:
     return None if kib is None else kib << 10
 
 
-def _left_v2(directory: Path) -> int | None:
-    limit, used = _number(directory / "memory.max"), _number(directory / "memory.current")
+def _left(directory: Path, names: tuple[str, str], prefix: str) -> int | None:
+    """What a group has left, by its limit's and its use's file, and the prefix of what its statistics sum up."""
+    limit, used = (_number(directory / name) for name in names)
     if limit is None or used is None:
         return None
     stat = _fields(directory / "memory.stat")
-    return limit - used + stat.get("active_file", 0) + stat.get("inactive_file", 0)
-
-
-def _left_v1(directory: Path) -> int | None:
-    """Without a limit, v1 says a number that is larger than any memory."""
-    limit, used = _number(directory / "memory.limit_in_bytes"), _number(directory / "memory.usage_in_bytes")
-    if limit is None or used is None:
-        return None
-    stat = _fields(directory / "memory.stat")
-    return limit - used + stat.get("total_active_file", 0) + stat.get("total_inactive_file", 0)
+    return limit - used + stat.get(f"{prefix}active_file", 0) + stat.get(f"{prefix}inactive_file", 0)
 
 
 def _number(path: Path) -> int | None:
