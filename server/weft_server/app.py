@@ -14,6 +14,7 @@ import structlog
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
+from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.http import HttpServer
@@ -64,7 +65,7 @@ class App:
             _log.warning("repository", more_oddities=len(scan.oddities) - MAX_ODDITIES)
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
         self.metrics = Metrics()
-        self.guard = Guard(self.metrics)
+        self.guard = Guard(self.metrics, Gate(self.models))
         self.health = Health(SERVICES)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health)

@@ -8,8 +8,10 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
+from weft_server.serving.models import Models
 from weft_server.telemetry.metrics import Metrics
 
 SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
@@ -26,7 +28,7 @@ async def _served():
 @asynccontextmanager
 async def _channel():
     health = Health(SERVICES)
-    server = grpc.aio.server(interceptors=[Guard(Metrics())])
+    server = grpc.aio.server(interceptors=[Guard(Metrics(), Gate(Models([])))])
     health.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -18,6 +18,7 @@ from weft_server.door.handlers import (
     check_message,
     let_go,
     reflecting,
+    refusing,
     with_behaviour,
     write,
 )
@@ -26,6 +27,7 @@ from weft_server.errors import DeadlineExpired, Draining, RequestError
 from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
+    from weft_server.door.gate import Gate
     from weft_server.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -40,10 +42,11 @@ EARLY_SHARE = 0.01
 class Guard(grpc.aio.ServerInterceptor):
     """One for the server. `draining` refuses new calls. `idle` waits for the admitted ones."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, gate: Gate) -> None:
         self.draining = False
         self.num_active = 0
         self._metrics = metrics
+        self._gate = gate
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._handlers: dict[str, Any] = {}
@@ -74,8 +77,19 @@ class Guard(grpc.aio.ServerInterceptor):
                 return None
             self._handlers[method] = self._wrap(method, handler)
         if method.startswith(_OURS):
-            self._expect(Call(method.rsplit("/", 1)[-1]))
+            call = Call(method.rsplit("/", 1)[-1])
+            error = Draining() if self.draining else self._gate.refusal(call, handler_call_details)
+            if error:
+                return self._refuse(call, error)
+            self._expect(call)
         return self._handlers[method]
+
+    def _refuse(self, call: Call, error: RequestError) -> Any:
+        """Count a call that is refused, and return the handler that tells it."""
+        self._last_call = time.monotonic()
+        status = to_status(error)
+        self._count(call, status.code, error.reason)
+        return refusing(status)
 
     def _wrap(self, method: str, handler: Any) -> Any:
         """What is done around a method's calls. There are three cases.
