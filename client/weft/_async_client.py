@@ -297,7 +297,7 @@ class AsyncClient:
     def _open(self, method: Callable[..., Call], request: Message, timeout: float | None, **how: Any) -> Call:
         if self._closed:
             raise Error("the client is closed")
-        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request), **how)
+        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata, **how)
 
     async def _call(
         self, method: Callable[..., Awaitable[Response]], request: Message, timeout: float | None

@@ -102,15 +102,6 @@ class CallSettings:
         settings.seconds(timeout)
         return settings
 
-    def headers(self, request: Any) -> tuple[tuple[str, str], ...]:
-        """Give what is sent beside a request: the client's metadata, and the model that the request names.
-
-        By the model's name, a server whose queue for it is full refuses the request unread.
-        """
-        asked = getattr(request, "request", request)  # a stream's message holds the request of the unary call
-        name = asked.model.name if "model" in asked.DESCRIPTOR.fields_by_name else ""
-        return (*self.metadata, ("weft-model", name)) if _KEY.fullmatch(name) else self.metadata
-
     def seconds(self, timeout: float | None) -> float | None:
         """Give the deadline of a call, in seconds from now: None when there is none."""
         seconds = self.timeout if timeout is None else timeout

@@ -286,9 +286,7 @@ class Client:
         if self._closed:
             raise Error("the client is closed")
         try:
-            return method(
-                request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request), **how
-            )
+            return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.metadata, **how)
         except grpc.RpcError as error:
             raise error_of(error, self._settings.target) from error
         except ValueError:

@@ -14,10 +14,12 @@ import structlog
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
-from weft_server.door.gate import Gate
+from weft_server.door.access import Access
+from weft_server.door.credentials import Credentials
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.http import HttpServer
+from weft_server.door.pages import Pages
 from weft_server.door.server import SERVICES, GrpcServer
 from weft_server.errors import Draining
 from weft_server.runtime.cpus import cpu_quota, loading_places
@@ -65,10 +67,12 @@ class App:
             _log.warning("repository", more_oddities=len(scan.oddities) - MAX_ODDITIES)
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
         self.metrics = Metrics()
-        self.guard = Guard(self.metrics, Gate(self.models))
+        self.credentials = Credentials(config, self.metrics)
+        self.access = Access(self.credentials)
+        self.guard = Guard(self.metrics, self.access, config.max_request_bytes)
         self.health = Health(SERVICES)
         self.http = self._http_server()
-        self.grpc = GrpcServer(self.models, config, self.guard, self.health)
+        self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
         self._draining = asyncio.Event()
 
     def why_not_live(self) -> str:
@@ -148,8 +152,9 @@ class App:
         await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
-        """Tell the health service once a second whether the lanes move."""
+        """Once a second, tell the health service whether the lanes move, and look for new certificates and tokens."""
         while True:
+            await asyncio.to_thread(self.credentials.refresh)
             await self.health.set_live(serving=not self.why_not_live())
             await asyncio.sleep(1)
 
@@ -187,7 +192,8 @@ class App:
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port
         try:
-            return HttpServer(host, port, self.metrics.registry, self.why_not_live, self.why_not_ready)
+            pages = Pages(self.metrics.registry, self.why_not_live, self.why_not_ready, self.access)
+            return HttpServer(host, port, pages, self.credentials)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {self.config.address(port)} for HTTP: {error.strerror}; --http-port takes another"

@@ -43,6 +43,24 @@ class ServiceNotFound(RequestError):
         super().__init__("SERVICE_NOT_FOUND", f"there is no service {service[:128]!r}", field="service")
 
 
+class MethodNotFound(RequestError):
+    """The server has no such method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__("METHOD_NOT_FOUND", f"there is no method {method[:128]!r}")
+
+
+class Unauthenticated(RequestError):
+    """Nobody knows who calls. TOKEN_MISSING, TOKEN_UNKNOWN or CERTIFICATE_UNKNOWN."""
+
+
+class PermissionDenied(RequestError):
+    """Who calls is known, and may not call this."""
+
+    def __init__(self, name: str, role: str) -> None:
+        super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which this needs")
+
+
 class Overloaded(RequestError):
     """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens. Or the machine is: MACHINE_BUSY.
 

@@ -10,10 +10,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
+from guarded import guard_of
 from waiting import until
-from weft_server.door.gate import Gate
-from weft_server.door.guard import Guard
-from weft_server.serving.models import Models
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -32,7 +30,7 @@ class _Arrivals(grpc.aio.ServerInterceptor):
 @asynccontextmanager
 async def _served(metrics, *, arrivals=None, **handlers):
     """A guarded server of weft.v1.Test, and the guard."""
-    guard = Guard(metrics, Gate(Models([])))
+    guard = guard_of(metrics)
     server = grpc.aio.server(interceptors=[arrivals or _Arrivals(), guard])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")

@@ -10,12 +10,9 @@ import grpc.aio
 import pytest
 from structlog.testing import capture_logs
 
-from weft_server.door.gate import Gate
-from weft_server.door.guard import Guard
+from guarded import guard_of
 from weft_server.errors import Draining, InvalidRequest
 from weft_server.sequence import Reply
-from weft_server.serving.models import Models
-from weft_server.telemetry.metrics import Metrics
 
 
 class _Request:
@@ -76,7 +73,7 @@ async def _served(end, requests):
         yield b"first"
         await answer(request, context)
 
-    guard = Guard(Metrics(), Gate(Models([])))
+    guard = guard_of()
     handlers = {
         "Answer": grpc.unary_unary_rpc_method_handler(answer, read),
         "Stream": grpc.unary_stream_rpc_method_handler(stream, read),
@@ -143,8 +140,8 @@ def test_a_refused_request_is_let_go(end, call):
 
 
 @pytest.mark.parametrize("call", [_unary, _streaming])
-def test_what_is_refused_at_the_door_is_let_go(call):
-    """A server that drains does not even read what it refuses."""
+def test_what_is_refused_at_the_door_is_not_read(call):
+    """A server that drains parses nothing of what it refuses."""
 
     async def ask(guard, channel):
         guard.draining = True

@@ -10,14 +10,23 @@ from contextlib import contextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from guarded import credentials_of
 from weft_server.door import http
+from weft_server.door.access import Access
 from weft_server.door.http import HttpServer
+from weft_server.door.pages import Pages
 from weft_server.telemetry.metrics import Metrics
 
 
+def _server(why_not_live=str, why_not_ready=str, port=0, **settings):
+    credentials = credentials_of(**settings)
+    pages = Pages(Metrics().registry, why_not_live, why_not_ready, Access(credentials))
+    return HttpServer("127.0.0.1", port, pages, credentials)
+
+
 @contextmanager
-def _served(live="", ready=""):
-    server = HttpServer("127.0.0.1", 0, Metrics().registry, lambda: live, lambda: ready)
+def _served(live="", ready="", **settings):
+    server = _server(lambda: live, lambda: ready, **settings)
     server.start()
     try:
         yield server
@@ -48,7 +57,7 @@ def test_a_page_that_fails_is_in_the_log():
     def broken():
         raise RuntimeError("broken page")
 
-    server = HttpServer("127.0.0.1", 0, Metrics().registry, broken, lambda: "")
+    server = _server(broken)
     server.start()
     try:
         with capture_logs() as logs, pytest.raises(OSError, match="closed connection"):
@@ -109,9 +118,9 @@ def test_stop_frees_the_port_and_needs_no_start():
     """After stop the port can be bound again at once, started or not."""
     with _served() as server:
         _get(server, "/livez")
-    again = HttpServer("127.0.0.1", server.port, Metrics().registry, str, str)
+    again = _server(port=server.port)
     with pytest.raises(OSError, match="in use"):
-        HttpServer("127.0.0.1", server.port, Metrics().registry, str, str)
+        _server(port=server.port)
     again.stop()
 
 

@@ -7,16 +7,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from weft_server.door.gate import Gate
-from weft_server.door.guard import Guard
+from guarded import guard_of
 from weft_server.door.reflection import add_reflection
-from weft_server.serving.models import Models
-from weft_server.telemetry.metrics import Metrics
 
 
 async def _reflect(version, requests):
     """The answers to messages of bytes, and the status in the end."""
-    server = grpc.aio.server(interceptors=[Guard(Metrics(), Gate(Models([])))])
+    server = grpc.aio.server(interceptors=[guard_of()])
     add_reflection(("weft.v1.TranslationService",), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -15,19 +15,22 @@ from weft_server.door.handlers import (
     abort,
     answering,
     behaviour_of,
-    check_message,
     let_go,
+    parsing,
     reflecting,
     refusing,
     with_behaviour,
     write,
 )
+from weft_server.door.health import is_open
+from weft_server.door.limits import max_bytes
 from weft_server.door.status import to_status
-from weft_server.errors import DeadlineExpired, Draining, RequestError
+from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, RequestError
 from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
-    from weft_server.door.gate import Gate
+    from weft_server.door.access import Access
+    from weft_server.door.handlers import Parse
     from weft_server.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -42,11 +45,12 @@ EARLY_SHARE = 0.01
 class Guard(grpc.aio.ServerInterceptor):
     """One for the server. `draining` refuses new calls. `idle` waits for the admitted ones."""
 
-    def __init__(self, metrics: Metrics, gate: Gate) -> None:
+    def __init__(self, metrics: Metrics, access: Access, max_request_bytes: int) -> None:
+        self._access = access
+        self._max_request_bytes = max_request_bytes
         self.draining = False
         self.num_active = 0
         self._metrics = metrics
-        self._gate = gate
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._handlers: dict[str, Any] = {}
@@ -70,42 +74,59 @@ class Guard(grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handlers of weft.v1, of health and of reflection."""
         method = handler_call_details.method
+        caller = None
+        # Whether health's answer is for everybody depends on the message.
+        if not method.startswith(_HEALTH):
+            try:
+                caller = self._access.of_metadata(method, handler_call_details.invocation_metadata)
+            except RequestError as error:
+                return self._refuse(method, error)
         if method not in self._handlers:
             handler = await continuation(handler_call_details)
             if handler is None:
-                self._metrics.count_unknown()
-                return None
+                return self._unknown(method)
             self._handlers[method] = self._wrap(method, handler)
         if method.startswith(_OURS):
-            call = Call(method.rsplit("/", 1)[-1])
-            error = Draining() if self.draining else self._gate.refusal(call, handler_call_details)
-            if error:
-                return self._refuse(call, error)
-            self._expect(call)
+            self._expect(Call(method.rsplit("/", 1)[-1], tenant=caller.name if caller else ""))
         return self._handlers[method]
 
-    def _refuse(self, call: Call, error: RequestError) -> Any:
-        """Count a call that is refused, and return the handler that tells it."""
-        self._last_call = time.monotonic()
-        status = to_status(error)
-        self._count(call, status.code, error.reason)
-        return refusing(status)
-
     def _wrap(self, method: str, handler: Any) -> Any:
-        """What is done around a method's calls. There are three cases.
+        """What is done around a method's calls. There are two cases.
 
         1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
-        3. Those of any other service are left as they are.
         """
+        parse = parsing(handler.request_deserializer, max_bytes(method, self._max_request_bytes))
         if method.startswith(_OURS):
             guarded = self._stream if handler.response_streaming else self._unary
-            return with_behaviour(handler, guarded(behaviour_of(handler)))
+            return with_behaviour(handler, guarded(method, behaviour_of(handler), parse))
         if method.startswith(_HEALTH):
-            return with_behaviour(handler, answering(behaviour_of(handler)))
-        if method.startswith(_REFLECTION):
-            return reflecting(handler)
-        return handler
+
+            def admit(request: Any, context: Any) -> None:
+                if not is_open(request.service):
+                    self._access.of_call(method, context)
+
+            return answering(handler, parse, admit)
+        assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
+        return reflecting(handler, parse, lambda context: self._access.of_call(method, context))
+
+    def _refuse(self, method: str, error: RequestError) -> Any:
+        """A handler for a call that is refused before its message has come. The call is counted."""
+        self._count(Call(method.rpartition("/")[2]), to_status(error).code, error.reason)
+        return refusing(lambda _: error)
+
+    def _unknown(self, method: str) -> Any:
+        """A handler for a method that there is not. Only callers who are known hear that."""
+        self._metrics.count_unknown()
+
+        def why(context: Any) -> RequestError:
+            try:
+                self._access.of_call(method, context)
+            except RequestError as error:
+                return error
+            return MethodNotFound(method)
+
+        return refusing(why)
 
     def _expect(self, call: Call) -> None:
         """Make sure that a call is counted even if it ends before its handler begins, because its caller has gone."""
@@ -114,31 +135,34 @@ class Guard(grpc.aio.ServerInterceptor):
         assert task is not None, "a call outside of a task. This is a bug."
         task.add_done_callback(lambda _: self._count_unbegun(call))
 
-    def _unary(self, behaviour: Any) -> Any:
-        async def unary(request: Any, context: Any) -> Any:
+    def _unary(self, method: str, behaviour: Any, parse: Parse) -> Any:
+        async def unary(data: bytes, context: Any) -> Any:
             async with _Watch(self, context):
-                self.check(request)
-                return await behaviour(request, context)
+                self.check(method, context)
+                return await behaviour(parse(data), context)
 
         return unary
 
-    def _stream(self, behaviour: Any) -> Any:
+    def _stream(self, method: str, behaviour: Any, parse: Parse) -> Any:
         # This is no generator. A cancellation during a write must reach the servicer now, not when a generator is
         # collected.
-        async def stream(request: Any, context: Any) -> None:
+        async def stream(data: bytes, context: Any) -> None:
             async with _Watch(self, context):
-                self.check(request)
-                async with aclosing(behaviour(request, context)) as responses:
+                self.check(method, context)
+                async with aclosing(behaviour(parse(data), context)) as responses:
                     async for response in responses:
                         await write(context, response)
 
         return stream
 
-    def check(self, request: Any) -> None:
-        """Raise RequestError while the server drains, and for bytes that are no message."""
+    def check(self, method: str, context: Any) -> None:
+        """Raise RequestError for who may not call, and while the server drains."""
+        call = CALL.get()
+        # Who sent no token is known by a certificate, which only the context has.
+        if self._access.asks and not call.tenant:
+            call.tenant = self._access.of_peer(method, context).name
         if self.draining:
             raise Draining
-        check_message(request)
 
     def begin(self, call: Call) -> None:
         """Take a call in."""
@@ -166,6 +190,7 @@ class Guard(grpc.aio.ServerInterceptor):
             reason=reason,
             seconds=round(seconds, 6),
             request_id=call.request_id,
+            tenant=call.tenant,
             model=call.metrics.name if call.metrics else "",
         )
 

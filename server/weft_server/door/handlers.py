@@ -1,9 +1,8 @@
-"""Handlers of any service: bytes that are no message are refused, a refusal gets its status, and no request is kept."""
+"""Handlers of any service: they take bytes, refuse those that are no message, and give a refusal its status."""
 
 from __future__ import annotations
 
 import asyncio
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -18,9 +17,7 @@ if TYPE_CHECKING:
 
     from weft_server.door.status import Status
 
-
-class _Malformed:
-    """What the deserializer gives for bytes that are no such message. Raising would look like a bug of ours."""
+    Parse = Callable[[bytes], Any]
 
 
 def behaviour_of(handler: Any) -> Any:
@@ -29,75 +26,74 @@ def behaviour_of(handler: Any) -> Any:
 
 
 def with_behaviour(handler: Any, behaviour: Any) -> Any:
-    """A handler like `handler` that does `behaviour`, and whose deserializer never fails."""
+    """A handler like `handler` that does `behaviour`, which takes bytes: who calls is asked before they are parsed."""
     make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-    return make(behaviour, _total(handler.request_deserializer), handler.response_serializer)
+    return make(behaviour, None, handler.response_serializer)
 
 
-def answering(behaviour: Any) -> Any:
-    """Give a status to the refusals of a behaviour that answers one request. Nothing is counted."""
+def answering(handler: Any, parse: Parse, admit: Callable[[Any, Any], object]) -> Any:
+    """Do as a handler that answers one request does, and give its refusals a status. Nothing is counted.
 
-    async def answer(request: Any, context: Any) -> Any:
+    `admit` takes request and context, and raises RequestError for who may not ask that.
+    """
+
+    async def answer(data: bytes, context: Any) -> Any:
         try:
-            check_message(request)
-            return await behaviour(request, context)
+            request = parse(data)
+            admit(request, context)
+            return await behaviour_of(handler)(request, context)
         except RequestError as error:
             await abort(context, to_status(error))
             let_go(error)
 
-    return answer
+    return with_behaviour(handler, answer)
 
 
-@lru_cache(64)
-def refusing(status: Status) -> Any:
-    """A handler that ends every call with `status`. It reads no message and raises no error, so it costs little.
+def reflecting(handler: Any, parse: Parse, admit: Callable[[Any], object]) -> Any:
+    """Do as `answering` for reflection, whose requests come as a stream. `admit` takes the context."""
 
-    On the wire nobody sees that it takes a stream: a call that ends before its first answer looks the same.
-    """
-
-    async def refuse(_: Any, context: Any) -> None:
-        context.set_code(status.code)
-        context.set_details(status.message)
-        context.set_trailing_metadata(status.trailing_metadata)
-
-    return grpc.stream_stream_rpc_method_handler(refuse)
-
-
-def reflecting(handler: Any) -> Any:
-    """Do as `answering` for reflection, whose requests come as a stream."""
-
-    async def checked(requests: Any) -> Any:
-        async for request in requests:
-            check_message(request)
-            yield request
+    async def parsed(requests: Any) -> Any:
+        async for data in requests:
+            yield parse(data)
 
     async def answer(requests: Any, context: Any) -> Any:
         try:
-            async for response in handler.stream_stream(checked(requests), context):
+            admit(context)
+            async for response in handler.stream_stream(parsed(requests), context):
                 yield response
         except RequestError as error:
             await abort(context, to_status(error))
             let_go(error)
 
-    return grpc.stream_stream_rpc_method_handler(
-        answer, _total(handler.request_deserializer), handler.response_serializer
-    )
+    return grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
 
 
-def check_message(request: Any) -> None:
-    """Raise InvalidRequest for bytes that were no message of their method's kind."""
-    if isinstance(request, _Malformed):
-        raise InvalidRequest(
-            "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
-        )
+def refusing(why: Callable[[Any], RequestError]) -> Any:
+    """A handler for a call that is refused before its message has come. `why` takes the context.
+
+    It is one for a stream of messages, of which it reads none. On the wire all kinds of calls begin alike.
+    """
+
+    async def refuse(requests: Any, context: Any) -> None:  # noqa: ARG001 - nobody reads them
+        await abort(context, to_status(why(context)))
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def _total(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def parsing(deserialize: Callable[[bytes], Any], most: int) -> Parse:
+    """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message."""
+
     def parse(data: bytes) -> Any:
+        if len(data) > most:
+            raise InvalidRequest(
+                "", f"the request has {len(data)} bytes, and this method takes at most {most}", "MESSAGE_TOO_LARGE"
+            )
         try:
             return deserialize(data)
         except DecodeError:
-            return _Malformed()
+            raise InvalidRequest(
+                "", "the request is not a valid message: bad bytes, or text that is not UTF-8", "MALFORMED_REQUEST"
+            ) from None
 
     return parse
 

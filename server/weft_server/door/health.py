@@ -33,6 +33,14 @@ _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
+def is_open(service: str) -> bool:
+    """Whether everybody may ask for a service's status. Probes and balancing clients send no token.
+
+    Not for a model's: which models there are is for callers who are known.
+    """
+    return service in {READY, LIVE, ACCEPTING} or service.startswith("weft.v1.")
+
+
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio ships no types for it
     """Starts live and not ready. To be used on the event loop's thread."""
 

@@ -1,54 +1,43 @@
-"""The small HTTP server beside gRPC: /metrics for Prometheus, /livez and /readyz for people and probes."""
+"""The small HTTP server beside gRPC, for the pages of `pages`: its connections, and how long each may last."""
 
-import re
+from __future__ import annotations
+
 import socket
+import ssl
 import sys
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import structlog
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+
+from weft_server.door.pages import Asked
+
+if TYPE_CHECKING:
+    from weft_server.door.credentials import Credentials
+    from weft_server.door.pages import Pages
 
 _log = structlog.get_logger(__name__)
-# A connection holds a thread no longer than this, however slowly its client writes or reads.
+# A connection holds a thread no longer than this, however slowly its client shakes hands, writes or reads.
 TIMEOUT_S = 10.0
 # With one connection more, the oldest is closed. So nobody who holds them all keeps a probe out.
 MAX_CONNECTIONS = 64
 # How often the listening thread looks around. `stop` may have to wait as long.
 POLL_S = 0.1
-# In an Accept header, a version that does not consist of a few numbers, each of a few digits.
-_NO_VERSION = re.compile(r";\s*version=(?!\d{1,9}(\.\d{1,9}){0,9}\s*([;,]|$))[^;,]*")
 
 
 class HttpServer:
-    """Listens from construction, answers from `start` to `stop`, on threads of its own.
+    """Listens from construction, answers from `start` to `stop`, on threads of its own."""
 
-    `why_not_live` and `why_not_ready` give a sentence, or nothing when all is well. They are called from those threads.
-    """
-
-    def __init__(
-        self,
-        host: str,
-        port: int,
-        registry: CollectorRegistry,
-        why_not_live: Callable[[], str],
-        why_not_ready: Callable[[], str],
-    ) -> None:
+    def __init__(self, host: str, port: int, pages: Pages, credentials: Credentials) -> None:
         """Bind `host`:`port`. Port 0 takes a free one. Raises OSError when it cannot."""
-        pages = {
-            "/metrics": lambda accept: _metrics(registry, accept),
-            "/livez": lambda _: _probe(why_not_live()),
-            "/readyz": lambda _: _probe(why_not_ready()),
-        }
         handler = type("Handler", (_Handler,), {"pages": pages})
         server = _ServerV6 if ":" in host else _Server
         self._server = server((host, port), handler)
+        self._server.credentials = credentials
         self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
@@ -72,12 +61,30 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     # With the library's queue of five, a burst of probes waits a second for its turn.
     request_queue_size = 128
+    credentials: Credentials
 
     def __init__(self, *args: Any) -> None:
         # Open connections, oldest first, and since when (monotonic seconds).
         self._open: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         super().__init__(*args)
+
+    def get_request(self) -> tuple[Any, Any]:
+        """Take a connection, with the certificate of now. Called on the listening thread, which waits for no client."""
+        request, client_address = super().get_request()
+        if certificates := self.credentials.certificates:
+            try:
+                request = certificates.http.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+            except OSError:  # the client has gone
+                request.close()
+                raise
+        return request, client_address
+
+    def finish_request(self, request: Any, client_address: Any) -> None:
+        """Shake hands and answer. Called on the connection's thread."""
+        if isinstance(request, ssl.SSLSocket):
+            request.do_handshake()
+        super().finish_request(request, client_address)
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Take a connection to a thread of its own. Called on the listening thread."""
@@ -104,7 +111,8 @@ class _Server(ThreadingHTTPServer):
         """Wake the threads of connections: what they read or write fails, and they end."""
         for request in requests:
             with suppress(OSError):  # its thread was faster
-                request.shutdown(socket.SHUT_RDWR)
+                # As plain sockets: TLS would have its thread go on without encryption.
+                socket.socket.shutdown(request, socket.SHUT_RDWR)
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 - http.server's signature
         """A caller that goes away is no event. http.server would print a traceback."""
@@ -116,41 +124,26 @@ class _ServerV6(_Server):
     address_family = socket.AF_INET6
 
 
-class _Page(NamedTuple):
-    status: HTTPStatus
-    content_type: str
-    body: bytes
-
-
-def _metrics(registry: CollectorRegistry, accept: str) -> _Page:
-    # The library does not know quotes, and fails over a version that is none.
-    encode, content_type = choose_encoder(_NO_VERSION.sub("", accept.replace('"', "")))
-    return _Page(HTTPStatus.OK, content_type, encode(registry))
-
-
-def _probe(why_not: str) -> _Page:
-    status = HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK
-    return _text(status, why_not or "ok")
-
-
-def _text(status: HTTPStatus, line: str) -> _Page:
-    return _Page(status, "text/plain; charset=utf-8", f"{line}\n".encode())
-
-
 class _Handler(BaseHTTPRequestHandler):
-    pages: dict[str, Callable[[str], _Page]]
+    pages: Pages
     server_version = "weft"
     sys_version = ""
 
     def do_GET(self) -> None:
-        make = self.pages.get(self.path.partition("?")[0])
-        page = make(self.headers.get("Accept", "")) if make else _text(HTTPStatus.NOT_FOUND, "not found")
+        page = self.pages.get(self.path.partition("?")[0], self._asked())
         self.send_response(page.status)
+        if page.status == HTTPStatus.UNAUTHORIZED:
+            self.send_header("WWW-Authenticate", "Bearer")
         self.send_header("Content-Type", page.content_type)
         self.send_header("Content-Length", str(len(page.body)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(page.body)
+
+    def _asked(self) -> Asked:
+        connection: Any = self.connection
+        certificate = connection.getpeercert() if isinstance(connection, ssl.SSLSocket) else None
+        return Asked(self.headers.get("Accept", ""), self.headers.get_all("Authorization", []), certificate)
 
     do_HEAD = do_GET  # noqa: N815 - http.server names it
 

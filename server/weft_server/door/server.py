@@ -23,6 +23,7 @@ from weft_server.door.text import CaptionServicer, GenerationServicer, Translati
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
+    from weft_server.door.credentials import Credentials
     from weft_server.door.guard import Guard
     from weft_server.door.health import Health
     from weft_server.serving.models import Models
@@ -38,6 +39,13 @@ SERVICES = (
 # gRPC counts pings that come closer together than this as abuse. Our client pings every 15 s, so there is some room. It
 # pings so often to leave a frozen server within half a minute.
 MIN_PING_INTERVAL_MS = 10_000
+# A client that pings more often is disconnected at the third ping too soon.
+MAX_PING_STRIKES = 2
+# Seconds for the handshake of a connection, TLS and HTTP/2. gRPC's default is two minutes.
+HANDSHAKE_S = 10
+# Headers of one call. A token is some hundred bytes. By its default gRPC refuses some calls with more than 8 KiB, at
+# random, and all with more than 16.
+MAX_METADATA_BYTES = 16 * 1024
 NO_LIMIT = 2**31 - 1
 # Calls that have come and that nobody has looked at yet. They wait, or get a refusal with a reason. gRPC ends calls
 # beyond this number with a bare CANCELLED. By its default that is from a thousand on.
@@ -47,7 +55,9 @@ MAX_PENDING_CALLS = 10_000
 class GrpcServer:
     """Listens from construction, answers from `start` to `stop`."""
 
-    def __init__(self, models: Models, config: ServerConfig, guard: Guard, health: Health) -> None:
+    def __init__(
+        self, models: Models, config: ServerConfig, guard: Guard, health: Health, credentials: Credentials
+    ) -> None:
         """Bind the host and port of `config`. Port 0 takes a free one. Raises ConfigError when it cannot."""
         self._server = grpc.aio.server(interceptors=[guard], options=_options(config))
         _add_services(self._server, models, config)
@@ -56,9 +66,11 @@ class GrpcServer:
             add_reflection((*SERVICES, "grpc.health.v1.Health"), self._server)
         target = config.address(config.port)
         try:
-            self.port = self._server.add_insecure_port(target)
+            self.port = credentials.add_port(self._server, target)
         except RuntimeError as error:
-            raise ConfigError(f"cannot listen on {target}: is another server there? --port takes another") from error
+            kind = "; or gRPC takes no key of this kind, then use RSA or ECDSA" if config.tls_key else ""
+            why = f"is another server there? --port takes another{kind}"
+            raise ConfigError(f"cannot listen on {target}: {why}") from error
 
     async def start(self) -> None:
         """Begin to answer."""
@@ -83,6 +95,11 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.max_receive_message_length", config.max_request_bytes),
         # Clients ping while a call is silent. gRPC's default of five minutes would end such a connection.
         ("grpc.http2.min_recv_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.http2.max_ping_strikes", MAX_PING_STRIKES),
+        ("grpc.max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
+        ("grpc.max_allowed_incoming_connections", config.max_connections),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
         # gRPC adds some jitter. Calls that run may finish.
         ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),

@@ -28,7 +28,9 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
     request_id: str = ""
-    # Who shares the prefix cache with it: those with the same salt.
+    # Who calls, by the name of a token or of a certificate. Empty where nobody is asked.
+    tenant: str = ""
+    # What the caller says about who shares the prefix cache.
     cache_salt: str = ""
     # How many of the most probable tokens of each step its answer tells.
     num_top_tokens: int = 0
@@ -46,6 +48,11 @@ class Call:
         """Take the caller's salt. Raises InvalidRequest if it is too long or not printable ASCII."""
         _check_printable("cache_salt", cache_salt, MAX_CACHE_SALT)
         self.cache_salt = cache_salt
+
+    @property
+    def cache_key(self) -> str:
+        """Who shares the prefix cache: calls of one tenant with the same salt. A name and a salt have no line break."""
+        return f"{self.tenant}\n{self.cache_salt}" if self.tenant else self.cache_salt
 
     def tell_tops(self, num_top_tokens: int) -> None:
         """Take how many of the most probable tokens to tell. Raises InvalidRequest if they are too many."""

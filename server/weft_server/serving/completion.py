@@ -141,7 +141,7 @@ async def submit(
             wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
             num_top_tokens=call.num_top_tokens,
-            cache_salt=call.cache_salt,
+            cache_salt=call.cache_key,
             deadline=call.deadline,
         )
         sequence.times.accepted = call.started

@@ -142,6 +142,9 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self._models: dict[tuple[str, ...], ModelMetrics] = {}
         self._loads: dict[str, Counter] = defaultdict(Counter)
+        self._reloads: dict[str, Counter] = defaultdict(Counter)
+        # Unix time.
+        self.certificate_expiry = 0.0
         self._draining = False
         self._no_model = self.for_model("", "", "")
         ProcessCollector(registry=self.registry)
@@ -164,6 +167,10 @@ class Metrics(Collector):
         """Count a bundle that was loaded ("ready") or not ("refused")."""
         self._loads[result].inc()
 
+    def count_reload(self, result: str) -> None:
+        """Count a change of certificates or tokens that was "taken" or "refused"."""
+        self._reloads[result].inc()
+
     def set_draining(self) -> None:
         """Say that the server drains."""
         self._draining = True
@@ -184,13 +191,15 @@ class Metrics(Collector):
                 yield _histograms(spec, models)
 
     def _of_server(self, spec: Spec) -> Metric:
-        if spec.name == "model_loads_total":
-            loads = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-            for result, counter in list(self._loads.items()):
-                loads.add_metric([result], counter.value)
-            return loads
-        if spec.name == "draining":
-            return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(self._draining))
+        counters = {"model_loads_total": self._loads, "credential_reloads_total": self._reloads}
+        if spec.name in counters:
+            family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
+            for result, counter in list(counters[spec.name].items()):
+                family.add_metric([result], counter.value)
+            return family
+        gauges = {"draining": self._draining, "certificate_expiry_timestamp_seconds": self.certificate_expiry}
+        if spec.name in gauges:
+            return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(gauges[spec.name]))
         assert spec.name == "build_info", f"{spec.name} has no value. This is a bug."
         build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
         build.add_metric([importlib.metadata.version("weft-serving")], 1)

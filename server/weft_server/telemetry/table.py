@@ -68,6 +68,13 @@ TABLE = (
         "Pieces of prompts, or sources, that the prefix cache dropped for others.",
     ),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
+    Spec(
+        "counter",
+        "credential_reloads_total",
+        "Changed certificates and tokens that were read again, by result: taken, or refused and the old ones kept.",
+        "result",
+        per_model=False,
+    ),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
     Spec("gauge", "queued_tokens", "Input tokens of the requests that wait."),
@@ -85,6 +92,12 @@ TABLE = (
         "Unix time of the last sign of life of the slowest lane.",
     ),
     Spec("gauge", "draining", "1 once the server drains, 0 before.", per_model=False),
+    Spec(
+        "gauge",
+        "certificate_expiry_timestamp_seconds",
+        "Unix time at which the server's certificate ends. 0 without TLS.",
+        per_model=False,
+    ),
     Spec("gauge", "build_info", "Always 1. The label holds the server's version.", "build_version", per_model=False),
     Spec(
         "histogram",

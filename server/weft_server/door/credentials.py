@@ -1,0 +1,182 @@
+"""The certificates and tokens of a server, as their files are now."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+import grpc.aio
+import structlog
+
+from weft_server.config import ConfigError, ServerConfig, env_name, flag_name
+from weft_server.door.certificates import Certificates, CertificatesError
+from weft_server.door.tokens import Tokens, TokensError
+from weft_server.door.watched import Watched
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from weft_server.telemetry.metrics import Metrics
+
+_log = structlog.get_logger(__name__)
+# A file of credentials is not longer than this.
+MAX_BYTES = 4 * 1024 * 1024
+# Addresses that nobody else reaches.
+_LOOPBACK = ("127.", "localhost", "::1")
+
+T = TypeVar("T")
+
+
+class Credentials:
+    """Read at the start, and again by `refresh`. May be asked from any thread."""
+
+    def __init__(self, config: ServerConfig, metrics: Metrics) -> None:
+        """Read the files that `config` names. Raises ConfigError, with a line for each that cannot be used."""
+        self._config = config
+        self._metrics = metrics
+        faults = _lone_settings(config)
+        self._certificates = None if faults else _first(self._watch_certificates, faults)
+        self._tokens = _first(self._watch_tokens, faults)
+        if faults:
+            raise ConfigError("\n".join(faults))
+        self._look_at_certificates()
+        for oddity in oddities(config):
+            _log.warning("credentials", oddity=oddity)
+
+    @property
+    def certificates(self) -> Certificates | None:
+        """What to speak TLS with. None: both ports speak plain text."""
+        return self._certificates.value if self._certificates else None
+
+    @property
+    def tokens(self) -> Tokens | None:
+        """Who is known. None: nobody is asked for a token."""
+        return self._tokens.value if self._tokens else None
+
+    @property
+    def shows_certificates(self) -> bool:
+        """Whether callers of gRPC show certificates."""
+        return self._config.tls_client_ca is not None
+
+    def add_port(self, server: grpc.aio.Server, target: str) -> int:
+        """Let a gRPC server listen, with TLS if there is a certificate. Returns the port. Raises RuntimeError."""
+        given = self.certificates
+        if given is None:
+            return server.add_insecure_port(target)
+
+        def fetch() -> Any:
+            """Called by gRPC before each handshake, on a thread of its own. None: nothing has changed."""
+            nonlocal given
+            if given is self.certificates:
+                return None
+            given = self.certificates
+            return given.grpc if given else None
+
+        credentials = grpc.dynamic_ssl_server_credentials(given.grpc, fetch, self.shows_certificates)
+        return server.add_secure_port(target, credentials)
+
+    def refresh(self) -> None:
+        """Read again what has changed. What cannot be used is logged and counted, and the old is kept."""
+        for what, watched in (("certificates", self._certificates), ("tokens", self._tokens)):
+            if watched is None:
+                continue
+            try:
+                changed = watched.refresh()
+            except ConfigError as error:
+                self._metrics.count_reload("refused")
+                _log.error("kept the old credentials", what=what, why=str(error))
+                continue
+            if changed:
+                self._metrics.count_reload("taken")
+                _log.info("took new credentials", what=what)
+                self._look_at_certificates()
+
+    def _watch_certificates(self) -> Watched[Certificates] | None:
+        config = self._config
+        if config.tls_cert is None or config.tls_key is None:
+            return None
+        paths = [path for path in (config.tls_cert, config.tls_key, config.tls_client_ca) if path]
+        return Watched(paths, lambda: _read_certificates(config))
+
+    def _watch_tokens(self) -> Watched[Tokens] | None:
+        path = self._config.tokens
+        return Watched([path], lambda: _read_tokens(path)) if path else None
+
+    def _look_at_certificates(self) -> None:
+        if self.certificates:
+            self._metrics.certificate_expiry = self.certificates.expires
+            for oddity in self.certificates.oddities:
+                _log.warning("certificate", oddity=oddity)
+
+
+def _first(watch: Callable[[], T], faults: list[str]) -> T | None:
+    try:
+        return watch()
+    except ConfigError as error:
+        faults.append(str(error))
+        return None
+
+
+def _lone_settings(config: ServerConfig) -> list[str]:
+    """What is said of settings that lack the setting they belong to."""
+    needs = (("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert"))
+    return [
+        _fault(field, f"needs {flag_name(other)} ({env_name(other)}) too")
+        for field, other in needs
+        if getattr(config, field) and not getattr(config, other)
+    ]
+
+
+def oddities(config: ServerConfig) -> list[str]:
+    """What works, and is probably not meant."""
+    found = [
+        _fault(field, f"{path} can be read by everybody on this machine")
+        for field in ("tls_key", "tokens")
+        if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
+    ]
+    if config.tokens and not config.tls_cert and not config.host.startswith(_LOOPBACK):
+        found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
+    return found
+
+
+def _read_certificates(config: ServerConfig) -> Certificates:
+    assert config.tls_cert, "certificates without a setting. This is a bug."
+    assert config.tls_key, "certificates without a setting. This is a bug."
+    for field in ("tls_cert", "tls_key", "tls_client_ca"):
+        if path := getattr(config, field):
+            _read(field, path)
+    try:
+        return Certificates(config.tls_cert, config.tls_key, config.tls_client_ca)
+    except CertificatesError as error:
+        raise ConfigError(_fault(error.field, f"{getattr(config, error.field)}: {error}")) from error
+    except OSError as error:  # it went between two looks
+        raise ConfigError(_fault("tls_cert", f"{error.filename}: {error.strerror}")) from error
+
+
+def _read_tokens(path: Path) -> Tokens:
+    try:
+        return Tokens(_read("tokens", path).decode())
+    except UnicodeDecodeError as error:
+        raise ConfigError(_fault("tokens", f"{path}: it is not UTF-8 text")) from error
+    except TokensError as error:
+        raise ConfigError(_fault("tokens", f"{path}: {error}")) from error
+
+
+def _read(field: str, path: Path) -> bytes:
+    """What a file holds. Raises ConfigError."""
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe would wait for ever
+            raise ConfigError(_fault(field, f"{path}: it is no file"))
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(_fault(field, f"{path}: {error.strerror}")) from error
+    if len(content) > MAX_BYTES:
+        raise ConfigError(_fault(field, f"{path}: it has more than {MAX_BYTES} bytes"))
+    return content
+
+
+def _fault(field: str, sentence: str) -> str:
+    return f"{flag_name(field)} ({env_name(field)}): {sentence}"

@@ -1,0 +1,89 @@
+"""What the port of gRPC bounds: connections, handshakes, pings, metadata, and the messages of each method."""
+
+import asyncio
+
+from guarded import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
+from weft_proto.v1.common_pb2 import Image
+from weft_server.door.limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
+
+
+def test_connections_are_bounded_and_handshakes_end(tmp_path, monkeypatch):
+    """One connection more than the bound is closed at once. One that says nothing is closed after some time."""
+    monkeypatch.setattr("weft_server.door.server.HANDSHAKE_S", 1)
+
+    async def is_closed(reader):
+        return b"" == await asyncio.wait_for(reader.read(), 10)
+
+    async def scenario():
+        async with served(tmp_path, tls=True, tokens="", max_connections=3) as (target, _, _):
+            host, port = target.split(":")
+            async with open_channel(target, authority=AUTHORITY.certificate) as channel:
+                assert ("OK", "") == await ask(channel, HEALTH)
+                silent = [await asyncio.open_connection(host, int(port)) for _ in range(3)]
+                assert await is_closed(silent[2][0])
+                assert not any(reader.at_eof() for reader, _ in silent[:2])
+                assert ("OK", "") == await ask(channel, HEALTH)
+                assert await is_closed(silent[0][0])
+                assert await is_closed(silent[1][0])
+                for _, writer in silent:
+                    writer.close()
+            async with open_channel(target, authority=AUTHORITY.certificate) as channel:
+                assert ("OK", "") == await ask(channel, HEALTH)
+
+    run(scenario())
+
+
+def test_metadata_is_bounded(tmp_path):
+    """Up to 16 KiB of headers are read. More are refused, each time, and the connection goes on."""
+
+    async def scenario():
+        async with served(tmp_path, tokens="") as (target, _, _), open_channel(target) as channel:
+            for _ in range(5):
+                assert "OK" == (await ask(channel, HEALTH, token="x" * 15_000))[0]
+                assert "RESOURCE_EXHAUSTED" == (await ask(channel, HEALTH, token="x" * 17_000))[0]
+
+    run(scenario())
+
+
+def test_who_pings_too_often_is_sent_away(tmp_path):
+    """The third ping too soon ends the connection, and a new one is taken."""
+
+    async def scenario():
+        async with served(tmp_path, tokens="") as (target, _, _):
+            reader, writer = await asyncio.open_connection(*target.split(":"))
+            writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes.fromhex("000000040000000000"))
+            writer.write(8 * (bytes.fromhex("000008060000000000") + bytes(8)))
+            assert b"too_many_pings" in await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+            async with open_channel(target) as channel:
+                assert ("OK", "") == await ask(channel, HEALTH)
+
+    run(scenario())
+
+
+def holds_a_picture(message):
+    """Whether a message of that kind may hold a picture."""
+    return any(
+        field.message_type == Image.DESCRIPTOR or (field.message_type and holds_a_picture(field.message_type))
+        for field in message.fields
+        if field.message_type is None or field.message_type.full_name != message.full_name
+    )
+
+
+def test_each_method_takes_messages_of_its_kind(tmp_path):
+    """One that takes a picture takes all that a message may have, one that takes names a few KiB."""
+    limits = {method: max_bytes(method, MAX_REQUEST_BYTES) for method in methods()}
+    for method, kind in methods().items():
+        assert (method, holds_a_picture(kind)) == (method, limits[method] == MAX_REQUEST_BYTES)
+        assert (method, "Model" in method.split("/")[1]) == (method, limits[method] == MAX_NAME_BYTES)
+    assert {MAX_NAME_BYTES} == {max_bytes(method, MAX_REQUEST_BYTES) for method in (HEALTH, REFLECTION)}
+    assert 100 == max_bytes("/weft.v1.TranslationService/Translate", 100)
+
+    async def scenario():
+        async with served(tmp_path, tokens="") as (target, _, _), open_channel(target) as channel:
+            for method in ("/weft.v1.ModelService/GetModel", "/weft.v1.TranslationService/Translate"):
+                data = bytes(max_bytes(method, MAX_REQUEST_BYTES) + 1)
+                assert (method, "INVALID_ARGUMENT", "MESSAGE_TOO_LARGE") == (method, *await ask(channel, method, data))
+            assert MAX_TEXT_BYTES < MAX_REQUEST_BYTES
+
+    run(scenario())

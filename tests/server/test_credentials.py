@@ -1,0 +1,190 @@
+"""Certificates and tokens as files: what the start refuses, what it warns of, and what a rotation takes or keeps."""
+
+import os
+import time
+
+import pytest
+from prometheus_client import generate_latest
+from structlog.testing import capture_logs
+
+from certificates import Authority
+from guarded import credentials_of
+from weft_server.config import ConfigError
+from weft_server.telemetry.metrics import Metrics
+
+AUTHORITY = Authority()
+LINE = "alice call correct-horse-battery\n"
+
+
+@pytest.fixture
+def tls(tmp_path):
+    """Settings of a server with a certificate."""
+    cert, key = AUTHORITY.issue().write(tmp_path)
+    return {"tls_cert": cert, "tls_key": key}
+
+
+def counted(metrics, name):
+    """The samples of a metric, as lines of text."""
+    return [line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith(f"weft_{name}")]
+
+
+def tell(**settings):
+    """What the start says that is odd."""
+    with capture_logs() as logs:
+        credentials_of(**settings)
+    return [entry["oddity"] for entry in logs if entry["log_level"] == "warning"]
+
+
+def test_without_settings_there_is_nothing():
+    """Plain text, and nobody is asked."""
+    credentials = credentials_of()
+
+    assert (None, None) == (credentials.certificates, credentials.tokens)
+
+
+def test_good_files_are_taken_in_silence(tls, tmp_path):
+    """Certificate, key, authorities, tokens; the metric says when the certificate ends."""
+    (tmp_path / "ca.crt").write_bytes(AUTHORITY.certificate)
+    (tmp_path / "tokens").write_text(LINE)
+    (tmp_path / "tokens").chmod(0o600)
+    metrics = Metrics()
+    with capture_logs() as logs:
+        credentials = credentials_of(metrics, **tls, tls_client_ca=tmp_path / "ca.crt", tokens=tmp_path / "tokens")
+
+    assert [] == logs
+    assert credentials.shows_certificates
+    assert counted(metrics, "certificate_expiry")
+    assert credentials.certificates.expires == metrics.certificate_expiry
+    assert 29 * 86400 < metrics.certificate_expiry - time.time() < 31 * 86400
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("tls_cert", None, r"--tls-cert \(WEFT_TLS_CERT\): .*tls.crt: No such file or directory"),
+        ("tls_key", None, r"--tls-key \(WEFT_TLS_KEY\): .*: No such file or directory"),
+        ("tls_cert", b"", "--tls-cert .* holds no certificate as PEM"),
+        ("tls_key", b"hello", "--tls-key .* holds no private key as PEM"),
+        ("tls_key", AUTHORITY.key, "--tls-key .*: the key is not that of the certificate"),
+        ("tls_key", b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "--tls-key .*: .*PEM"),
+        ("tls_client_ca", b"nobody", "--tls-client-ca .*: it holds no certificate as PEM"),
+        ("tls_client_ca", None, "--tls-client-ca .*: No such file"),
+        ("tokens", None, "--tokens .*: No such file"),
+        ("tokens", b"\xff\xfe", "--tokens .*: it is not UTF-8 text"),
+        ("tokens", b"alice call short", "--tokens .*: line 1: a token must have at least 16"),
+        ("tokens", bytes(5 << 20), "--tokens .*: it has more than 4194304 bytes"),
+    ],
+)
+def test_a_broken_file_is_an_error_of_configuration(tls, tmp_path, name, content, said):
+    """It names flag, variable and file, and says what is wrong, in one line."""
+    settings = tls | {name: tls.get(name, tmp_path / name)}
+    if content is None:
+        settings[name].unlink(missing_ok=True)
+    else:
+        settings[name].write_bytes(content)
+
+    with pytest.raises(ConfigError, match=said) as refused:
+        credentials_of(**settings)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_pipe_is_no_file(tls, tmp_path):
+    """Reading it would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(ConfigError, match="it is no file"):
+        credentials_of(**tls | {"tls_key": tmp_path / "pipe"})
+
+
+def test_a_key_with_a_passphrase_is_refused(tls):
+    """Nobody is there to type it."""
+    tls["tls_key"].write_bytes(AUTHORITY.locked_key())
+
+    with pytest.raises(ConfigError, match="it has a passphrase"):
+        credentials_of(**tls)
+
+
+def test_all_faults_are_told_at_once(tmp_path):
+    """A line for each setting that is wrong."""
+    with pytest.raises(ConfigError) as refused:
+        credentials_of(tls_key=tmp_path / "key", tls_client_ca=tmp_path / "ca", tokens=tmp_path / "tokens")
+
+    lines = str(refused.value).splitlines()
+    assert ["--tls-key", "--tls-client-ca", "--tokens"] == [line.split()[0] for line in lines]
+    assert all("needs --tls-cert (WEFT_TLS_CERT) too" in line for line in lines[:2])
+
+
+def test_what_is_odd_is_a_warning(tls, tmp_path):
+    """Files that everybody may read, tokens in plain text, and a certificate that has ended or not begun."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    tokens.chmod(0o644)
+    (odd,) = tell(tokens=tokens)
+    assert "--tokens" in odd
+    assert "can be read by everybody" in odd
+    tokens.chmod(0o640)
+    (odd,) = tell(tokens=tokens, host="0.0.0.0")
+    assert "travel in plain text" in odd
+    assert [] == tell(tokens=tokens, host="0.0.0.0", **tls)
+    tls["tls_key"].chmod(0o644)
+    assert ["--tls-key"] == [odd.split()[0] for odd in tell(**tls)]
+    AUTHORITY.issue(days=-2).write(tmp_path)
+    assert ["expired on"] == [" ".join(odd.split()[:2]) for odd in tell(**tls)]
+
+
+def test_a_rotation_is_taken_when_it_is_whole(tls, tmp_path):
+    """Half of a pair is an error that is logged once and counted; the old pair is kept until the other half comes."""
+    metrics = Metrics()
+    credentials = credentials_of(metrics, **tls)
+    old = credentials.certificates
+    new = AUTHORITY.issue()
+    with capture_logs() as logs:
+        credentials.refresh()
+        tls["tls_cert"].write_bytes(new.certificate)
+        credentials.refresh()
+        credentials.refresh()
+        assert old is credentials.certificates
+        tls["tls_key"].unlink()
+        credentials.refresh()
+        assert old is credentials.certificates
+        tls["tls_key"].write_bytes(new.key)
+        credentials.refresh()
+
+    assert old is not credentials.certificates
+    assert ["kept the old credentials"] * 2 + ["took new credentials"] == [entry["event"] for entry in logs]
+    assert "the key is not that of the certificate" in logs[0]["why"]
+    counts = {
+        'weft_credential_reloads_total{result="refused"} 2.0',
+        'weft_credential_reloads_total{result="taken"} 1.0',
+    }
+    assert counts <= set(counted(metrics, "credential_reloads_total"))
+
+
+def test_a_swap_of_links_is_a_rotation(tmp_path):
+    """As Kubernetes does it: the folder behind a link is another one, and the links to the files stay."""
+    for stem, line in (("one", LINE), ("two", LINE.replace("alice", "bob"))):
+        (tmp_path / stem).mkdir()
+        (tmp_path / stem / "tokens").write_text(line)
+    (tmp_path / "..data").symlink_to("one")
+    (tmp_path / "tokens").symlink_to("..data/tokens")
+    credentials = credentials_of(tokens=tmp_path / "tokens")
+    assert "alice" == credentials.tokens.of_token("correct-horse-battery").name
+
+    (tmp_path / "..new").symlink_to("two")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    credentials.refresh()
+
+    assert "bob" == credentials.tokens.of_token("correct-horse-battery").name
+
+
+def test_an_empty_file_of_tokens_locks_nobody_out(tmp_path):
+    """A file that is being written is no rotation."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    credentials = credentials_of(tokens=tokens)
+    tokens.write_text("")
+    with capture_logs() as logs:
+        credentials.refresh()
+
+    assert credentials.tokens.of_token("correct-horse-battery")
+    assert ["error"] == [entry["log_level"] for entry in logs]
