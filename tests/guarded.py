@@ -14,6 +14,7 @@ from certificates import Authority
 from weft_server.config import ServerConfig
 from weft_server.door.access import Access
 from weft_server.door.credentials import Credentials
+from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.server import SERVICES, GrpcServer
@@ -42,7 +43,7 @@ def credentials_of(metrics=None, **settings):
 
 def guard_of(metrics=None, **settings):
     """The guard of a server with these settings."""
-    return Guard(metrics or Metrics(), Access(credentials_of(**settings)), MAX_REQUEST_BYTES)
+    return Guard(metrics or Metrics(), Access(credentials_of(**settings)), Gate(Models([])), MAX_REQUEST_BYTES)
 
 
 def methods():
@@ -68,7 +69,7 @@ async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, **more):
         settings["tls_client_ca"].write_bytes(AUTHORITY.certificate)
     metrics = Metrics()
     credentials = credentials_of(metrics, **settings)
-    guard = Guard(metrics, Access(credentials), MAX_REQUEST_BYTES)
+    guard = Guard(metrics, Access(credentials), Gate(Models([])), MAX_REQUEST_BYTES)
     health = Health(SERVICES)
     await health.set_model("secret", serving=True)
     config = ServerConfig(repository="models", **settings)

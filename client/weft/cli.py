@@ -22,6 +22,7 @@ from weft.exceptions import Error, InvalidRequest, Unavailable
 # What to say of a subcommand without importing it, and the extra that it needs.
 _PLUGINS = {
     "serve": ("Serve a model repository.", "server"),
+    "doctor": ("Look at a machine that shall run a server.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
     "up": ("Export a checkpoint if that was not done yet, and serve it.", "server,export"),
     "wrap": ("Make a bundle of an ONNX file that others made, and prove it.", "export"),

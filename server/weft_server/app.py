@@ -16,6 +16,7 @@ from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
 from weft_server.door.access import Access
 from weft_server.door.credentials import Credentials
+from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.http import HttpServer
@@ -69,7 +70,7 @@ class App:
         self.metrics = Metrics()
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
-        self.guard = Guard(self.metrics, self.access, config.max_request_bytes)
+        self.guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
         self.health = Health(SERVICES)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)

@@ -1,7 +1,7 @@
 """The server's settings: each field of ServerConfig is a flag, an environment variable and a line of the manual."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -163,17 +163,40 @@ class ServerConfig(BaseSettings):
         return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
 
 
+class Reading(NamedTuple):
+    """Settings as far as they can be read, and a line for each that cannot. A field of `bad` has its default."""
+
+    config: ServerConfig
+    faults: list[str]
+    bad: frozenset[str]
+
+
 def read_config(**flags: Any) -> ServerConfig:
     """Return the settings from flags (None: not given), environment and defaults.
 
     Raises:
         ConfigError: a setting is missing, unknown or outside its range.
     """
+    reading = try_config(**flags)
+    if reading.faults:
+        raise ConfigError("\n".join(reading.faults))
+    return reading.config
+
+
+def try_config(**flags: Any) -> Reading:
+    """Return what `read_config` does, also if some of it is wrong: the rest can be looked at all the same."""
+    # An empty flag, like an empty variable, is one that was not given.
+    given = {name: value for name, value in flags.items() if value not in (None, "")}
     try:
-        # An empty flag, like an empty variable, is one that was not given.
-        return ServerConfig(**{name: value for name, value in flags.items() if value not in (None, "")})
+        return Reading(ServerConfig(**given), [], frozenset())
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(dict(item)) for item in error.errors())) from None
+        items: list[dict[str, Any]] = [dict(item) for item in error.errors()]
+    bad = frozenset(str(item["loc"][0]) for item in items)
+    fields = ServerConfig.model_fields
+    good = {name: value for name, value in given.items() if name in fields and name not in bad}
+    # A flag wins over its variable, so a wrong variable is not read again. The repository has no default.
+    good |= {name: Path() if fields[name].is_required() else fields[name].default for name in bad if name in fields}
+    return Reading(ServerConfig(**good), [_explain(item) for item in items], bad)
 
 
 def flag_name(field: str) -> str:
@@ -186,13 +209,17 @@ def env_name(field: str) -> str:
     return ENV_PREFIX + field.upper()
 
 
+def both_names(field: str) -> str:
+    """Return flag and variable of a field, as the lines of errors name it."""
+    return f"{flag_name(field)} ({env_name(field)})"
+
+
 def _explain(item: dict[str, Any]) -> str:
     field = str(item["loc"][0])
-    names = f"{flag_name(field)} ({env_name(field)})"
     if item["type"] == "missing":  # one setting has no default
         return f"no model repository is given: `weft serve REPOSITORY`, {flag_name(field)} or {env_name(field)}"
     hint = ""
     if str(item["input"]).startswith("tcp://"):
         # Kubernetes sets <SERVICE>_PORT for every Service in the namespace, so a Service called weft collides with us.
         hint = "; this is a Kubernetes service link: set enableServiceLinks: false in the pod"
-    return f"{names}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}{hint}"
+    return f"{both_names(field)}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}{hint}"

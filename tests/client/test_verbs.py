@@ -370,6 +370,18 @@ def test_a_word_of_a_newer_server_is_unspecified(client, monkeypatch):
     assert (weft.Task.UNSPECIFIED, weft.ModelState.UNSPECIFIED) == (newer.task, newer.state)
 
 
+def test_the_model_s_name_goes_beside_the_request():
+    """A server can refuse a request whose model it has no room for, unread. A request that names none has no header."""
+    with fake_server() as server, weft.Client(server.target, metadata={"x": "y"}) as client:
+        client.translate("a", model="en-es")
+        list(client.stream_generate("a", model="gpt"))
+        client.translate("a")
+        client.translate("a", model="Not a name\n")
+        names = [seen.metadata.get("weft-model") for seen in server.servicer.seen]
+        assert ["en-es", "gpt", None, None] == names
+        assert ["y"] * 4 == [seen.metadata["x"] for seen in server.servicer.seen]
+
+
 def test_metadata_goes_with_every_call():
     """What the client was given as metadata, for instance a token, stands on unary calls and streams."""
     with fake_server() as server, weft.Client(server.target, metadata={"Authorization": "Bearer x"}) as client:

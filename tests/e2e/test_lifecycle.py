@@ -212,5 +212,5 @@ def test_a_taken_port_is_one_clear_line(small_repository):
         run = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=False)
 
     assert 1 == run.returncode
-    assert "is another server there? --port takes another" in run.stderr
+    assert f"--port (WEFT_PORT): cannot listen on 127.0.0.1:{port}: another process does" in run.stderr
     assert "Traceback" not in run.stderr

@@ -20,10 +20,12 @@ from guarded import (
 )
 from waiting import until
 from weft_server.door.access import Access, role_of
+from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.identity import Role
 from weft_server.door.server import SERVICES
 from weft_server.serving.call import CALL, Call
+from weft_server.serving.models import Models
 from weft_server.telemetry.metrics import Metrics
 
 # The role that each service of the contracts needs. A new service stands here before it is served.
@@ -198,7 +200,7 @@ def test_a_call_bears_its_callers_name(tmp_path, mutual):
 
     async def scenario():
         async with served(tmp_path, mutual=mutual) as (_, _, credentials):
-            guard = Guard(Metrics(), Access(credentials), MAX_REQUEST_BYTES)
+            guard = Guard(Metrics(), Access(credentials), Gate(Models([])), MAX_REQUEST_BYTES)
             server = grpc.aio.server(interceptors=[guard])
             handlers = {"Ask": grpc.unary_unary_rpc_method_handler(answer, bytes)}
             server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))

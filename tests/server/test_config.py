@@ -111,12 +111,14 @@ def test_the_help_shows_each_setting_whole(command, columns):
         (["--drain-delay-s=nan"], {}, r"--drain-delay-s (WEFT_DRAIN_DELAY_S): input should be a finite.*'nan'"),
         (["--log-level=loud"], {}, r"--log-level (WEFT_LOG_LEVEL): input should be 'debug'.*, not 'loud'"),
         (["--repository", "other"], {}, r"--repository names other, and the folder to serve is .*"),
-        ([], {"WEFT_REPOSITORY": "other"}, r".* is empty: a model repository holds .*"),
+        ([], {"WEFT_REPOSITORY": "other"}, r"--repository (WEFT_REPOSITORY): .* is empty: a model repository holds .*"),
     ],
 )
 def test_a_wrong_setting_is_one_line(tmp_path, arguments, environment, line):
     """It names flag and variable whichever was given; the folder wins over its variable, not over its flag."""
-    ended = run(str(tmp_path), *arguments, **environment)
+    if "is empty" not in line:
+        (tmp_path / "m" / "1").mkdir(parents=True)
+    ended = run(str(tmp_path), *arguments, **{"WEFT_PORT": "0", "WEFT_HTTP_PORT": "0"} | environment)
     assert (1, "") == (ended.returncode, ended.stdout)
     line = line.replace("(", r"\(").replace(")", r"\)")
     assert re.fullmatch(rf"weft serve: {line}\n", ended.stderr), ended.stderr
@@ -124,6 +126,6 @@ def test_a_wrong_setting_is_one_line(tmp_path, arguments, environment, line):
 
 def test_the_folder_may_come_alone_or_be_named_the_same_twice(tmp_path):
     """`weft serve FOLDER` is `weft serve --repository FOLDER`."""
-    expected = f"weft serve: {tmp_path} is empty"
+    expected = f"weft serve: --repository (WEFT_REPOSITORY): {tmp_path} is empty"
     for arguments in ([str(tmp_path)], ["--repository", str(tmp_path)], [str(tmp_path), f"--repository={tmp_path}/"]):
         assert run(*arguments).stderr.startswith(expected)

@@ -10,7 +10,7 @@ import typer
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._server import Server
+    from weft._options import Server
 
 
 @dataclass(frozen=True)

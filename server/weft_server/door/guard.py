@@ -15,6 +15,7 @@ from weft_server.door.handlers import (
     abort,
     answering,
     behaviour_of,
+    judging,
     let_go,
     parsing,
     reflecting,
@@ -30,6 +31,7 @@ from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
     from weft_server.door.access import Access
+    from weft_server.door.gate import Gate
     from weft_server.door.handlers import Parse
     from weft_server.telemetry.metrics import Metrics
 
@@ -45,12 +47,13 @@ EARLY_SHARE = 0.01
 class Guard(grpc.aio.ServerInterceptor):
     """One for the server. `draining` refuses new calls. `idle` waits for the admitted ones."""
 
-    def __init__(self, metrics: Metrics, access: Access, max_request_bytes: int) -> None:
+    def __init__(self, metrics: Metrics, access: Access, gate: Gate, max_request_bytes: int) -> None:
         self._access = access
         self._max_request_bytes = max_request_bytes
         self.draining = False
         self.num_active = 0
         self._metrics = metrics
+        self._gate = gate
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._handlers: dict[str, Any] = {}
@@ -80,15 +83,26 @@ class Guard(grpc.aio.ServerInterceptor):
             try:
                 caller = self._access.of_metadata(method, handler_call_details.invocation_metadata)
             except RequestError as error:
-                return self._refuse(method, error)
+                return self._refuse(Call(method.rpartition("/")[2]), error)
         if method not in self._handlers:
             handler = await continuation(handler_call_details)
             if handler is None:
                 return self._unknown(method)
             self._handlers[method] = self._wrap(method, handler)
         if method.startswith(_OURS):
-            self._expect(Call(method.rsplit("/", 1)[-1], tenant=caller.name if caller else ""))
+            call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "")
+            refusal = Draining() if self.draining else self._gate.refusal(call, handler_call_details)
+            if refusal:
+                return self._refuse(call, refusal)
+            self._expect(call)
         return self._handlers[method]
+
+    def _refuse(self, call: Call, error: RequestError) -> Any:
+        """A handler for a call that is refused before its message has come. The call is counted."""
+        self._last_call = time.monotonic()
+        status = to_status(error)
+        self._count(call, status.code, error.reason)
+        return refusing(status)
 
     def _wrap(self, method: str, handler: Any) -> Any:
         """What is done around a method's calls. There are two cases.
@@ -110,11 +124,6 @@ class Guard(grpc.aio.ServerInterceptor):
         assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
         return reflecting(handler, parse, lambda context: self._access.of_call(method, context))
 
-    def _refuse(self, method: str, error: RequestError) -> Any:
-        """A handler for a call that is refused before its message has come. The call is counted."""
-        self._count(Call(method.rpartition("/")[2]), to_status(error).code, error.reason)
-        return refusing(lambda _: error)
-
     def _unknown(self, method: str) -> Any:
         """A handler for a method that there is not. Only callers who are known hear that."""
         self._metrics.count_unknown()
@@ -126,7 +135,7 @@ class Guard(grpc.aio.ServerInterceptor):
                 return error
             return MethodNotFound(method)
 
-        return refusing(why)
+        return judging(why)
 
     def _expect(self, call: Call) -> None:
         """Make sure that a call is counted even if it ends before its handler begins, because its caller has gone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -68,16 +69,32 @@ def reflecting(handler: Any, parse: Parse, admit: Callable[[Any], object]) -> An
     return grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
 
 
-def refusing(why: Callable[[Any], RequestError]) -> Any:
-    """A handler for a call that is refused before its message has come. `why` takes the context.
+@lru_cache(64)
+def refusing(status: Status) -> Any:
+    """A handler that ends every call with `status`. It reads no message and raises no error, so it costs little.
 
-    It is one for a stream of messages, of which it reads none. On the wire all kinds of calls begin alike.
+    It is one for a stream of messages. On the wire all kinds of calls begin alike.
     """
 
-    async def refuse(requests: Any, context: Any) -> None:  # noqa: ARG001 - nobody reads them
-        await abort(context, to_status(why(context)))
+    async def refuse(_: Any, context: Any) -> None:
+        _set(context, status)
 
     return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def judging(why: Callable[[Any], RequestError]) -> Any:
+    """Do as `refusing` where it depends on who calls. `why` takes the context."""
+
+    async def refuse(_: Any, context: Any) -> None:
+        _set(context, to_status(why(context)))
+
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def _set(context: Any, status: Status) -> None:
+    context.set_code(status.code)
+    context.set_details(status.message)
+    context.set_trailing_metadata(status.trailing_metadata)
 
 
 def parsing(deserialize: Callable[[bytes], Any], most: int) -> Parse:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from weft_proto.v1 import bundle_pb2
-from weft_server.config import ConfigError, env_name, flag_name
+from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 
 if TYPE_CHECKING:
@@ -49,15 +49,20 @@ def device_of(config: ServerConfig) -> Device:
     """Return the device that the settings name.
 
     Raises:
-        ConfigError: another setting does not fit this device.
+        ConfigError: other settings do not fit this device. It has a line for each.
     """
-    if config.device == "cpu":
-        _forbid(config.cuda_graphs, "cuda_graphs", "are for --device cuda")
-        return HOST
-    # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
-    _forbid(config.lanes > 1, "lanes", f"a CUDA device has one lane, not {config.lanes}")
-    _forbid(config.prefix_cache_mb > 0, "prefix_cache_mb", "is for --device cpu; a CUDA device has no prefix cache")
-    return Device("cuda", config.cuda_device, in_place=False, captures=config.cuda_graphs)
+    is_cpu = config.device == "cpu"
+    unfit = {
+        "cuda_graphs": config.cuda_graphs and is_cpu and "are for --device cuda",
+        # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
+        "lanes": config.lanes > 1 and not is_cpu and f"a CUDA device has one lane, not {config.lanes}",
+        "prefix_cache_mb": config.prefix_cache_mb > 0
+        and not is_cpu
+        and "is for --device cpu; a CUDA device has no prefix cache",
+    }
+    if faults := [f"{both_names(field)}: {why}" for field, why in unfit.items() if why]:
+        raise ConfigError("\n".join(faults))
+    return HOST if is_cpu else Device("cuda", config.cuda_device, in_place=False, captures=config.cuda_graphs)
 
 
 def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) -> None:
@@ -66,8 +71,3 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
         raise BundleError("bf16 is for --device cuda; on the CPU serve a bundle of --precision fp32 or int8")
     if precision == bundle_pb2.PRECISION_INT8 and device.kind == "cuda":
         raise BundleError("int8 is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
-
-
-def _forbid(condition: bool, field: str, sentence: str) -> None:  # noqa: FBT001 - a fact, not a mode
-    if condition:
-        raise ConfigError(f"{flag_name(field)} ({env_name(field)}): {sentence}")

@@ -12,7 +12,7 @@ os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
 
-from weft_server.config import ConfigError, env_name, flag_name
+from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 from weft_server.runtime.blocks import FLOAT, Block, element_type_of
 from weft_server.runtime.device import HOST
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, np.ndarray]
 
-_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+CUDA = "CUDAExecutionProvider"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": CUDA}
 _WARNINGS_AND_UP = 2
 # Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
 # times what the two take apart.
@@ -168,11 +169,17 @@ class Bound:
         self._session.run_with_iobinding(self._binding, self._options)
 
 
+def providers() -> list[str]:
+    """Return what this ONNX Runtime was built to run graphs on. Whether it can, `verify_device` tries."""
+    names: list[str] = ort.get_available_providers()
+    return names
+
+
 def verify_device(device: Device) -> None:
     """Raise ConfigError unless this ONNX Runtime can run graphs on the device."""
     if device.kind == "cpu":
         return
-    where, provider = f"{flag_name('device')} ({env_name('device')}): {device.kind}", _PROVIDERS[device.kind]
+    where, provider = f"{both_names('device')}: {device.kind}", _PROVIDERS[device.kind]
     if provider not in ort.get_available_providers():
         raise ConfigError(
             f"{where} needs another ONNX Runtime: the extra gpu instead of the extra server, never both. Install "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import structlog
@@ -23,6 +23,20 @@ _log = structlog.get_logger(__name__)
 _GIGABYTE = 10**9
 
 
+class Room(NamedTuple):
+    """Bytes of memory that a model takes: at once, and when each slot is full."""
+
+    at_once: int
+    full: int
+
+
+def room_of(bundle: Bundle, num_slots: int) -> Room:
+    """Return what the weights and slots of a bundle take."""
+    weights = sum(file.size_bytes for file in bundle.manifest.files)
+    states = [_slot_bytes(state) for state in bundle.manifest.states]
+    return Room(*(weights + num_slots * sum(each) for each in zip((0, 0), *states, strict=True)))
+
+
 def verify_room(bundle: Bundle, config: ServerConfig) -> None:
     """Raise BundleError if the weights and what slots take at once are more than the memory that is free.
 
@@ -32,10 +46,7 @@ def verify_room(bundle: Bundle, config: ServerConfig) -> None:
     free = free_memory()
     if free is None:
         return
-    weights = sum(file.size_bytes for file in bundle.manifest.files)
-    states = [_slot_bytes(state) for state in bundle.manifest.states]
-    at_once = weights + config.slots * sum(touched for touched, _ in states)
-    full = weights + config.slots * sum(whole for _, whole in states)
+    at_once, full = room_of(bundle, config.slots)
     if at_once > free:
         raise BundleError(
             f"its weights and {config.slots} slots take {at_once / _GIGABYTE:.1f} GB at once, "

@@ -1,0 +1,73 @@
+"""Whether each bundle of a repository can be served, as far as that can be said without opening its graphs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_proto.tasks import TASKS
+from weft_server.bundle.load import Bundle, load_bundle
+from weft_server.bundle.repository import Candidate, RepositoryError, scan_repository
+from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
+from weft_server.config import ConfigError, flag_name
+from weft_server.errors import BundleError
+from weft_server.runtime.device import device_of, verify_precision
+from weft_server.runtime.memory import free_memory
+from weft_server.serving.build import widths_of
+from weft_server.serving.decoding import verify_default
+from weft_server.serving.room import Room, room_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from weft_server.config import Reading, ServerConfig
+    from weft_server.runtime.device import Device
+
+
+def look_at_bundles(reading: Reading) -> Iterator[Finding]:
+    """Say of each bundle whether it is sound, and of all whether they fit. Takes as long as hashing all their files.
+
+    Nothing is said where the settings leave no repository to look at, or no device to serve on.
+    """
+    config = reading.config
+    if "repository" in reading.bad:
+        return
+    try:
+        device = device_of(config)
+        scan = scan_repository(config.repository)
+    except (RepositoryError, ConfigError):
+        return
+    yield from (Finding(WARNING, "repository", oddity) for oddity in scan.oddities)
+    rooms = []
+    for candidate in scan.candidates:
+        try:
+            bundle = _verified(candidate, config, device)
+        except BundleError as error:
+            yield Finding(ERROR, "bundle", f"{candidate.directory}: {error}")
+            continue
+        rooms.append(room_of(bundle, config.slots))
+        yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
+    if config.device == "cpu" and rooms:
+        yield _look_at_room(rooms)
+
+
+def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bundle:
+    """Return a bundle that loading would not refuse before it opens a graph. Raises BundleError."""
+    bundle = load_bundle(candidate.directory)
+    manifest = bundle.manifest
+    if TASKS[manifest.task].writes_text:
+        verify_default(manifest, widths_of(manifest, config))
+    verify_precision(manifest.precision, device)
+    return bundle
+
+
+def _look_at_room(rooms: list[Room]) -> Finding:
+    """Whether all models fit together. The server refuses each that does not fit beside those before it."""
+    at_once, full = map(sum, zip(*rooms, strict=True))
+    free = free_memory()
+    says = f"the models take {gigabytes(at_once)} at once, and {gigabytes(full)} with all slots full"
+    if free is None:
+        return Finding(OK, "room", says)
+    says += f"; {gigabytes(free)} are free"
+    if full <= free:
+        return Finding(OK, "room", says)
+    return Finding(ERROR if at_once > free else WARNING, "room", says, f"a smaller {flag_name('slots')} takes less")

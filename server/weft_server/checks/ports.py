@@ -1,0 +1,77 @@
+"""Whether the server can listen where its settings say, tried by taking the place for a moment."""
+
+import errno
+import socket
+from collections.abc import Iterator
+
+from weft_server.checks.finding import ERROR, OK, Finding
+from weft_server.config import ServerConfig, both_names
+
+_FIRST_FREE_TO_ALL = 1024
+
+
+def look_at_host(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a host that nobody knows, or that is not this machine."""
+    if why := _why_not_host(config):
+        yield Finding(ERROR, "host", f"{both_names('host')}: {why}")
+
+
+def look_at_grpc_port(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a port of gRPC that is taken or forbidden."""
+    yield from _look_at(config, "port")
+
+
+def look_at_http_port(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a port of HTTP that is taken or forbidden."""
+    yield from _look_at(config, "http_port")
+
+
+def look_at_both_ports(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse one port for gRPC and HTTP."""
+    if config.port and config.port == config.http_port:
+        yield Finding(ERROR, "ports", f"{both_names('http_port')}: {config.port} is the port of gRPC too")
+
+
+def _look_at(config: ServerConfig, field: str) -> Iterator[Finding]:
+    if _why_not_host(config):
+        return
+    port = getattr(config, field)
+    try:
+        _listen(config.host, port)
+    except OSError as error:
+        where = config.address(port)
+        yield Finding(ERROR, "ports", f"{both_names(field)}: cannot listen on {where}: {_why_not(error, port)}")
+        return
+    which = config.address(port) if port else f"any free port of {config.host}"
+    yield Finding(OK, "ports", f"{which} for {'gRPC' if field == 'port' else 'HTTP'}")
+
+
+def _why_not_host(config: ServerConfig) -> str:
+    try:
+        _listen(config.host, 0)
+    except socket.gaierror as error:
+        return f"{config.host!r} is not known: {error.strerror}"
+    except UnicodeError:  # a part of it has no letters, or too many
+        return f"{config.host!r} is no name of a host"
+    except OSError as error:
+        is_others = error.errno == errno.EADDRNOTAVAIL
+        return f"{config.host} is no address of this machine" if is_others else f"{config.host}: {error.strerror}"
+    return ""
+
+
+def _listen(host: str, port: int) -> None:
+    """Take a place as the server would, and leave it. Raises OSError, or UnicodeError for what is no name at all."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][4]
+    with socket.socket(family, socket.SOCK_STREAM) as tried:
+        # A port is free again while connections of the last server linger.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        tried.bind(address)
+
+
+def _why_not(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another process does; end it, or give another port"
+    if error.errno == errno.EACCES and port < _FIRST_FREE_TO_ALL:
+        return f"ports below {_FIRST_FREE_TO_ALL} are the system's; give a higher one"
+    return str(error.strerror)

@@ -1,0 +1,94 @@
+"""Which settings keep a server from serving, all of them at once. A new check is a function and a line of CHECKS."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft_server.bundle.repository import RepositoryError, scan_repository
+from weft_server.checks.finding import ERROR, OK, WARNING, Finding
+from weft_server.checks.ports import look_at_both_ports, look_at_grpc_port, look_at_host, look_at_http_port
+from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
+from weft_server.runtime.cpus import cpu_quota, share_cpus
+from weft_server.runtime.device import device_of
+from weft_server.runtime.session import verify_device
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weft_server.config import Reading
+
+
+class Check(NamedTuple):
+    """A look at some settings. It is left out while one of them cannot be read."""
+
+    fields: tuple[str, ...]
+    look: Callable[[ServerConfig], Iterator[Finding]]
+
+
+def look_at_settings(reading: Reading) -> list[Finding]:
+    """Return what there is to say of settings before a server starts with them. It takes milliseconds.
+
+    Faults of a field, such as a number out of range, come first.
+    """
+    findings = [Finding(ERROR, "settings", fault) for fault in reading.faults]
+    for check in CHECKS:
+        if not reading.bad.intersection(check.fields):
+            findings += check.look(reading.config)
+    return findings
+
+
+def look_at_names(_: ServerConfig) -> Iterator[Finding]:
+    """Warn of a variable that is nearly one of ours. Others that begin as ours do are Kubernetes' or the client's."""
+    ours = {env_name(field) for field in ServerConfig.model_fields}
+    for name in sorted(os.environ):
+        near = difflib.get_close_matches(name, ours, 1, 0.85) if name.startswith(ENV_PREFIX) else []
+        if near and name not in ours:
+            yield Finding(WARNING, "settings", f"{name} is no setting, and is not read", f"{near[0]} is one")
+
+
+def look_at_repository(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a repository that cannot be read, or in which nothing may be a bundle."""
+    try:
+        candidates = scan_repository(config.repository).candidates
+    except RepositoryError as error:
+        yield Finding(ERROR, "repository", f"{both_names('repository')}: {error}")
+        return
+    models = len({candidate.name for candidate in candidates})
+    yield Finding(OK, "repository", f"{config.repository}, models: {models}, versions: {len(candidates)}")
+
+
+def look_at_device(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse a device that is not there, or that other settings do not fit."""
+    try:
+        device = device_of(config)
+        verify_device(device)
+    except ConfigError as error:
+        yield from (Finding(ERROR, "device", line) for line in str(error).splitlines())
+        return
+    yield Finding(OK, "device", device.kind if device.kind == "cpu" else f"{device.kind} {device.index}")
+
+
+def look_at_threads(config: ServerConfig) -> Iterator[Finding]:
+    """Warn of more threads than CPUs: those that spin for each other would wait for their turns."""
+    quota = cpu_quota()
+    lanes, threads = share_cpus(config.lanes, config.threads, quota)
+    says = f"lanes: {lanes}, threads of each: {threads}, CPUs: {quota:g}"
+    if config.device == "cpu" and lanes * threads > max(1.0, quota):
+        names = f"{both_names('lanes')}, {both_names('threads')}"
+        yield Finding(WARNING, "threads", f"{names}: more threads than CPUs: {says}", "leave out both")
+    else:
+        yield Finding(OK, "threads", says)
+
+
+CHECKS = (
+    Check((), look_at_names),
+    Check(("repository",), look_at_repository),
+    Check(("host",), look_at_host),
+    Check(("host", "port"), look_at_grpc_port),
+    Check(("host", "http_port"), look_at_http_port),
+    Check(("port", "http_port"), look_at_both_ports),
+    Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
+    Check(("device", "lanes", "threads"), look_at_threads),
+)
