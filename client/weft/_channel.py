@@ -3,13 +3,13 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from weft._target import checked_target
+from weft._target import checked_target, is_local
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
@@ -76,29 +76,38 @@ class CallSettings:
 
     target: str
     timeout: float
-    metadata: tuple[tuple[str, str], ...]
+    # What is sent may be secret, and a repr ends in logs.
+    metadata: tuple[tuple[str, str], ...] = field(repr=False)
+    credentials: grpc.ChannelCredentials | None = field(default=None, repr=False)
     watch_health: bool = True
 
     @classmethod
     def of(
-        cls, target: str, timeout: float, metadata: Mapping[str, str] | None, *, watch_health: bool | None = None
+        cls,
+        target: str,
+        timeout: float,
+        metadata: Mapping[str, str] | None = None,
+        *,
+        token: str | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        watch_health: bool | None = None,
     ) -> "CallSettings":
         """Check the arguments of a client."""
         target = checked_target(target)
-        if not isinstance(metadata, Mapping | None):
-            raise InvalidRequest(
-                f"metadata: must be a mapping of names to values, not {type(metadata).__name__}", reason="INVALID_FIELD"
-            )
-        for key in metadata or {}:
-            if not (isinstance(key, str) and _KEY.fullmatch(key.lower())) or key.lower().endswith("-bin"):
-                raise InvalidRequest(f"metadata: {key!r} is no name of a text header", reason="INVALID_FIELD")
-        pairs = tuple((key.lower(), value) for key, value in (metadata or {}).items())
-        for key, value in pairs:
-            if not (isinstance(value, str) and value.isascii() and value.isprintable()):
-                raise InvalidRequest(f"metadata: {key} must be printable ASCII", reason="INVALID_FIELD")
+        if not isinstance(credentials, grpc.ChannelCredentials | None):
+            raise _wrong(f"credentials: must be grpc.ChannelCredentials, not {type(credentials).__name__}")
+        pairs = _checked_metadata(metadata)
         # gRPC's watch carries no metadata. A gateway that wants a token for every call would refuse it, and then no
-        # server would count as healthy.
-        settings = cls(target, timeout, pairs, not pairs if watch_health is None else watch_health)
+        # server would count as healthy. Weft's own servers answer it without a token.
+        watch = not pairs if watch_health is None else watch_health
+        if token is not None:
+            pairs += (("authorization", f"Bearer {_checked_token(token, pairs)}"),)
+            if credentials is None and not is_local(target):
+                raise _wrong(
+                    f"token: is not sent to {target} in plain text: give credentials=grpc.ssl_channel_credentials(), "
+                    "or where others secure the way, metadata={'authorization': 'Bearer ...'}"
+                )
+        settings = cls(target, timeout, pairs, credentials, watch)
         settings.seconds(timeout)
         return settings
 
@@ -122,32 +131,58 @@ class CallSettings:
         return None if seconds > MAX_TIMEOUT_S else seconds
 
 
+def _checked_metadata(metadata: Any) -> tuple[tuple[str, str], ...]:
+    if not isinstance(metadata, Mapping | None):
+        raise _wrong(f"metadata: must be a mapping of names to values, not {type(metadata).__name__}")
+    for key in metadata or {}:
+        if not (isinstance(key, str) and _KEY.fullmatch(key.lower())) or key.lower().endswith("-bin"):
+            raise _wrong(f"metadata: {key!r} is no name of a text header")
+    pairs = tuple((key.lower(), value) for key, value in (metadata or {}).items())
+    for key, value in pairs:
+        if not (isinstance(value, str) and value.isascii() and value.isprintable()):
+            raise _wrong(f"metadata: {key} must be printable ASCII")
+    return pairs
+
+
+def _checked_token(token: Any, pairs: tuple[tuple[str, str], ...]) -> str:
+    """Return a bearer token. What is wrong with one is said without it."""
+    if not (isinstance(token, str) and token and token.isascii() and token.isprintable() and " " not in token):
+        raise _wrong("token: must be printable ASCII without spaces")
+    if any(key == "authorization" for key, _ in pairs):
+        raise _wrong("token: metadata has an authorization already")
+    return token
+
+
+def _wrong(text: str) -> InvalidRequest:
+    return InvalidRequest(text, reason="INVALID_FIELD")
+
+
 Channel = TypeVar("Channel")
 
 
 def open_channels(
-    settings: CallSettings,
-    insecure: Callable[..., Channel],
-    secure: Callable[..., Channel],
-    credentials: grpc.ChannelCredentials | None,
+    settings: CallSettings, insecure: Callable[..., Channel], secure: Callable[..., Channel]
 ) -> tuple[Channel, Channel]:
     """Open two channels over the same connections, with TLS when there are credentials.
 
     The first is for requests to models and passes servers by that drain; the second reaches every server, to ask how
     it is.
     """
-    if not isinstance(credentials, grpc.ChannelCredentials | None):
-        raise InvalidRequest(
-            f"credentials: must be grpc.ChannelCredentials, not {type(credentials).__name__}", reason="INVALID_FIELD"
-        )
 
     def channel(config: dict[str, Any]) -> Channel:
         options = [("grpc.service_config", json.dumps(config)), *CHANNEL_OPTIONS]
-        if credentials is None:
-            return insecure(settings.target, options=options)
-        return secure(settings.target, credentials, options=options)
+        return open_channel(settings, options, insecure, secure)
 
     return channel(_WATCHING_CONFIG if settings.watch_health else _SERVICE_CONFIG), channel(_SERVICE_CONFIG)
+
+
+def open_channel(
+    settings: CallSettings, options: Any, insecure: Callable[..., Channel], secure: Callable[..., Channel]
+) -> Channel:
+    """Open a channel, with TLS when there are credentials."""
+    if settings.credentials is None:
+        return insecure(settings.target, options=options)
+    return secure(settings.target, settings.credentials, options=options)
 
 
 def health_check(channel: Any) -> Any:

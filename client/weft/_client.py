@@ -52,6 +52,7 @@ class Client:
         *,
         timeout: float = 60.0,
         credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
         metadata: Mapping[str, str] | None = None,
         watch_health: bool | None = None,
     ) -> None:
@@ -61,14 +62,15 @@ class Client:
             target: host:port, or any gRPC target; of several addresses behind one name, all are used in turn.
             timeout: Seconds that a call may take unless it says otherwise; `math.inf` for no end.
             credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
-            metadata: Sent with every call, for instance {"authorization": "Bearer ..."}.
+            token: A bearer token, sent with every call. It needs TLS, unless the server is on this machine.
+            metadata: Sent with every call, for instance {"x-tenant": "blue"}.
             watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
                 carries no metadata, so by default there is none where `metadata` is given.
         """
-        self._settings = CallSettings.of(target, timeout, metadata, watch_health=watch_health)
-        self._channel, self._control = open_channels(
-            self._settings, grpc.insecure_channel, grpc.secure_channel, credentials
+        self._settings = CallSettings.of(
+            target, timeout, metadata, token=token, credentials=credentials, watch_health=watch_health
         )
+        self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
         self._closed = False
         self._methods = methods_on(self._channel)
         self._model = model_grpc.ModelServiceStub(self._control)

@@ -9,7 +9,8 @@ import typer
 
 from weft import _show as show
 from weft._files.options import Files
-from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, Server, SourceText, TextRequest
+from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, SourceText, TextRequest
+from weft._server import Server
 from weft._tables import model_table
 from weft._types import Health
 from weft.exceptions import InvalidRequest

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 import typer
 
 from weft import _show as show
-from weft._async_client import AsyncClient
-from weft._client import Client
 from weft._decoding_options import DecodingOptions
+from weft._server import Server
 from weft._types import Alignment, Explain
-from weft.exceptions import Error, InvalidRequest
+from weft.exceptions import Error, InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from weft._requests import Options, WritingOptions
@@ -28,28 +27,6 @@ CacheSalt = Annotated[
     str, typer.Option("--cache-salt", metavar="TEXT", help="Share the server's cache only with who has the same.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where the server is, and how long to wait for it."""
-
-    HEADING: ClassVar = "Server"
-
-    target: Annotated[
-        str, typer.Option("--target", "-t", metavar="HOST:PORT", envvar="WEFT_TARGET", help="Where the server is.")
-    ] = "localhost:7070"
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the answer.")] = (
-        60.0
-    )
-
-    def client(self) -> Client:
-        """Return a client of that server."""
-        return Client(self.target, timeout=self.timeout)
-
-    def async_client(self) -> AsyncClient:
-        """Return a client of that server for the event loop that runs."""
-        return AsyncClient(self.target, timeout=self.timeout)
 
 
 @dataclass(frozen=True)
@@ -183,7 +160,13 @@ def flat(verb: Callable[..., None]) -> Callable[..., None]:
     def run(**given: Any) -> None:
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
-        verb(**given)
+        try:
+            verb(**given)
+        except Unavailable as error:
+            servers = [group for group in given.values() if isinstance(group, Server)]
+            if error.reason in {"", "TLS"}:  # no server said it
+                servers[0].look_again()
+            raise
 
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     run.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # inspect looks here first

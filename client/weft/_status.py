@@ -38,6 +38,14 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.ABORTED: Cancelled,
 }  # every other status is an InternalError
 
+# What gRPC's words about TLS mean.
+_TLS = {
+    "WRONG_VERSION_NUMBER": "the server speaks plain text, and this client TLS",
+    "Hostname Verification Check failed": "the server's certificate is for another name",
+    "certificate has expired": "the server's certificate has expired",
+    "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of no authority that this client trusts",
+    "BAD_SIGNATURE": "the server's certificate is of no authority that this client trusts",
+}
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
@@ -49,23 +57,25 @@ def error_of(call: Any, target: str) -> Error:
     kind = _KINDS.get(code, InternalError)
     reason = info.reason
     retry_after = None
-    if kind is Overloaded and not reason and "larger than max" in text:  # gRPC's own refusal of one large message
+    if kind is Overloaded and not reason and ("larger than max" in text or "metadata size" in text):
+        # gRPC's own refusals of one large message, and of large headers.
         kind = InvalidRequest
         reason = "MESSAGE_TOO_LARGE"
     if kind is Unavailable and not reason and text.endswith("backend unhealthy"):  # gRPC's word for what it watches
         text = "the server takes no new requests: it is draining, or too old for this client"
         reason = "DRAINING"
+    if kind is Unavailable and not reason and (why := next((why for word, why in _TLS.items() if word in text), "")):
+        text = f"{target}: {why}"
+        reason = "TLS"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     if not reason:  # gRPC's own words, with a status of its own in front
         text = _STATUS.sub("", text.rpartition("last error: ")[2])
     if "," not in target:  # of several servers it is worth knowing which
         text = _ADDRESS.sub("", text)
-    if "health check call failed" in text:
-        text += " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
     return kind(
         # Without a reason the status comes from gRPC or a proxy, not from Weft: say whom we were talking to.
-        text if reason else f"{target}: {text or code.name}",
+        text if reason else f"{target}: {text or code.name}{_hint(text)}",
         reason=reason,
         # A streaming call's message holds the request of the unary one; to a caller here both are one verb.
         field_violations=tuple(
@@ -74,6 +84,15 @@ def error_of(call: Any, target: str) -> Error:
         retry_after=retry_after,
         id=info.metadata.get("error_id", ""),
     )
+
+
+def _hint(text: str) -> str:
+    """What may be behind words of gRPC."""
+    if "health check call failed" in text:
+        return " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
+    if text.endswith("Socket closed"):
+        return " (does the server want TLS, or a certificate?)"
+    return ""
 
 
 def _details(metadata: Any) -> tuple[ErrorInfo, BadRequest, RetryInfo]:

@@ -1,7 +1,7 @@
 """Whom a client calls: host and port, or a target of gRPC's naming schemes, checked before gRPC guesses the rest."""
 
 import re
-from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
 from typing import Any
 
 from weft.exceptions import InvalidRequest
@@ -36,6 +36,25 @@ def checked_target(target: Any) -> str:
                 _check_address(address, address)
                 _check_number(kind, address.rpartition(":")[0])
     return target
+
+
+def is_local(target: str) -> bool:
+    """Whether a checked target names nothing but this machine, so that what is sent there crosses no network."""
+    known = _SCHEME.match(target)
+    if known and known["scheme"].startswith("unix"):
+        return True
+    if known and known["scheme"] not in {"dns", "ipv4", "ipv6"}:
+        return False
+    name = target[known.end() :] if known else target
+    return all(_is_loopback(address) for address in name.split(","))
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0] if "]" not in address else address[1:].partition("]")[0]
+    try:
+        return ip_address(host or address).is_loopback
+    except ValueError:
+        return (host or address).lower() == "localhost"
 
 
 def _check_address(address: str, shown: str) -> None:

@@ -10,7 +10,7 @@ import grpc
 from weft._bench.asking import Asked
 from weft._bench.method import Method
 from weft._bench.record import Outcome, Record
-from weft._channel import CHANNEL_OPTIONS, CallSettings
+from weft._channel import CHANNEL_OPTIONS, CallSettings, open_channel
 from weft._status import error_of
 from weft._streams import task_is_cancelled
 from weft.exceptions import Error
@@ -22,7 +22,7 @@ _OPTIONS = [("grpc.service_config", json.dumps(_SERVICE_CONFIG)), *CHANNEL_OPTIO
 
 def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
     """Open a channel that retries nothing, in the running event loop."""
-    return grpc.aio.insecure_channel(settings.target, options=_OPTIONS)
+    return open_channel(settings, _OPTIONS, grpc.aio.insecure_channel, grpc.aio.secure_channel)
 
 
 class Caller:
@@ -41,7 +41,7 @@ class Caller:
         `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
         """
         record.sent = time.monotonic()
-        call = self._send(asked.payload, timeout=self._timeout)
+        call = self._send(asked.payload, timeout=self._timeout, metadata=self._settings.metadata)
         try:
             if self._method.streams:
                 last = await _read_stream(call, record, cancel_after)

@@ -16,8 +16,7 @@ from weft._bench.options import Asking, Judging, Sending
 from weft._bench.progress import progress
 from weft._bench.report import Report, report_of
 from weft._bench.tables import print_report, print_sweep
-from weft._channel import CallSettings
-from weft._options import Server
+from weft._server import Server
 from weft._types import Model
 from weft.exceptions import Error, InvalidRequest, Overloaded
 
@@ -29,7 +28,7 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
 
     The exit code is 1 if a request failed. A request that the server refused because it was overloaded has not failed.
     """
-    settings = CallSettings.of(server.target, server.timeout, None)
+    settings = server.settings()
     workload, loads, plan = asking.workload(), sending.loads(), sending.plan(asking.seed)
     judging.check_plot(sweeps=sending.sweep is not None)
     with server.client() as client, show.patience("asking for models"):

@@ -10,7 +10,7 @@ import typer
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._options import Server
+    from weft._server import Server
 
 
 @dataclass(frozen=True)

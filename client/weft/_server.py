@@ -1,0 +1,92 @@
+"""The options that say where the server is, how it is reached, and who asks."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import typer
+
+from weft._async_client import AsyncClient
+from weft._channel import CallSettings
+from weft._client import Client
+from weft._connection import why_no_tls, why_tls
+from weft._credentials import Credentials, read_token, tls_credentials
+from weft.exceptions import Unavailable
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where the server is, and how long to wait for it."""
+
+    HEADING: ClassVar = "Server"
+
+    target: Annotated[
+        str, typer.Option("--target", "-t", metavar="HOST:PORT", envvar="WEFT_TARGET", help="Where the server is.")
+    ] = "localhost:7070"
+    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait for the answer.")] = (
+        60.0
+    )
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls",
+            envvar="WEFT_TLS",
+            help="Speak TLS. Without --ca, gRPC's own list of authorities is trusted.",
+        ),
+    ] = False
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--ca",
+            metavar="FILE",
+            envvar="WEFT_CA",
+            help="Speak TLS, and trust only the authorities in this PEM file.",
+        ),
+    ] = None
+    cert: Annotated[
+        Path | None,
+        typer.Option(
+            "--cert", metavar="FILE", envvar="WEFT_CERT", help="Speak TLS, and show this certificate, with --key."
+        ),
+    ] = None
+    key: Annotated[
+        Path | None,
+        typer.Option("--key", metavar="FILE", envvar="WEFT_KEY", help="The private key of that certificate."),
+    ] = None
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            envvar="WEFT_TOKEN_FILE",
+            help="Send the bearer token in this file. WEFT_TOKEN may hold the token itself.",
+        ),
+    ] = None
+
+    def client(self) -> Client:
+        """Return a client of that server."""
+        return Client(self.target, timeout=self.timeout, **self._credentials())
+
+    def async_client(self) -> AsyncClient:
+        """Return a client of that server for the event loop that runs."""
+        return AsyncClient(self.target, timeout=self.timeout, **self._credentials())
+
+    def settings(self) -> CallSettings:
+        """Return what the calls of those clients have in common."""
+        return CallSettings.of(self.target, self.timeout, **self._credentials())
+
+    def look_again(self) -> None:
+        """Raise Unavailable with a better reason, if a look at the connection gives one."""
+        why = (
+            why_no_tls(self.target, self.ca, shows=self.cert is not None) if self._speaks_tls else why_tls(self.target)
+        )
+        if why:
+            raise Unavailable(f"{self.target}: {why}", reason="TLS")
+
+    @property
+    def _speaks_tls(self) -> bool:
+        return bool(self.tls or self.ca or self.cert or self.key)
+
+    def _credentials(self) -> Credentials:
+        credentials = tls_credentials(self.ca, self.cert, self.key) if self._speaks_tls else None
+        return {"credentials": credentials, "token": read_token(self.token_file)}
