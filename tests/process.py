@@ -74,10 +74,11 @@ class ServerProcess:
                     raise AssertionError(f"no {name!r} in the log: {self.log}")
                 self._news.wait(min(left, 0.2))
 
-    def get(self, path):
-        """(status, body) of an HTTP GET."""
+    def get(self, path, context=None, **headers):
+        """(status, body) of an HTTP GET, over TLS if an SSL context is given."""
+        asked = urllib.request.Request(f"{'https' if context else 'http'}://{self.http}{path}", headers=headers)
         try:
-            with urllib.request.urlopen(f"http://{self.http}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(asked, timeout=10, context=context) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -77,6 +77,11 @@ class Guard(grpc.aio.ServerInterceptor):
     async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         """Wrap the handlers of weft.v1, of health and of reflection."""
         method = handler_call_details.method
+        if method not in self._handlers:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return self._unknown(method)
+            self._handlers[method] = self._wrap(method, handler)
         caller = None
         # Whether health's answer is for everybody depends on the message.
         if not method.startswith(_HEALTH):
@@ -84,11 +89,6 @@ class Guard(grpc.aio.ServerInterceptor):
                 caller = self._access.of_metadata(method, handler_call_details.invocation_metadata)
             except RequestError as error:
                 return self._refuse(Call(method.rpartition("/")[2]), error)
-        if method not in self._handlers:
-            handler = await continuation(handler_call_details)
-            if handler is None:
-                return self._unknown(method)
-            self._handlers[method] = self._wrap(method, handler)
         if method.startswith(_OURS):
             call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "")
             refusal = Draining() if self.draining else self._gate.refusal(call, handler_call_details)
@@ -125,15 +125,16 @@ class Guard(grpc.aio.ServerInterceptor):
         return reflecting(handler, parse, lambda context: self._access.of_call(method, context))
 
     def _unknown(self, method: str) -> Any:
-        """A handler for a method that there is not. Only callers who are known hear that."""
-        self._metrics.count_unknown()
+        """A handler for a method that there is not. Only callers who are known hear that. Its name is not logged."""
 
         def why(context: Any) -> RequestError:
+            refusal: RequestError = MethodNotFound(method)
             try:
                 self._access.of_call(method, context)
             except RequestError as error:
-                return error
-            return MethodNotFound(method)
+                refusal = error
+            self._count(Call(""), to_status(refusal).code, refusal.reason)
+            return refusal
 
         return judging(why)
 

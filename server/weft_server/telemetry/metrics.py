@@ -159,10 +159,6 @@ class Metrics(Collector):
         """Count an RPC's end under its model, or under none. `reason` is that of ErrorInfo, or empty."""
         (model or self._no_model).ended(code, reason, seconds)
 
-    def count_unknown(self) -> None:
-        """Count an RPC of a method that there is not."""
-        self._no_model.counters["requests_total", "UNIMPLEMENTED"].inc()
-
     def count_load(self, result: str) -> None:
         """Count a bundle that was loaded ("ready") or not ("refused")."""
         self._loads[result].inc()
