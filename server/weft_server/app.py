@@ -109,12 +109,14 @@ class App:
         _log.info("listening", grpc=at(self.grpc.port), http=at(self.http.port))
         loading = asyncio.create_task(self._load())
         pulse = asyncio.create_task(self._pulse())
+        watch = asyncio.create_task(self._watch_credentials())
         await self._draining.wait()
 
         is_cut_off = loading.cancel()
         await self._drain()
         pulse.cancel()
-        await asyncio.gather(loading, pulse, return_exceptions=True)
+        watch.cancel()
+        await asyncio.gather(loading, pulse, watch, return_exceptions=True)
         self.http.stop()
         self._stop_models(is_cut_off=is_cut_off)
 
@@ -153,10 +155,15 @@ class App:
         await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
-        """Once a second, tell the health service whether the lanes move, and look for new certificates and tokens."""
+        """Tell the health service once a second whether the lanes move."""
+        while True:
+            await self.health.set_live(serving=not self.why_not_live())
+            await asyncio.sleep(1)
+
+    async def _watch_credentials(self) -> None:
+        """Look for new certificates and tokens once a second. A file system that hangs keeps nothing else waiting."""
         while True:
             await asyncio.to_thread(self.credentials.refresh)
-            await self.health.set_live(serving=not self.why_not_live())
             await asyncio.sleep(1)
 
     def _on_signal(self) -> None:

@@ -9,7 +9,8 @@ from structlog.testing import capture_logs
 
 from certificates import Authority
 from guarded import credentials_of
-from weft_server.config import ConfigError
+from weft_server.checks.credentials import look_at_credentials
+from weft_server.config import ConfigError, ServerConfig
 from weft_server.telemetry.metrics import Metrics
 
 AUTHORITY = Authority()
@@ -29,10 +30,8 @@ def counted(metrics, name):
 
 
 def tell(**settings):
-    """What the start says that is odd."""
-    with capture_logs() as logs:
-        credentials_of(**settings)
-    return [entry["oddity"] for entry in logs if entry["log_level"] == "warning"]
+    """What is odd about settings."""
+    return credentials_of(**settings).oddities()
 
 
 def test_without_settings_there_is_nothing():
@@ -129,7 +128,7 @@ def test_what_is_odd_is_a_warning(tls, tmp_path):
     tls["tls_key"].chmod(0o644)
     assert ["--tls-key"] == [odd.split()[0] for odd in tell(**tls)]
     AUTHORITY.issue(days=-2).write(tmp_path)
-    assert ["expired on"] == [" ".join(odd.split()[:2]) for odd in tell(**tls)]
+    assert f"{tls['tls_cert']} expired on " in tell(**tls)[0]
 
 
 def test_a_rotation_is_taken_when_it_is_whole(tls, tmp_path):
@@ -188,3 +187,19 @@ def test_an_empty_file_of_tokens_locks_nobody_out(tmp_path):
 
     assert credentials.tokens.of_token("correct-horse-battery")
     assert ["error"] == [entry["log_level"] for entry in logs]
+
+
+def test_a_check_says_what_is_spoken_and_asked(tls, tmp_path):
+    """One line where all is well, a warning for what is odd, and an error for each file that cannot be used."""
+
+    def look(**settings):
+        return [(state, says) for state, _, says, _ in look_at_credentials(ServerConfig(repository="m", **settings))]
+
+    tls["tls_key"].chmod(0o644)
+    odd, well = look(**tls)
+    faults = look(**tls | {"tls_key": tmp_path / "nothing"}, tokens=tmp_path / "nothing")
+
+    assert [("ok", "speaks plain text, asks callers for nothing")] == look()
+    assert ("ok", "speaks TLS, asks callers for nothing") == well
+    assert ("warning", True) == (odd[0], "can be read by everybody" in odd[1])
+    assert ["error", "error"] == [state for state, _ in faults]

@@ -7,6 +7,7 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_server.bundle.repository import RepositoryError, scan_repository
+from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding
 from weft_server.checks.ports import look_at_both_ports, look_at_grpc_port, look_at_host, look_at_http_port
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.config import Reading
+
+
+# Nearly the name of the server's own file of tokens.
+_CLIENTS_TOKEN = "WEFT_TOKEN"  # noqa: S105 - a variable's name
 
 
 class Check(NamedTuple):
@@ -44,7 +49,7 @@ def look_at_names(_: ServerConfig) -> Iterator[Finding]:
     ours = {env_name(field) for field in ServerConfig.model_fields}
     for name in sorted(os.environ):
         near = difflib.get_close_matches(name, ours, 1, 0.85) if name.startswith(ENV_PREFIX) else []
-        if near and name not in ours:
+        if near and name not in ours | {_CLIENTS_TOKEN}:
             yield Finding(WARNING, "settings", f"{name} is no setting, and is not read", f"{near[0]} is one")
 
 
@@ -89,6 +94,7 @@ CHECKS = (
     Check(("host", "port"), look_at_grpc_port),
     Check(("host", "http_port"), look_at_http_port),
     Check(("port", "http_port"), look_at_both_ports),
+    Check(("host", "tls_cert", "tls_key", "tls_client_ca", "tokens"), look_at_credentials),
     Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
     Check(("device", "lanes", "threads"), look_at_threads),
 )

@@ -43,7 +43,7 @@ class Certificates:
         grpc: for gRPC's handshakes.
         http: for those of HTTP. A caller's certificate is verified if one is shown: probes show none.
         expires: Unix time at which the server's certificate ends. 0 when that could not be found out.
-        oddities: what callers may not like about it.
+        oddities: what callers may not like about it, each to go on from its name.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None) -> None:
@@ -88,7 +88,7 @@ def _judge(cert: Path, key: Path) -> tuple[float, list[str]]:
     try:
         seen = _shake_hands(cert, key)
     except ssl.SSLCertVerificationError as error:
-        return 0.0, [f"callers may refuse it: {error.verify_message}"]
+        return 0.0, [f"may be refused by callers: {error.verify_message}"]
     except ssl.SSLError as error:
         raise CertificatesError("tls_key", _in_words(error)) from error
     starts, expires = (ssl.cert_time_to_seconds(str(seen[name])) for name in ("notBefore", "notAfter"))

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from weft_server.config import ConfigError, ServerConfig, env_name, flag_name
+from weft_server.config import ConfigError, ServerConfig, both_names
 from weft_server.door.certificates import Certificates, CertificatesError
 from weft_server.door.tokens import Tokens, TokensError
 from weft_server.door.watched import Watched
@@ -41,9 +41,7 @@ class Credentials:
         self._tokens = _first(self._watch_tokens, faults)
         if faults:
             raise ConfigError("\n".join(faults))
-        self._look_at_certificates()
-        for oddity in oddities(config):
-            _log.warning("credentials", oddity=oddity)
+        self._tell_expiry()
 
     @property
     def certificates(self) -> Certificates | None:
@@ -91,7 +89,23 @@ class Credentials:
             if changed:
                 self._metrics.count_reload("taken")
                 _log.info("took new credentials", what=what)
-                self._look_at_certificates()
+                self._tell_expiry()
+                for oddity in self.certificates.oddities if self.certificates else ():
+                    _log.warning("certificate", oddity=oddity)
+
+    def oddities(self) -> list[str]:
+        """What works, and is probably not meant. A line for each, with flag and variable."""
+        config = self._config
+        found = [
+            _fault(field, f"{path} can be read by everybody on this machine")
+            for field in ("tls_key", "tokens")
+            if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
+        ]
+        if config.tokens and not config.tls_cert and not config.host.startswith(_LOOPBACK):
+            found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
+        if self.certificates:
+            found += [_fault("tls_cert", f"{config.tls_cert} {oddity}") for oddity in self.certificates.oddities]
+        return found
 
     def _watch_certificates(self) -> Watched[Certificates] | None:
         config = self._config
@@ -104,11 +118,9 @@ class Credentials:
         path = self._config.tokens
         return Watched([path], lambda: _read_tokens(path)) if path else None
 
-    def _look_at_certificates(self) -> None:
+    def _tell_expiry(self) -> None:
         if self.certificates:
             self._metrics.certificate_expiry = self.certificates.expires
-            for oddity in self.certificates.oddities:
-                _log.warning("certificate", oddity=oddity)
 
 
 def _first(watch: Callable[[], T], faults: list[str]) -> T | None:
@@ -123,22 +135,10 @@ def _lone_settings(config: ServerConfig) -> list[str]:
     """What is said of settings that lack the setting they belong to."""
     needs = (("tls_cert", "tls_key"), ("tls_key", "tls_cert"), ("tls_client_ca", "tls_cert"))
     return [
-        _fault(field, f"needs {flag_name(other)} ({env_name(other)}) too")
+        _fault(field, f"needs {both_names(other)} too")
         for field, other in needs
         if getattr(config, field) and not getattr(config, other)
     ]
-
-
-def oddities(config: ServerConfig) -> list[str]:
-    """What works, and is probably not meant."""
-    found = [
-        _fault(field, f"{path} can be read by everybody on this machine")
-        for field in ("tls_key", "tokens")
-        if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
-    ]
-    if config.tokens and not config.tls_cert and not config.host.startswith(_LOOPBACK):
-        found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
-    return found
 
 
 def _read_certificates(config: ServerConfig) -> Certificates:
@@ -179,4 +179,4 @@ def _read(field: str, path: Path) -> bytes:
 
 
 def _fault(field: str, sentence: str) -> str:
-    return f"{flag_name(field)} ({env_name(field)}): {sentence}"
+    return f"{both_names(field)}: {sentence}"
