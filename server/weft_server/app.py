@@ -70,7 +70,7 @@ class App:
         self.metrics = Metrics()
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
-        self.guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
+        self.guard = Guard(self.metrics, self.access, Gate(self.models, config.tenant_key), config.max_request_bytes)
         self.health = Health(SERVICES)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)

@@ -1,9 +1,10 @@
 """The server's settings: each field of ServerConfig is a flag, an environment variable and a line of the manual."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
@@ -13,6 +14,8 @@ MEBIBYTE = 1024 * 1024
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
+# One tenant and its weight.
+_WEIGHT = re.compile(r"[^\s,]{1,64}=(?=.*[1-9])\d{1,3}(\.\d{1,2})?")
 Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 
 
@@ -103,6 +106,17 @@ class ServerConfig(BaseSettings):
         description="Largest number of input tokens of each model that may wait. A request beyond them is refused with "
         "TOKEN_BUDGET, unless no other request waits.",
     )
+    tenant_key: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9_.-]{1,64}$",
+        description="Metadata key whose value names the tenant of a call, for instance `x-tenant`. "
+        "Believe it only behind a gateway that sets it. By default nobody is believed.",
+    )
+    tenant_weights: str | None = Field(
+        None,
+        description="Shares of tenants, for instance `search=4,nightly=0.5`. Who is not named has a weight of 1. "
+        "Of those who wait, the tenant goes on that has had the fewest tokens for its weight.",
+    )
     max_image_bytes: Count = Field(
         MAX_IMAGE_BYTES,
         le=256 * MEBIBYTE,
@@ -157,6 +171,19 @@ class ServerConfig(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log events of this level and of higher ones."
     )
+
+    @field_validator("tenant_weights")
+    @classmethod
+    def _check_weights(cls, text: str | None) -> str | None:
+        if text is not None and not all(map(_WEIGHT.fullmatch, text.split(","))):
+            raise ValueError("must be like `search=4,nightly=0.5`, with weights from 0.01 to 999")
+        return text
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of each tenant that has one."""
+        pairs = (each.rpartition("=") for each in (self.tenant_weights or "").split(",") if each)
+        return {tenant: float(weight) for tenant, _, weight in pairs}
 
     def address(self, port: int) -> str:
         """Return host and port as one word, an IPv6 host in brackets (RFC 3986, section 3.2.2)."""
@@ -222,4 +249,10 @@ def _explain(item: dict[str, Any]) -> str:
     if str(item["input"]).startswith("tcp://"):
         # Kubernetes sets <SERVICE>_PORT for every Service in the namespace, so a Service called weft collides with us.
         hint = "; this is a Kubernetes service link: set enableServiceLinks: false in the pod"
-    return f"{both_names(field)}: {item['msg'][0].lower()}{item['msg'][1:]}, not {item['input']!r}{hint}"
+    return f"{both_names(field)}: {_sentence(item['msg'])}, not {item['input']!r}{hint}"
+
+
+def _sentence(message: str) -> str:
+    """Pydantic's words as the rest of a sentence."""
+    message = message.removeprefix("Value error, ")
+    return message[0].lower() + message[1:]

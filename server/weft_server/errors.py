@@ -62,7 +62,9 @@ class PermissionDenied(RequestError):
 
 
 class Overloaded(RequestError):
-    """A queue is full: QUEUE_FULL counts requests, TOKEN_BUDGET counts tokens. Or the machine is: MACHINE_BUSY.
+    """A queue is full: QUEUE_FULL counts requests, TENANT_QUEUE_FULL one tenant's, TOKEN_BUDGET counts tokens.
+
+    Or the queue is too long for the caller's deadline: DEADLINE_TOO_NEAR. Or the machine is full: MACHINE_BUSY.
 
     A queue empties at the pace of the engine. After a second, another try makes sense.
     """

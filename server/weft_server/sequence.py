@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from weft_server.source import Source
 
 
+class Priority(enum.IntEnum):
+    """Which of those who wait go on first."""
+
+    HIGH = 0
+    NORMAL = 1
+    LOW = 2
+
+
+class Standing(NamedTuple):
+    """Where a request stands among others that wait: its class, and the tenant on whose account it goes, if any."""
+
+    priority: Priority = Priority.NORMAL
+    tenant: str = ""
+
+
+ANYBODY = Standing()
+
+
 class FinishReason(enum.Enum):
     """Why an answer ended. It is the proto's FinishReason."""
 
@@ -227,6 +245,7 @@ class Sequence:
     num_top_tokens: int = 0
     # Who shares the prefix cache with it.
     cache_salt: str = ""
+    standing: Standing = ANYBODY
     # Whether its request is counted with another sequence: that which has answered the prompt that this one scores.
     is_counted: bool = False
     # Monotonic seconds. The slot is free within one step of it.
@@ -257,6 +276,11 @@ class Sequence:
     def width(self) -> int:
         """How many slots it takes, all at once."""
         return self.decoding.width if self.decoding else 1
+
+    @property
+    def most_tokens(self) -> int:
+        """Tokens of its input and those that its answers may have together."""
+        return self.num_input_tokens + (self.width * self.decoding.max_new_tokens if self.decoding else 0)
 
     @property
     def stage(self) -> str:

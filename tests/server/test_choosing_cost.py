@@ -147,7 +147,7 @@ def sorts(work, rounds=9):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_setting_at_its_limit_costs_a_bounded_part_of_a_sort(kind):
-    """Rules with their longest lists behind 2,048 tokens, all cuts, flat logits: two to three times what was measured."""
+    """Rules with their longest lists behind 2,048 tokens, all cuts, flat logits: two to four times what it takes."""
     make, most = KINDS[kind]
     work = make()
 

@@ -35,10 +35,13 @@ def _entry(name, *, full, version=1, task=common_pb2.TASK_GENERATE):
 
 def _refuses(entries, method=GENERATE, metadata=()):
     call, details = Call(method), SimpleNamespace(method=method, invocation_metadata=metadata)
-    refusal = Gate(Models(entries)).refusal(call, details)
-    assert refusal is None or isinstance(refusal, Overloaded)
-    assert refusal is None or call.metrics in {entry.name for entry in entries}
-    return refusal is not None
+    try:
+        Gate(Models(entries)).admit(call, details)
+    except Overloaded:
+        assert call.metrics in {entry.name for entry in entries}
+        return True
+    assert call.metrics is None
+    return False
 
 
 def test_the_only_model_of_a_task_is_judged_without_being_named():

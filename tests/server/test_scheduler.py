@@ -65,7 +65,7 @@ def test_a_promised_place_is_had_beyond_the_bounds():
     with pytest.raises(Overloaded, match="2 requests are waiting"):
         scheduler.reserve()
     assert (2, 0, 12) == (scheduler.num_queued, scheduler.num_reserved, scheduler.queued_tokens)
-    scheduler.max_requests = 9
+    scheduler.bounds.max_requests = 9
     with pytest.raises(Overloaded, match="12 tokens are waiting"):
         scheduler.check_open()
     assert 2 == len(scheduler.take(0, most=2, budget=100))
@@ -75,7 +75,7 @@ def test_a_promised_place_is_had_beyond_the_bounds():
 def test_sequences_that_belong_together_may_not_exceed_the_token_bound():
     """Even in an empty waiting room: only a single request may."""
     scheduler = Scheduler(1, max_queued_requests=9, max_queued_tokens=10)
-    scheduler.reserve(2)
+    scheduler.reserve(count=2)
     with pytest.raises(Overloaded) as refused:
         scheduler.enqueue(make(6), make(5))
 
@@ -100,15 +100,15 @@ def test_places_and_tokens_are_had_all_or_none():
     scheduler = Scheduler(1, 4, 20)
     enqueue(scheduler, 5)
     with pytest.raises(Overloaded, match="1 requests are waiting already, and 4 more do not fit"):
-        scheduler.reserve(4)
+        scheduler.reserve(count=4)
     assert 1 == scheduler.num_queued
-    scheduler.reserve(3)
+    scheduler.reserve(count=3)
     with pytest.raises(Overloaded) as refused:
         scheduler.enqueue(make(8), make(8))
     assert ("TOKEN_BUDGET", 5, 4) == (refused.value.reason, scheduler.queued_tokens, scheduler.num_queued)
     scheduler.enqueue(make(8), make(7))
     assert (1, 3, 20) == (scheduler.num_reserved, len(scheduler.waiting), scheduler.queued_tokens)
-    scheduler.release(1)
+    scheduler.release(count=1)
     assert 0 == scheduler.num_reserved
 
 
@@ -231,7 +231,7 @@ def test_nobody_is_lost_or_taken_twice(steps):
             assert not scheduler.remove(sequence)
             scheduler.free(sequence.lane)
 
-    assert books.waiting == list(scheduler.waiting)
+    assert books.waiting == list(scheduler.waiting.in_order(0))
     assert len(books.held) == sum(scheduler.loads)
     assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
     assert 0 == scheduler.num_reserved

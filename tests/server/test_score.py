@@ -283,7 +283,7 @@ def test_waiting_is_bounded(tiny_repository):
     """One more request than may wait is refused at once, before anything is computed for it."""
 
     async def laws(model):
-        model.scorer.reserve(2)
+        model.scorer.reserve(count=2)
         with pytest.raises(Overloaded) as refused:
             await score(model, **GENERATE)
         assert "QUEUE_FULL" == refused.value.reason

@@ -1,4 +1,4 @@
-"""Refuses calls before their message is read, because the model that they are for lets no more requests wait.
+"""Judges a call by its metadata, before its message is read: where it stands, and whether its model lets more wait.
 
 Whoever reads, parses and then refuses a message has done most of the work of an answer. In a flood that is what the
 machine would be busy with.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.v1 import common_pb2
-from weft_server.errors import Overloaded
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.sequence import Priority
 
 if TYPE_CHECKING:
     from weft_server.serving.call import Call
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 # Metadata that names the model which the message names too. Without it, a call can be judged before its message is
 # read only where one model alone is for it.
 MODEL_KEY = "weft-model"
+PRIORITY_KEY = "weft-priority"
+MAX_TENANT = 64
+_PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     "/weft.v1.TranslationService/Translate": (common_pb2.TASK_TRANSLATE,),
     "/weft.v1.TranslationService/StreamTranslate": (common_pb2.TASK_TRANSLATE,),
@@ -34,31 +38,57 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
 class Gate:
     """Looks at the models, and keeps nothing."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, tenant_key: str | None = None) -> None:
+        """`tenant_key` is the metadata that names the tenant of a call which nobody has identified. None: none does."""
         self._models = models
+        self._tenant_key = tenant_key
 
-    def refusal(self, call: Call, details: Any) -> Overloaded | None:
-        """Return why a call would be refused whatever its message says, or None if that is not known yet.
+    def admit(self, call: Call, details: Any) -> None:
+        """Note where a call stands.
 
-        A call that is refused is counted under its model.
+        Raises:
+            RequestError: the call would be refused whatever its message says. It is counted under its model.
         """
-        tasks = _TASKS.get(details.method)
-        if tasks is None:
-            return None
-        named = next((value for key, value in details.invocation_metadata if key == MODEL_KEY), "")
+        named = ""
+        for key, value in details.invocation_metadata:
+            if key == MODEL_KEY:
+                named = value
+            elif key == PRIORITY_KEY:
+                call.priority = _priority(value)
+            elif key == self._tenant_key and call.is_known and not call.tenant:
+                call.tenant = _tenant(key, value)
+        self._check_room(call, _TASKS.get(details.method, ()), named)
+
+    def _check_room(self, call: Call, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:
+        """Raise Overloaded if every version of the model that a call means lets no more wait."""
         refusal = None
         for model in self._meant(tasks, named):
             try:
-                model.engine.check_open()
+                model.engine.check_open(call.standing)
             except Overloaded as error:
-                refusal = error
-                call.metrics = model.metrics
+                refusal, call.metrics = error, model.metrics
             else:
-                return None
-        return refusal
+                call.metrics = None
+                return
+        if refusal:
+            raise refusal
 
     def _meant(self, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> list[Model]:
         """The versions of the model that a call means, as far as they can answer. Of several models none."""
         able = [entry.model for entry in self._models.entries if entry.model and named in ("", entry.name)]
         models = [model for model in able if model.manifest.task in tasks]
         return models if len({model.name for model in models}) == 1 else []
+
+
+def _priority(value: str) -> Priority:
+    try:
+        return _PRIORITIES[value]
+    except KeyError:
+        names = ", ".join(_PRIORITIES)
+        raise InvalidRequest(PRIORITY_KEY, f"must be one of {names}, not {value[:32]!r}") from None
+
+
+def _tenant(key: str, value: str) -> str:
+    if not 1 <= len(value) <= MAX_TENANT or not value.isprintable():
+        raise InvalidRequest(key, f"must be 1 to {MAX_TENANT} printable characters")
+    return value

@@ -90,12 +90,19 @@ class Guard(grpc.aio.ServerInterceptor):
             except RequestError as error:
                 return self._refuse(Call(method.rpartition("/")[2]), error)
         if method.startswith(_OURS):
-            call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "")
-            refusal = Draining() if self.draining else self._gate.refusal(call, handler_call_details)
-            if refusal:
-                return self._refuse(call, refusal)
+            call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "", is_known=caller is not None)
+            try:
+                self._check(call, handler_call_details)
+            except RequestError as error:
+                return self._refuse(call, error)
             self._expect(call)
         return self._handlers[method]
+
+    def _check(self, call: Call, details: Any) -> None:
+        """Raise RequestError if a call is refused before its message is read."""
+        if self.draining:
+            raise Draining
+        self._gate.admit(call, details)
 
     def _refuse(self, call: Call, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come. The call is counted."""
@@ -169,7 +176,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Raise RequestError for who may not call, and while the server drains."""
         call = CALL.get()
         # Who sent no token is known by a certificate, which only the context has.
-        if self._access.asks and not call.tenant:
+        if not call.is_known:
             call.tenant = self._access.of_peer(method, context).name
         if self.draining:
             raise Draining

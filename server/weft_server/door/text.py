@@ -189,7 +189,9 @@ class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServi
         return self._stream(request.request, generation_pb2.StreamGenerateResponse)
 
     def _scorer(self, model: Model, request: Any) -> Engine | None:
-        return prompt_scorer(model, "return_prompt_scores") if request.return_prompt_scores else None
+        if not request.return_prompt_scores:
+            return None
+        return prompt_scorer(model, "return_prompt_scores", CALL.get().standing)
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Read:
         if request.HasField("messages") and not model.reader.takes_messages:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING
 
 import structlog
 
-from weft_server.sequence import Cancelled, Delivery, EngineStats, FinishReason, StepFailed
+from weft_server.errors import DeadlineExpired
+from weft_server.sequence import ANYBODY, Cancelled, Delivery, EngineStats, FinishReason, StepFailed
 
 if TYPE_CHECKING:
     import asyncio
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from weft_server.engine.lane import Lane, Take
     from weft_server.engine.scheduler import Scheduler
-    from weft_server.sequence import Outcome, Sequence
+    from weft_server.sequence import Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
@@ -70,22 +72,22 @@ class Engine:
     @property
     def max_queued(self) -> int:
         """How many requests may wait."""
-        return self._scheduler.max_requests
+        return self._scheduler.bounds.max_requests
 
-    def check_open(self) -> None:
+    def check_open(self, standing: Standing = ANYBODY) -> None:
         """Raise Overloaded when a bound of the waiting room is reached. Who is let in may be promised a place."""
         with self._lock:
-            self._scheduler.check_open()
+            self._scheduler.check_open(standing)
 
-    def reserve(self, count: int = 1) -> None:
+    def reserve(self, standing: Standing = ANYBODY, count: int = 1, deadline: float = math.inf) -> None:
         """Take places in the waiting room, all or none, before their sequences are made. Raises Overloaded."""
         with self._lock:
-            self._scheduler.reserve(count)
+            self._scheduler.reserve(standing, count, deadline, time.monotonic())
 
-    def release(self, count: int = 1) -> None:
+    def release(self, standing: Standing = ANYBODY, count: int = 1) -> None:
         """Give reserved places back that no sequences were submitted for."""
         with self._lock:
-            self._scheduler.release(count)
+            self._scheduler.release(standing, count)
 
     def submit(self, *sequences: Sequence, is_promised: bool = False) -> None:
         """Turn reserved places into waiting sequences, all or none. If this raises, the places stay reserved.
@@ -99,7 +101,7 @@ class Engine:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            self._scheduler.enqueue(*sequences, is_promised=is_promised)
+            self._scheduler.enqueue(*sequences, is_promised=is_promised, now=time.monotonic())
             self._live.update(sequences)
         # A lane that woke at the first request would fight the event loop for the interpreter, and run a single row.
         self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)
@@ -168,12 +170,12 @@ class Engine:
     def stats(self) -> EngineStats:
         """A snapshot for gauges and probes."""
         with self._lock:
-            waiting = self._scheduler.waiting
+            waiting, now = self._scheduler.waiting, time.monotonic()
             held = [lane.usage() for lane in self._lanes]
             return EngineStats(
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
-                oldest_queued_s=time.monotonic() - waiting[0].times.accepted if waiting else 0.0,
+                oldest_queued_s=max(0.0, now - waiting.oldest),
                 running=len(self._live) - len(waiting),
                 slots_used=sum(usage.slots_used for usage in held),
                 slots_total=sum(usage.slots_total for usage in held),
@@ -218,15 +220,29 @@ class Engine:
         def take(
             *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
         ) -> list[Sequence]:
-            with self._lock:
-                taken = self._scheduler.take(index, most=most, budget=budget, room=room, least=least, alike=alike)
             now = time.monotonic()
+            with self._lock:
+                taken = self._scheduler.take(
+                    index, most=most, budget=budget, room=room, least=least, alike=alike, now=now
+                )
+                late = self._end_late()
+            if late:
+                self._loop.call_soon_threadsafe(_deliver, late)
             for sequence in taken:
                 sequence.times.admitted = now
                 self._metrics.queue_time.observe(now - sequence.times.accepted)
             return taken
 
         return take
+
+    def _end_late(self) -> list[Delivery]:
+        """End those whose deadline has passed while they waited. Holds the lock."""
+        late = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in self._scheduler.late]
+        self._scheduler.late.clear()
+        for delivery in late:
+            assert delivery.outcome is not None
+            self._finish(delivery.sequence, delivery.outcome)
+        return late
 
     def _note_open(self, index: int, *, is_open: bool) -> None:
         """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
@@ -265,6 +281,7 @@ class Engine:
         """Count a sequence's end. Holds the lock."""
         assert sequence in self._live, f"{sequence.request_id} ended twice. This is a bug."
         self._live.remove(sequence)
+        self._scheduler.settle(sequence)
         sequence.times.finished = time.monotonic()
         self._metrics.observe_sequence(sequence)
         if not isinstance(outcome, FinishReason):

@@ -3,61 +3,99 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from weft_server.engine.bounds import Bounds
+from weft_server.engine.pace import Pace
+from weft_server.engine.waiting import WaitingRoom
 from weft_server.errors import Overloaded
+from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Mapping
 
-    from weft_server.sequence import Sequence
+    from weft_server.sequence import Sequence, Standing
 
 
 class Scheduler:
     """A bounded waiting room and the number of slots each lane holds.
 
-    A sequence takes as many slots as it is wide, all at once. One that finds too few of them waits at the head of the
-    queue, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
+    A sequence takes as many slots as it is wide, all at once. One that is the first and finds too few of them stays the
+    first, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
     A sequence that was promised a place takes it when it comes, also beyond the bounds: then nothing new is let in.
+
+    `now` is in monotonic seconds everywhere.
     """
 
-    def __init__(self, num_lanes: int, max_queued_requests: int, max_queued_tokens: int) -> None:
-        self.waiting: deque[Sequence] = deque()
-        self.queued_tokens = 0
+    def __init__(
+        self,
+        num_lanes: int,
+        max_queued_requests: int,
+        max_queued_tokens: int,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        self.waiting = WaitingRoom(weights)
+        self.bounds = Bounds(max_queued_requests, max_queued_tokens, weights)
+        # Those whose deadline has passed while they waited. Whoever takes ends them.
+        self.late: list[Sequence] = []
         # Slots that those who wait will take.
         self._queued_slots = 0
-        self.num_reserved = 0
         self.loads = [0] * num_lanes
         # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
         self.closed: set[int] = set()
-        self.max_requests = max_queued_requests
-        self._max_tokens = max_queued_tokens
+        self._pace = Pace()
+        # When somebody last went on, or began to wait in an empty room.
+        self._moved = 0.0
 
     @property
     def num_queued(self) -> int:
         """Requests that wait, being tokenized or ready."""
-        return self.num_reserved + len(self.waiting)
+        return self.bounds.num_places
 
-    def check_open(self) -> None:
+    @property
+    def num_reserved(self) -> int:
+        """Of these, those that are being tokenized."""
+        return self.bounds.num_places - len(self.waiting)
+
+    @property
+    def queued_tokens(self) -> int:
+        """Input tokens of those who are ready."""
+        return self.bounds.num_tokens
+
+    def check_open(self, standing: Standing = ANYBODY) -> None:
         """Raise Overloaded when a bound is reached. Who is let in may be promised a place."""
-        self._check_places(1)
-        self._check_tokens(1)
+        try:
+            self.bounds.check_places(1, standing)
+            self.bounds.check_tokens(1)
+        except Overloaded as error:
+            error.retry_after_s = self._retry_after_s()
+            raise
 
-    def reserve(self, count: int = 1) -> None:
-        """Take places in the waiting room, all or none. Raises Overloaded when there are not so many."""
-        self._check_places(count)
-        self.num_reserved += count
+    def reserve(
+        self, standing: Standing = ANYBODY, count: int = 1, deadline: float = math.inf, now: float = 0.0
+    ) -> None:
+        """Take places in the waiting room, all or none.
 
-    def release(self, count: int = 1) -> None:
+        Raises:
+            Overloaded: there are not so many, or the deadline would pass while it waits.
+        """
+        try:
+            self.bounds.check_places(count, standing)
+            self._check_deadline(deadline, now)
+        except Overloaded as error:
+            error.retry_after_s = self._retry_after_s()
+            raise
+        self.bounds.take(count, standing)
+
+    def release(self, standing: Standing = ANYBODY, count: int = 1) -> None:
         """Give reserved places back."""
-        self.num_reserved -= count
+        self.bounds.give_back(count, standing)
 
-    def enqueue(self, *sequences: Sequence, is_promised: bool = False) -> None:
+    def enqueue(self, *sequences: Sequence, is_promised: bool = False, now: float = 0.0) -> None:
         """Turn reserved places into waiting sequences, all or none. Promised ones need no places.
 
         Raises:
@@ -67,18 +105,20 @@ class Scheduler:
         # One that is too long for the bound may wait alone. Otherwise it would never be answered.
         is_only = not self.waiting and len(sequences) == 1
         if not (is_only or is_promised):
-            self._check_tokens(num_tokens)
-        if not is_promised:
-            self.num_reserved -= len(sequences)
-        self.queued_tokens += num_tokens
+            self.bounds.check_tokens(num_tokens)
+        if not self.waiting:
+            self._moved = now
+        self.bounds.num_tokens += num_tokens
         self._queued_slots += sum(sequence.width for sequence in sequences)
-        self.waiting.extend(sequences)
+        for sequence in sequences:
+            if is_promised:
+                self.bounds.take(1, sequence.standing)
+            self.waiting.add(sequence)
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out of the waiting room. Returns False when it does not wait."""
-        if sequence.lane is not None or sequence not in self.waiting:
+        if sequence.lane is not None or not self.waiting.remove(sequence):
             return False
-        self.waiting.remove(sequence)
         self._leave(sequence)
         return True
 
@@ -87,7 +127,15 @@ class Scheduler:
         return bool(self.waiting) and self.loads[lane] <= min(self._loads_beside(lane))
 
     def take(
-        self, lane: int, *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
+        self,
+        lane: int,
+        *,
+        most: int,
+        budget: int,
+        room: int | None = None,
+        least: int = 1,
+        alike: bool = False,
+        now: float = 0.0,
     ) -> list[Sequence]:
         """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
 
@@ -96,81 +144,101 @@ class Scheduler:
 
         There are two cases:
 
-        1. `alike`: a batch. The oldest sequence, and those of its padded length in the order of their arrival.
-        2. Otherwise: first come, first served. The lane takes its even share of what it holds, what open lanes hold,
-           and what waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it
-           takes none. A stream or a long input among the first ones is an exception: it gains nothing by company, so
-           they are taken.
+        1. `alike`: a batch. The first sequence, and those of its padded length in their order.
+        2. Otherwise: in their order. The lane takes its even share of what it holds, what open lanes hold, and what
+           waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it takes none.
+           A stream or a long input among the first ones is an exception: it gains nothing by company, so they are
+           taken.
         """
+        self._drop_late(now)
         if alike:
-            return self._take_alike(lane, most, budget)
-        return self._take_share(lane, most, most if room is None else room, budget, least)
+            taken = self._take_alike(lane, most, budget, now)
+        else:
+            taken = self._take_share(lane, most, most if room is None else room, budget, least, now)
+        if taken:
+            self._pace.note(len(taken), max(0.0, now - self._moved))
+            self._moved = now
+        return taken
 
     def free(self, lane: int, num_slots: int = 1) -> None:
         """Count slots of a lane that are free again."""
         self.loads[lane] -= num_slots
         assert self.loads[lane] >= 0, f"lane {lane} freed more than it took. This is a bug."
 
-    def _check_places(self, count: int) -> None:
-        if self.num_queued + count > self.max_requests:
-            wanted = f", and {count} more do not fit" if count > 1 else ""
-            raise Overloaded("QUEUE_FULL", f"{self.num_queued} requests are waiting already{wanted}")
+    def settle(self, sequence: Sequence) -> None:
+        """Give the tenant of a sequence that has ended back what it was charged for and had not."""
+        if sequence.lane is not None:
+            self.waiting.give_back(sequence)
 
-    def _check_tokens(self, count: int) -> None:
-        if self.queued_tokens + count > self._max_tokens:
-            raise Overloaded("TOKEN_BUDGET", f"{self.queued_tokens} tokens are waiting already")
+    def _check_deadline(self, deadline: float, now: float) -> None:
+        wait_s = self._pace.wait_s(self.num_queued)
+        if now + wait_s > deadline:
+            seconds = f"{wait_s:.1f} s, and the deadline is in {max(0.0, deadline - now):.1f} s"
+            raise Overloaded("DEADLINE_TOO_NEAR", f"those who wait already take about {seconds}")
 
-    def _take_alike(self, lane: int, most: int, budget: int) -> list[Sequence]:
+    def _retry_after_s(self) -> float:
+        """Seconds in which those who wait have gone on, in steps of a tenth: a flood gets few different answers."""
+        wait_s = self._pace.wait_s(self.num_queued)
+        return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
+
+    def _drop_late(self, now: float) -> None:
+        if not self.waiting:
+            return
+        late = [sequence for sequence in self.waiting.in_order(now) if sequence.deadline <= now]
+        for sequence in late:
+            self.waiting.remove(sequence)
+            self._leave(sequence)
+        self.late += late
+
+    def _take_alike(self, lane: int, most: int, budget: int, now: float) -> list[Sequence]:
         if not self.waiting:
             return []
-        first = self.waiting[0].source
+        first = self.waiting.first(now).source
         limit = max(1, min(most, budget // first.bucket))
         alike = first.alike
-        taken = self._pick(lambda sequence: sequence.source.alike == alike, limit)
-        return [self._admit(lane, sequence) for sequence in taken]
+        wanted = (sequence for sequence in self.waiting.in_order(now) if sequence.source.alike == alike)
+        return [self._admit(lane, sequence) for sequence in list(islice(wanted, limit))]
 
-    def _take_share(self, lane: int, most: int, room: int, budget: int, least: int) -> list[Sequence]:
-        if not self.may_take(lane) or self._should_wait(most, least):
+    def _take_share(self, lane: int, most: int, room: int, budget: int, least: int, now: float) -> list[Sequence]:
+        if not self.may_take(lane) or self._should_wait(most, least, now):
             return []
         loads = self._loads_beside(lane)
         even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
         while self.waiting and len(taken) < most and self.loads[lane] < limit:
-            first = self.waiting[0]
+            first = self.waiting.first(now)
             budget -= first.source.bucket
-            if first.width > room or (taken and budget < 0):
+            if first.width > room:
+                self.waiting.hold_up(first)
+                break
+            if taken and budget < 0:
                 break
             room -= first.width
-            taken.append(self._admit(lane, self.waiting.popleft()))
+            taken.append(self._admit(lane, first))
         return taken
 
     def _loads_beside(self, lane: int) -> list[int]:
         """What `lane` holds, and each lane that could take instead of it."""
         return [load for other, load in enumerate(self.loads) if other == lane or other not in self.closed]
 
-    def _should_wait(self, most: int, least: int) -> bool:
+    def _should_wait(self, most: int, least: int, now: float) -> bool:
         if min(most, len(self.waiting)) >= least:
             return False
-        first = islice(self.waiting, least)
+        first = islice(self.waiting.in_order(now), least)
         return not any(sequence.wants_tokens or sequence.num_input_tokens > SHORT for sequence in first)
 
-    def _pick(self, wanted: Callable[[Sequence], bool], limit: int) -> list[Sequence]:
-        taken: list[Sequence] = []
-        kept: deque[Sequence] = deque()
-        for sequence in self.waiting:
-            (taken if len(taken) < limit and wanted(sequence) else kept).append(sequence)
-        self.waiting = kept
-        return taken
-
     def _admit(self, lane: int, sequence: Sequence) -> Sequence:
+        self.waiting.charge(sequence)
+        self.waiting.remove(sequence)
         self._leave(sequence)
         self.loads[lane] += sequence.width
         sequence.lane = lane
         return sequence
 
     def _leave(self, sequence: Sequence) -> None:
-        self.queued_tokens -= sequence.num_input_tokens
+        self.bounds.give_back(1, sequence.standing)
+        self.bounds.num_tokens -= sequence.num_input_tokens
         self._queued_slots -= sequence.width
 
     def __repr__(self) -> str:

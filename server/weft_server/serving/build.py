@@ -78,7 +78,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     explainer = _explainer(graphs, config, metrics)
     make_lanes = _decode_lanes if TASKS[manifest.task].writes_text else _classify_lanes
     lanes = make_lanes(graphs, num_lanes, config, metrics)
-    scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens)
+    scheduler = Scheduler(num_lanes, config.max_queued_requests, config.max_queued_tokens, config.weights)
     score_lanes = _score_lanes(graphs, num_lanes, config, metrics)
 
     grammars = Grammars(
@@ -218,7 +218,7 @@ def _score_lanes(graphs: _Graphs, num_lanes: int, config: ServerConfig, metrics:
 
 
 def _scorer(lanes: list[Lane], config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Engine:
-    scheduler = Scheduler(len(lanes), config.max_queued_requests, config.max_queued_tokens)
+    scheduler = Scheduler(len(lanes), config.max_queued_requests, config.max_queued_tokens, config.weights)
     return Engine(scheduler, lanes, metrics, loop)
 
 

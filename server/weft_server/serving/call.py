@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft_server.errors import InvalidRequest
+from weft_server.sequence import Priority, Standing
 
 if TYPE_CHECKING:
     from weft_server.telemetry.metrics import ModelMetrics
@@ -28,8 +29,12 @@ class Call:
     started: float = field(default_factory=time.monotonic)
     deadline: float = math.inf
     request_id: str = ""
-    # Who calls, by the name of a token or of a certificate. Empty where nobody is asked.
+    # On whose account it goes: the name of a token or of a certificate, or what metadata says that is believed. Empty
+    # for everybody who has none.
     tenant: str = ""
+    # Whether it is settled who calls. Whoever shows a certificate alone is known when the handler begins.
+    is_known: bool = True
+    priority: Priority = Priority.NORMAL
     # What the caller says about who shares the prefix cache.
     cache_salt: str = ""
     # How many of the most probable tokens of each step its answer tells.
@@ -38,6 +43,11 @@ class Call:
     metrics: ModelMetrics | None = None
     # Whether its handler has begun. It has not while the message is on its way.
     begun: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        """Where it stands among others that wait."""
+        return Standing(self.priority, self.tenant)
 
     def name(self, request_id: str) -> None:
         """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""

@@ -127,7 +127,7 @@ async def submit(
     This is no context manager, because a generator's costs each call 5 us.
     """
     engine = model.engine
-    engine.reserve()
+    engine.reserve(call.standing, deadline=call.deadline)
     try:
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
@@ -142,12 +142,13 @@ async def submit(
             wants_scores=scores,
             num_top_tokens=call.num_top_tokens,
             cache_salt=call.cache_key,
+            standing=call.standing,
             deadline=call.deadline,
         )
         sequence.times.accepted = call.started
         engine.submit(sequence)
     except BaseException:
-        engine.release()
+        engine.release(call.standing)
         raise
     return sequence
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
     from weft_server.content.wanted import Wanted
     from weft_server.engine.engine import Engine
+    from weft_server.sequence import Standing
     from weft_server.serving.call import Call
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
@@ -35,7 +36,7 @@ def scorer_of(model: Model, field: str) -> Engine:
     return model.scorer
 
 
-def prompt_scorer(model: Model, field: str) -> Engine:
+def prompt_scorer(model: Model, field: str, standing: Standing) -> Engine:
     """Return the engine of a model that scores, for a prompt that is answered first. It is promised a place there.
 
     None is held meanwhile: what is being answered is no load of the scorer's. When all of that has ended, more may wait
@@ -46,7 +47,7 @@ def prompt_scorer(model: Model, field: str) -> Engine:
         Overloaded: as many as may wait for their scores already.
     """
     scorer = scorer_of(model, field)
-    scorer.check_open()
+    scorer.check_open(standing)
     return scorer
 
 
@@ -137,7 +138,7 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
         RequestError: the request was refused, or its deadline passed.
     """
     scorer = scorer_of(model, "model.name")
-    scorer.reserve()
+    scorer.reserve(call.standing, deadline=call.deadline)
     try:
         started = time.monotonic()
 
@@ -148,11 +149,13 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
         source, token_ids = await model.work(prepare, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
         given = given_of(model.manifest, source, token_ids, prefix_ids)
-        sequence = Sequence(request_id=call.request_id, source=given, decoding=None, deadline=call.deadline)
+        sequence = Sequence(
+            request_id=call.request_id, source=given, decoding=None, standing=call.standing, deadline=call.deadline
+        )
         sequence.times.accepted = call.started
         scorer.submit(sequence)
     except BaseException:
-        scorer.release()
+        scorer.release(call.standing)
         raise
     return Scored(sequence, source, token_ids, await _scores_of(scorer, sequence))
 
@@ -173,7 +176,12 @@ async def promised_scores(call: Call, scorer: Engine, given: Given) -> Scores:
     It has passed the bounds of the engine that has answered. The answer is not lost to those of the scorer.
     """
     sequence = Sequence(
-        request_id=call.request_id, source=given, decoding=None, is_counted=True, deadline=call.deadline
+        request_id=call.request_id,
+        source=given,
+        decoding=None,
+        standing=call.standing,
+        is_counted=True,
+        deadline=call.deadline,
     )
     # It waits from now on. Before, its answer took its time.
     sequence.times.accepted = time.monotonic()

@@ -100,7 +100,7 @@ async def _submit(
 ) -> tuple[list[Sentence], list[Sequence]]:
     """Reserve a place, split the text in a worker thread, reserve the others, and submit all sentences at once."""
     engine = model.engine
-    engine.reserve()
+    engine.reserve(call.standing, deadline=call.deadline)
     num_reserved = 1
     try:
         started = time.monotonic()
@@ -114,7 +114,7 @@ async def _submit(
         # A seed that is drawn is drawn once, so all sentences have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
         _check_room(len(sentences), engine.max_queued)
-        engine.reserve(len(sentences) - 1)
+        engine.reserve(call.standing, len(sentences) - 1)
         num_reserved = len(sentences)
         sequences = [
             Sequence(
@@ -126,6 +126,7 @@ async def _submit(
                 wants_scores=scores,
                 num_top_tokens=call.num_top_tokens,
                 cache_salt=call.cache_key,
+                standing=call.standing,
                 deadline=call.deadline,
             )
             for sentence in sentences
@@ -134,7 +135,7 @@ async def _submit(
             sequence.times.accepted = call.started
         engine.submit(*sequences)
     except BaseException:
-        engine.release(num_reserved)
+        engine.release(call.standing, num_reserved)
         raise
     return sentences, sequences
 
