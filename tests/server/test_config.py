@@ -13,7 +13,7 @@ import pytest
 from weft_server.config import ConfigError, ServerConfig, env_name, flag_name, read_config
 
 WEFT = Path(sys.executable).with_name("weft")
-TYPES = {Path | None: "PATH", int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
+TYPES = {str | None: "TEXT", Path | None: "PATH", int: "INTEGER", float: "FLOAT", Path: "PATH", str: "TEXT", bool: ""}
 README = Path(__file__).parents[2] / "server" / "README.md"
 
 
