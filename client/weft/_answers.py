@@ -184,4 +184,6 @@ def model(message: model_pb2.Model) -> Model:
         takes_messages=message.takes_messages,
         can_score=message.can_score,
         takes_constraints=message.takes_constraints,
+        version_labels=tuple(message.version_labels),
+        canary_share=message.canary_share,
     )

@@ -96,8 +96,14 @@ def model_table(models: Sequence[Model]) -> None:
     for model in models:
         about = "\n".join((model.error or model.description, *_facts(model)))
         which = words(f"{model.name} {model.version}\n", style="bold")
-        table.add_row(which.append(f"{model.task}, {model.state}", style="not bold"), words(about))
+        standing = ", ".join((model.task, model.state, *_labels(model)))
+        table.add_row(which.append(standing, style="not bold"), words(about))
     Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _labels(model: Model) -> list[str]:
+    shares = {"canary": f" {model.canary_share:.3g}"}
+    return [label + shares.get(label, "") for label in model.version_labels]
 
 
 def _facts(model: Model) -> Iterator[str]:

@@ -30,12 +30,14 @@ class Task(StrEnum):
 
 
 class ModelState(StrEnum):
-    """Whether a model answers."""
+    """Whether a model answers. One that sleeps is woken by the next request, and one that drains takes none."""
 
     UNSPECIFIED = "unspecified"
     LOADING = "loading"
     READY = "ready"
     FAILED = "failed"
+    SLEEPING = "sleeping"
+    DRAINING = "draining"
 
 
 class FinishReason(StrEnum):
@@ -313,6 +315,8 @@ class Model:
     must begin with one of them: they tell a text-to-text model what to do.
     `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
+    `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
+    requests that name neither version nor label.
     """
 
     name: str
@@ -335,3 +339,5 @@ class Model:
     takes_messages: bool = False
     can_score: bool = False
     takes_constraints: bool = False
+    version_labels: tuple[str, ...] = ()
+    canary_share: float = 0.0

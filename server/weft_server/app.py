@@ -27,8 +27,12 @@ from weft_server.runtime.cpus import cpu_quota, loading_places
 from weft_server.runtime.device import device_of
 from weft_server.runtime.pages import collapse
 from weft_server.runtime.session import verify_device
+from weft_server.serving.keeper import Keeper
+from weft_server.serving.labels import Labels
+from weft_server.serving.labels_file import read_labels, restrict
 from weft_server.serving.loader import load_entries, load_entry
 from weft_server.serving.models import Entry, Models
+from weft_server.serving.watcher import Watcher
 from weft_server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -67,6 +71,7 @@ class App:
         if len(scan.oddities) > MAX_ODDITIES:
             _log.warning("repository", more_oddities=len(scan.oddities) - MAX_ODDITIES)
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
+        self._read_labels()
         self.metrics = Metrics()
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
@@ -74,6 +79,19 @@ class App:
         self.health = Health(SERVICES)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
+        # CUDA gives up a capture if another thread allocates memory meanwhile.
+        self._places = 1 if config.cuda_graphs else loading_places(cpu_quota())
+        self.keeper = Keeper(
+            self.models,
+            config,
+            self.metrics,
+            changed=self._model_changed,
+            settled=self._collapse,
+            num_places=self._places,
+        )
+        # A guard keeps the handlers of its server, so each port has its own.
+        self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
+        self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
 
     def why_not_live(self) -> str:
@@ -91,7 +109,7 @@ class App:
         if self._draining.is_set():
             return "draining"
         for entry in self.models.entries:
-            if entry.state != model_pb2.MODEL_STATE_READY:
+            if entry.state in {model_pb2.MODEL_STATE_LOADING, model_pb2.MODEL_STATE_FAILED}:
                 return f"model {entry.name} version {entry.version}: {entry.error or 'loading'}"
         return ""
 
@@ -106,17 +124,25 @@ class App:
         self.http.start()
         await self.grpc.start()
         at = self.config.address
-        _log.info("listening", grpc=at(self.grpc.port), http=at(self.http.port))
+        listening = {"grpc": at(self.grpc.port), "http": at(self.http.port)}
+        if self.admin:
+            await self.admin.start()
+            listening["admin"] = at(self.admin.port, self.config.admin_host)
+        _log.info("listening", **listening)
         loading = asyncio.create_task(self._load())
+        followers = self._followers()
         pulse = asyncio.create_task(self._pulse())
         watch = asyncio.create_task(self._watch_credentials())
         await self._draining.wait()
 
         is_cut_off = loading.cancel()
+        for follower in followers:
+            follower.cancel()
         await self._drain()
         pulse.cancel()
         watch.cancel()
-        await asyncio.gather(loading, pulse, watch, return_exceptions=True)
+        await asyncio.gather(loading, pulse, watch, *followers, return_exceptions=True)
+        is_cut_off |= self.keeper.is_stuck
         self.http.stop()
         self._stop_models(is_cut_off=is_cut_off)
 
@@ -135,9 +161,7 @@ class App:
             exit_now(0)
 
     async def _load(self) -> None:
-        # CUDA gives up a capture if another thread allocates memory meanwhile.
-        places = 1 if self.config.cuda_graphs else loading_places(cpu_quota())
-        await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=places)
+        await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=self._places)
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)
@@ -147,8 +171,35 @@ class App:
 
     async def _load_entry(self, entry: Entry) -> None:
         await load_entry(entry, self.config, self.metrics)
-        versions = [other for other in self.models.entries if other.name == entry.name]
-        await self.health.set_model(entry.name, serving=any(other.model for other in versions))
+        await self._model_changed(entry.name)
+
+    async def _model_changed(self, name: str) -> None:
+        """Let the health service follow what has become of a model's versions."""
+        if versions := self.models.versions(name):
+            await self.health.set_model(name, serving=any(entry.answers for entry in versions))
+        else:
+            await self.health.forget_model(name)
+        if not self.why_not_ready():
+            await self.health.set_ready()
+
+    def _read_labels(self) -> None:
+        """Set the labels that the repository states. Raises RepositoryError for a file that states no labels."""
+        for name in {entry.name for entry in self.models.entries}:
+            stated = read_labels(self.config.repository / name) or Labels()
+            labels = restrict(stated, [entry.version for entry in self.models.versions(name)])
+            if labels != stated:
+                _log.warning("repository", oddity=f"the labels of model {name} name versions that are not there")
+            self.models.set_labels(name, labels)
+
+    def _followers(self) -> list[asyncio.Task[None]]:
+        """What changes models by itself, as the settings say."""
+        followers = []
+        if self.config.watch:
+            watcher = Watcher(self.keeper, self.models, self.config.repository)
+            followers.append(asyncio.create_task(watcher.watch()))
+        if self.config.idle_unload_s:
+            followers.append(asyncio.create_task(self.keeper.doze()))
+        return followers
 
     async def _collapse(self) -> None:
         """Move the models' weights into huge pages, now that all of their memory has been touched."""
@@ -185,7 +236,8 @@ class App:
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)
         await self.health.refuse()
-        self.guard.draining = True
+        self.guard.draining = self.admin_guard.draining = True
+        self.keeper.close()
         try:
             await asyncio.wait_for(self.guard.idle(), self.config.drain_timeout_s)
         except TimeoutError:
@@ -196,6 +248,11 @@ class App:
         # Calls that are still on their way get UNAVAILABLE from the guard. gRPC itself would end them with CANCELLED.
         await self.guard.quiet(LINGER_S, at_most=10 * LINGER_S)
         await self.grpc.stop(grace_s=1)
+        if self.admin:
+            await self.admin.stop(grace_s=1)
+
+    def _admin_server(self) -> GrpcServer:
+        return GrpcServer(self.models, self.config, self.admin_guard, self.health, self.credentials, self.keeper)
 
     def _http_server(self) -> HttpServer:
         host, port = self.config.host, self.config.http_port

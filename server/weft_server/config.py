@@ -39,6 +39,27 @@ class ServerConfig(BaseSettings):
     )
     port: Port = Field(7070, description="Port of gRPC. 0 takes any free port.")
     http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz. 0 takes any free port.")
+    admin: bool = Field(
+        False,
+        description="Answer ModelAdminService on a port of its own: load, unload, swap and label models while the "
+        "server runs.",
+    )
+    admin_host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address to listen on for `--admin`. Whoever reaches it may change models.",
+    )
+    admin_port: Port = Field(7072, description="Port of gRPC for `--admin`. 0 takes any free port.")
+    watch: bool = Field(
+        False,
+        description="Follow the repository: load versions that come, unload those that go, and set the labels that "
+        "`MODEL/labels.json` states.",
+    )
+    idle_unload_s: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = Field(
+        0.0,
+        description="Seconds after which a model that nobody asks for leaves the memory. The next request loads it, "
+        "and waits for that. 0 means never.",
+    )
     slots: Count = Field(
         32,
         le=1024,
@@ -185,9 +206,10 @@ class ServerConfig(BaseSettings):
         pairs = (each.rpartition("=") for each in (self.tenant_weights or "").split(",") if each)
         return {tenant: float(weight) for tenant, _, weight in pairs}
 
-    def address(self, port: int) -> str:
+    def address(self, port: int, host: str | None = None) -> str:
         """Return host and port as one word, an IPv6 host in brackets (RFC 3986, section 3.2.2)."""
-        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        host = host or self.host
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Reading(NamedTuple):

@@ -80,6 +80,13 @@ class ModelNotReady(RequestError):
         super().__init__("MODEL_NOT_READY", message, retry_after_s=retry_after_s)
 
 
+class BundleRefused(RequestError):
+    """A bundle that shall be loaded is refused, or finds no room. Nothing has changed."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("BUNDLE_REFUSED", message)
+
+
 class Draining(RequestError):
     """The server is going away. Another one may answer."""
 

@@ -12,7 +12,13 @@ import pytest
 from process import ServerProcess
 from weft_server.checks import bundles, settings
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, show
-from weft_server.checks.ports import look_at_both_ports, look_at_grpc_port, look_at_host, look_at_http_port
+from weft_server.checks.ports import (
+    look_at_admin_port,
+    look_at_both_ports,
+    look_at_grpc_port,
+    look_at_host,
+    look_at_http_port,
+)
 from weft_server.config import read_config, try_config
 from weft_server.serving.room import Room
 
@@ -210,3 +216,20 @@ def test_a_path_stays_whole(monkeypatch, capsys):
     path = "/a/rather-long/path-of/a-repository/that-does-not/fit-into/a-line"
     show([Finding(OK, "repository", path)])
     assert path in capsys.readouterr().out
+
+
+def test_an_admin_port_is_tried_and_one_for_everybody_is_warned_of():
+    """Off it is not looked at. Beyond this machine it wants to know who calls."""
+
+    def findings(**more):
+        reading = read_config(repository="m", admin_port=0, **more)
+        return [(each.state, each.says) for each in look_at_admin_port(reading)]
+
+    assert [] == findings()
+    assert [(OK, "any free port of 127.0.0.1 for admin")] == findings(admin=True)
+    (warning, _) = findings(admin=True, admin_host="0.0.0.0")
+    assert WARNING == warning[0]
+    assert "whoever reaches 0.0.0.0 may change the models" in warning[1]
+    (error,) = findings(admin=True, admin_host="192.0.2.1")
+    assert ERROR == error[0]
+    assert "192.0.2.1 is no address of this machine" in error[1]

@@ -93,7 +93,7 @@ def test_the_help_shows_each_setting_whole(command, columns):
     assert (0, "") == (shown.returncode, shown.stderr)
     assert int(columns) >= max(map(len, shown.stdout.splitlines()))
     for name, field in ServerConfig.model_fields.items():
-        (entry,) = re.findall(rf"^  ({flag_name(name)}\b.*\n(?:        .*\n)+)", shown.stdout, re.MULTILINE)
+        (entry,) = re.findall(rf"^  ({flag_name(name)}(?![\w-]).*\n(?:        .*\n)+)", shown.stdout, re.MULTILINE)
         has_default = not (field.is_required() or field.default is None)
         default = f"; default: {str(field.default).replace('False', 'false')}" if has_default else ""
         words = " ".join(entry.split())

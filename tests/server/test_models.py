@@ -10,6 +10,7 @@ from loaded import Loaded
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import read_config
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from weft_server.serving.call import Call
 from weft_server.serving.loader import load_entry
 from weft_server.serving.models import Entry, Models
 from weft_server.telemetry.metrics import Metrics
@@ -54,7 +55,7 @@ def test_a_request_that_names_no_model_is_told_of_the_one_that_was_refused(tiny_
     entry = Entry("a", 1, directory)
     asyncio.run(load_entry(entry, read_config(repository=tmp_path), Metrics()))
     with pytest.raises((ModelNotReady, ModelNotFound)) as refused:
-        Models([entry]).resolve(common_pb2.ModelSelector(), common_pb2.TASK_CLASSIFY_IMAGE)
+        asyncio.run(Models([entry]).take(Call("x"), common_pb2.ModelSelector(), common_pb2.TASK_CLASSIFY_IMAGE))
     assert sentence in refused.value.message
 
 

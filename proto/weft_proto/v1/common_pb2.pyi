@@ -128,25 +128,29 @@ class ModelSelector(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    VERSION_LABEL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository, [a-z0-9][a-z0-9._-]*, at most 128 characters.
     Empty: the one model of the request's task; INVALID_ARGUMENT when the server has several.
     """
     version: _builtins.int
-    """version is the model's version, 1 or more; it needs a name. Unset: the highest version that is ready."""
+    """version is the model's version, 1 or more."""
+    version_label: _builtins.str
+    """version_label is `stable` or `canary`; NOT_FOUND when no version bears it."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
-        version: _builtins.int | None = ...,
+        version: _builtins.int = ...,
+        version_label: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "version", b"version"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version", "version_choice", b"version_choice", "version_label", b"version_label"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_version", b"_version", "name", b"name", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "version", b"version", "version_choice", b"version_choice", "version_label", b"version_label"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__version: _TypeAlias = _typing.Literal["version"]  # noqa: Y015
-    _WhichOneofArgType__version: _TypeAlias = _typing.Literal["_version", b"_version"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__version) -> _WhichOneofReturnType__version | None: ...
+    _WhichOneofReturnType_version_choice: _TypeAlias = _typing.Literal["version", "version_label"]  # noqa: Y015
+    _WhichOneofArgType_version_choice: _TypeAlias = _typing.Literal["version_choice", b"version_choice"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_version_choice) -> _WhichOneofReturnType_version_choice | None: ...
 
 Global___ModelSelector: _TypeAlias = ModelSelector  # noqa: Y015
 

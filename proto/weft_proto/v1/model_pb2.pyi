@@ -34,6 +34,10 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     """MODEL_STATE_READY: answers requests."""
     MODEL_STATE_FAILED: _ModelState.ValueType  # 3
     """MODEL_STATE_FAILED: its bundle was refused; Model.error says why."""
+    MODEL_STATE_SLEEPING: _ModelState.ValueType  # 4
+    """MODEL_STATE_SLEEPING: nobody asked for it, so it is not in memory. The next request wakes it, and waits meanwhile."""
+    MODEL_STATE_DRAINING: _ModelState.ValueType  # 5
+    """MODEL_STATE_DRAINING: finishes what it has, and then goes. It takes no new request."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper):
     """ModelState is whether a model answers."""
@@ -46,6 +50,10 @@ MODEL_STATE_READY: ModelState.ValueType  # 2
 """MODEL_STATE_READY: answers requests."""
 MODEL_STATE_FAILED: ModelState.ValueType  # 3
 """MODEL_STATE_FAILED: its bundle was refused; Model.error says why."""
+MODEL_STATE_SLEEPING: ModelState.ValueType  # 4
+"""MODEL_STATE_SLEEPING: nobody asked for it, so it is not in memory. The next request wakes it, and waits meanwhile."""
+MODEL_STATE_DRAINING: ModelState.ValueType  # 5
+"""MODEL_STATE_DRAINING: finishes what it has, and then goes. It takes no new request."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
@@ -126,6 +134,8 @@ class Model(_message.Message):
     TAKES_MESSAGES_FIELD_NUMBER: _builtins.int
     CAN_SCORE_FIELD_NUMBER: _builtins.int
     TAKES_CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    VERSION_LABELS_FIELD_NUMBER: _builtins.int
+    CANARY_SHARE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -135,7 +145,7 @@ class Model(_message.Message):
     state: Global___ModelState.ValueType
     """state is whether it answers."""
     error: _builtins.str
-    """error says why state is MODEL_STATE_FAILED, else empty."""
+    """error says why state is MODEL_STATE_FAILED, or why the last try to wake a model failed, else empty."""
     family: _builtins.str
     """family is the architecture, for people: "encoder_decoder", "vit", ..."""
     description: _builtins.str
@@ -154,6 +164,8 @@ class Model(_message.Message):
     """takes_constraints is whether Decoding.constraint is followed. The server needs its `constraints` extra for it, and the model a
     tokenizer whose decoding joins what each token adds.
     """
+    canary_share: _builtins.float
+    """canary_share is the share of requests that name neither version nor label, and that a canary gets, [0, 1]; else 0."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -182,6 +194,10 @@ class Model(_message.Message):
     def prefixes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """prefixes are the beginnings that tell a text-to-text model what to do; each source text must begin with one. Else empty."""
 
+    @_builtins.property
+    def version_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """version_labels are the labels that this version bears: `stable`, `canary`."""
+
     def __init__(
         self,
         *,
@@ -205,10 +221,12 @@ class Model(_message.Message):
         takes_messages: _builtins.bool = ...,
         can_score: _builtins.bool = ...,
         takes_constraints: _builtins.bool = ...,
+        version_labels: _abc.Iterable[_builtins.str] | None = ...,
+        canary_share: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -52,14 +52,14 @@ class ModelServiceServicer(object):
     """
 
     def ListModels(self, request, context):
-        """ListModels answers with every version of every model in the repository, by name and then version.
+        """ListModels answers with every version of every model that the server has, by name and then version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """GetModel answers with one model; NOT_FOUND when the repository has no such name or version.
+        """GetModel answers with one model; NOT_FOUND when the server has no such name or version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

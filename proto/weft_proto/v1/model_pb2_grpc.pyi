@@ -34,9 +34,9 @@ class ModelServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]
-    """ListModels answers with every version of every model in the repository, by name and then version."""
+    """ListModels answers with every version of every model that the server has, by name and then version."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
-    """GetModel answers with one model; NOT_FOUND when the repository has no such name or version."""
+    """GetModel answers with one model; NOT_FOUND when the server has no such name or version."""
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -44,9 +44,9 @@ class ModelServiceAsyncStub(ModelServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_pb2.ListModelsRequest, _model_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """ListModels answers with every version of every model in the repository, by name and then version."""
+    """ListModels answers with every version of every model that the server has, by name and then version."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
-    """GetModel answers with one model; NOT_FOUND when the repository has no such name or version."""
+    """GetModel answers with one model; NOT_FOUND when the server has no such name or version."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     """ModelService tells which models a server has and what they take."""
@@ -57,7 +57,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.ListModelsResponse, _abc.Awaitable[_model_pb2.ListModelsResponse]]:
-        """ListModels answers with every version of every model in the repository, by name and then version."""
+        """ListModels answers with every version of every model that the server has, by name and then version."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -65,6 +65,6 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
-        """GetModel answers with one model; NOT_FOUND when the repository has no such name or version."""
+        """GetModel answers with one model; NOT_FOUND when the server has no such name or version."""
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -4,26 +4,40 @@ import errno
 import socket
 from collections.abc import Iterator
 
-from weft_server.checks.finding import ERROR, OK, Finding
-from weft_server.config import ServerConfig, both_names
+from weft_server.checks.finding import ERROR, OK, WARNING, Finding
+from weft_server.config import ServerConfig, both_names, flag_name
 
 _FIRST_FREE_TO_ALL = 1024
+# What only this machine reaches.
+_OWN = {"127.0.0.1", "::1", "localhost"}
 
 
 def look_at_host(config: ServerConfig) -> Iterator[Finding]:
     """Refuse a host that nobody knows, or that is not this machine."""
-    if why := _why_not_host(config):
+    if why := _why_not_host(config.host):
         yield Finding(ERROR, "host", f"{both_names('host')}: {why}")
 
 
 def look_at_grpc_port(config: ServerConfig) -> Iterator[Finding]:
     """Refuse a port of gRPC that is taken or forbidden."""
-    yield from _look_at(config, "port")
+    yield from _look_at(config, "port", "gRPC")
 
 
 def look_at_http_port(config: ServerConfig) -> Iterator[Finding]:
     """Refuse a port of HTTP that is taken or forbidden."""
-    yield from _look_at(config, "http_port")
+    yield from _look_at(config, "http_port", "HTTP")
+
+
+def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
+    """Refuse an admin port that is taken or forbidden, or an address that is not this machine's."""
+    if not config.admin:
+        return
+    if why := _why_not_host(config.admin_host):
+        yield Finding(ERROR, "host", f"{both_names('admin_host')}: {why}")
+    elif config.admin_host not in _OWN and not config.tokens:
+        says = f"{both_names('admin_host')}: whoever reaches {config.admin_host} may change the models"
+        yield Finding(WARNING, "host", says, f"{flag_name('tokens')} asks who calls")
+    yield from _look_at(config, "admin_port", "admin", config.admin_host)
 
 
 def look_at_both_ports(config: ServerConfig) -> Iterator[Finding]:
@@ -32,30 +46,31 @@ def look_at_both_ports(config: ServerConfig) -> Iterator[Finding]:
         yield Finding(ERROR, "ports", f"{both_names('http_port')}: {config.port} is the port of gRPC too")
 
 
-def _look_at(config: ServerConfig, field: str) -> Iterator[Finding]:
-    if _why_not_host(config):
+def _look_at(config: ServerConfig, field: str, what: str, host: str | None = None) -> Iterator[Finding]:
+    host = host or config.host
+    if _why_not_host(host):
         return
     port = getattr(config, field)
     try:
-        _listen(config.host, port)
+        _listen(host, port)
     except OSError as error:
-        where = config.address(port)
+        where = config.address(port, host)
         yield Finding(ERROR, "ports", f"{both_names(field)}: cannot listen on {where}: {_why_not(error, port)}")
         return
-    which = config.address(port) if port else f"any free port of {config.host}"
-    yield Finding(OK, "ports", f"{which} for {'gRPC' if field == 'port' else 'HTTP'}")
+    which = config.address(port, host) if port else f"any free port of {host}"
+    yield Finding(OK, "ports", f"{which} for {what}")
 
 
-def _why_not_host(config: ServerConfig) -> str:
+def _why_not_host(host: str) -> str:
     try:
-        _listen(config.host, 0)
+        _listen(host, 0)
     except socket.gaierror as error:
-        return f"{config.host!r} is not known: {error.strerror}"
+        return f"{host!r} is not known: {error.strerror}"
     except UnicodeError:  # a part of it has no letters, or too many
-        return f"{config.host!r} is no name of a host"
+        return f"{host!r} is no name of a host"
     except OSError as error:
         is_others = error.errno == errno.EADDRNOTAVAIL
-        return f"{config.host} is no address of this machine" if is_others else f"{config.host}: {error.strerror}"
+        return f"{host} is no address of this machine" if is_others else f"{host}: {error.strerror}"
     return ""
 
 

@@ -9,11 +9,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding
-from weft_server.checks.ports import look_at_both_ports, look_at_grpc_port, look_at_host, look_at_http_port
+from weft_server.checks.ports import (
+    look_at_admin_port,
+    look_at_both_ports,
+    look_at_grpc_port,
+    look_at_host,
+    look_at_http_port,
+)
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import device_of
 from weft_server.runtime.session import verify_device
+from weft_server.serving.labels_file import read_labels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -54,9 +61,11 @@ def look_at_names(_: ServerConfig) -> Iterator[Finding]:
 
 
 def look_at_repository(config: ServerConfig) -> Iterator[Finding]:
-    """Refuse a repository that cannot be read, or in which nothing may be a bundle."""
+    """Refuse a repository that cannot be read, in which nothing may be a bundle, or that states labels wrongly."""
     try:
         candidates = scan_repository(config.repository).candidates
+        for name in {candidate.name for candidate in candidates}:
+            read_labels(config.repository / name)
     except RepositoryError as error:
         yield Finding(ERROR, "repository", f"{both_names('repository')}: {error}")
         return
@@ -95,6 +104,10 @@ CHECKS = (
     Check(("host", "http_port"), look_at_http_port),
     Check(("port", "http_port"), look_at_both_ports),
     Check(("host", "tls_cert", "tls_key", "tls_client_ca", "tokens"), look_at_credentials),
-    Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
+    Check(("admin", "admin_host", "admin_port", "tokens"), look_at_admin_port),
+    Check(
+        ("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb", "admin", "watch", "idle_unload_s"),
+        look_at_device,
+    ),
     Check(("device", "lanes", "threads"), look_at_threads),
 )

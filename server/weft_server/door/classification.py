@@ -40,8 +40,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         kind = request.WhichOneof("input")
         if kind is None:
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
-        model = self._models.resolve(request.model, _TASKS[kind])
-        call.metrics = model.metrics
+        model = await self._models.take(call, request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
             read = input_of(model, request, kind, model.languages.plain)
@@ -60,8 +59,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         kind = request.WhichOneof("input")
         if kind is None:
             raise InvalidRequest("input", "is required: text or token_ids", "EMPTY_INPUT")
-        model = self._models.resolve(request.model, common_pb2.TASK_TAG)
-        call.metrics = model.metrics
+        model = await self._models.take(call, request.model, common_pb2.TASK_TAG)
         assert model.source_tokenizer is not None, "a tagger without its tokenizer was accepted. This is a bug."
         source = TagInput(model.reader, model.source_tokenizer, model.manifest.labels)
         with reading_of(model, request) as reading:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.v1 import common_pb2
+from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority
 
@@ -74,10 +74,11 @@ class Gate:
             raise refusal
 
     def _meant(self, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> list[Model]:
-        """The versions of the model that a call means, as far as they can answer. Of several models none."""
-        able = [entry.model for entry in self._models.entries if entry.model and named in ("", entry.name)]
-        models = [model for model in able if model.manifest.task in tasks]
-        return models if len({model.name for model in models}) == 1 else []
+        """The versions of the model that a call means. None if it may be one of several, or one that sleeps."""
+        able = [entry for entry in self._models.entries if entry.answers and named in ("", entry.name)]
+        meant = [entry for entry in able if entry.task in tasks]
+        models = [entry.model for entry in meant if entry.model and entry.state == model_pb2.MODEL_STATE_READY]
+        return models if len({entry.name for entry in meant}) == 1 and len(models) == len(meant) else []
 
 
 def _priority(value: str) -> Priority:

@@ -192,6 +192,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self.num_active -= 1
         self._changed.set()
         self._count(call, code, reason)
+        call.let_go()
 
     def _count_unbegun(self, call: Call) -> None:
         if not call.begun:

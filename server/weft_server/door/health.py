@@ -68,6 +68,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         if not self._draining:
             self._set({f"model/{name}": _SERVING if serving else _NOT_SERVING})
 
+    async def forget_model(self, name: str) -> None:
+        """Know a model no more, for no version of it is left. Its watchers get SERVICE_UNKNOWN."""
+        self._statuses.pop(f"model/{name}", None)
+        self._tell()
+
     async def drain(self) -> None:
         """Say for good that the server is not ready. It stays live, and accepts what comes until `refuse`."""
         self._draining = True
@@ -81,6 +86,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         if statuses.items() <= self._statuses.items():
             return
         self._statuses |= statuses
+        self._tell()
+
+    def _tell(self) -> None:
         # Each watcher waits for the event that it saw. A change wakes all of them, and the next change has a new event.
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()

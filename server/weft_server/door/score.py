@@ -32,8 +32,7 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
         """Answer with the log-probability of each token of the target."""
         call = CALL.get()
         call.name(request.request_id)
-        model = self._models.writer(request.model)
-        call.metrics = model.metrics
+        model = await self._models.take_writer(call, request.model)
         kind = _source_kind(model, request)
         frame = _frame(model, request)
         if request.num_top_tokens > MAX_TOP_TOKENS:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import grpc.aio
 
 from weft_proto.v1 import (
+    admin_pb2_grpc,
     caption_pb2_grpc,
     classification_pb2_grpc,
     generation_pb2_grpc,
@@ -15,6 +16,7 @@ from weft_proto.v1 import (
     translation_pb2_grpc,
 )
 from weft_server.config import ConfigError
+from weft_server.door.admin import ModelAdminServicer
 from weft_server.door.catalogue import ModelServicer
 from weft_server.door.classification import ClassificationServicer
 from weft_server.door.reflection import add_reflection
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from weft_server.door.credentials import Credentials
     from weft_server.door.guard import Guard
     from weft_server.door.health import Health
+    from weft_server.serving.keeper import Keeper
     from weft_server.serving.models import Models
 
 SERVICES = (
@@ -36,6 +39,8 @@ SERVICES = (
     "weft.v1.ScoreService",
     "weft.v1.ModelService",
 )
+# On the admin port.
+ADMIN_SERVICES = ("weft.v1.ModelAdminService", "weft.v1.ModelService")
 # gRPC counts pings that come closer together than this as abuse. Our client pings every 15 s, so there is some room. It
 # pings so often to leave a frozen server within half a minute.
 MIN_PING_INTERVAL_MS = 10_000
@@ -56,20 +61,38 @@ class GrpcServer:
     """Listens from construction, answers from `start` to `stop`."""
 
     def __init__(
-        self, models: Models, config: ServerConfig, guard: Guard, health: Health, credentials: Credentials
+        self,
+        models: Models,
+        config: ServerConfig,
+        guard: Guard,
+        health: Health,
+        credentials: Credentials,
+        keeper: Keeper | None = None,
     ) -> None:
-        """Bind the host and port of `config`. Port 0 takes a free one. Raises ConfigError when it cannot."""
+        """Bind the host and port of `config`: with a keeper those of its admin port, where other services answer.
+
+        Port 0 takes a free one. Raises ConfigError when it cannot.
+        """
         self._server = grpc.aio.server(interceptors=[guard], options=_options(config))
-        _add_services(self._server, models, config)
+        if keeper:
+            services: tuple[str, ...] = ADMIN_SERVICES
+            flag = "--admin-port"
+            target = config.address(config.admin_port, config.admin_host)
+            admin = ModelAdminServicer(keeper, models, config)
+            admin_pb2_grpc.add_ModelAdminServiceServicer_to_server(admin, self._server)
+            model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), self._server)
+        else:
+            services, flag = SERVICES, "--port"
+            target = config.address(config.port)
+            _add_services(self._server, models, config)
         health.add_to(self._server)
         if config.reflection:
-            add_reflection((*SERVICES, "grpc.health.v1.Health"), self._server)
-        target = config.address(config.port)
+            add_reflection((*services, "grpc.health.v1.Health"), self._server)
         try:
             self.port = credentials.add_port(self._server, target)
         except RuntimeError as error:
             kind = "; or gRPC takes no key of this kind, then use RSA or ECDSA" if config.tls_key else ""
-            why = f"is another server there? --port takes another{kind}"
+            why = f"is another server there? {flag} takes another{kind}"
             raise ConfigError(f"cannot listen on {target}: {why}") from error
 
     async def start(self) -> None:

@@ -9,6 +9,7 @@ from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_server.errors import (
+    BundleRefused,
     CannotConstrain,
     CannotExplain,
     CannotScore,
@@ -41,6 +42,7 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     ModelNotReady: grpc.StatusCode.UNAVAILABLE,
     Draining: grpc.StatusCode.UNAVAILABLE,
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
+    BundleRefused: grpc.StatusCode.FAILED_PRECONDITION,
     CannotConstrain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotExplain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotScore: grpc.StatusCode.FAILED_PRECONDITION,

@@ -69,8 +69,7 @@ class TextService:
         call.name(request.request_id)
         call.salt(self._salt(request))
         call.tell_tops(request.num_top_tokens)
-        model = self._models.resolve(request.model, self.task)
-        call.metrics = model.metrics
+        model = await self._models.take(call, request.model, self.task)
         with reading_of(model, request) as reading:
             scorer = self._scorer(model, request)
             frame = self._frame(model, request)

@@ -1,5 +1,6 @@
 """How much memory this process may still take, which may be less than the machine has free."""
 
+import ctypes
 from pathlib import Path
 
 from weft_server.runtime.cgroups import CGROUP_ROOT, CGROUPS, group_paths, upwards
@@ -21,6 +22,13 @@ def free_memory(root: Path = CGROUP_ROOT, groups: Path = CGROUPS, meminfo: Path 
     left += [_left(directory, _V1, "total_") for directory in upwards(root / "memory", paths.get("memory", ""))]
     known = [each for each in (_available(meminfo), *left) if each is not None]
     return max(0, min(known)) if known else None
+
+
+def give_back() -> None:
+    """Return to the system what was freed. glibc keeps it otherwise, other C libraries do not know the call."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
 
 
 def _available(meminfo: Path) -> int | None:

@@ -13,6 +13,7 @@ from weft_server.errors import InvalidRequest
 from weft_server.sequence import Priority, Standing
 
 if TYPE_CHECKING:
+    from weft_server.serving.model import Model
     from weft_server.telemetry.metrics import ModelMetrics
 
 MAX_REQUEST_ID = 64
@@ -39,7 +40,8 @@ class Call:
     cache_salt: str = ""
     # How many of the most probable tokens of each step its answer tells.
     num_top_tokens: int = 0
-    # Of the model that answers. None until it is known.
+    # The model that answers, and its metrics, under which the call is counted. None until they are known.
+    model: Model | None = None
     metrics: ModelMetrics | None = None
     # Whether its handler has begun. It has not while the message is on its way.
     begun: bool = False
@@ -63,6 +65,17 @@ class Call:
     def cache_key(self) -> str:
         """Who shares the prefix cache: calls of one tenant with the same salt. A name and a salt have no line break."""
         return f"{self.tenant}\n{self.cache_salt}" if self.tenant else self.cache_salt
+
+    def take(self, model: Model) -> None:
+        """Be answered by a model. It stays in memory until `let_go`."""
+        self.model, self.metrics = model, model.metrics
+        model.hold()
+
+    def let_go(self) -> None:
+        """Need the model no more. Called at the call's end."""
+        if self.model:
+            self.model.release()
+            self.model = None
 
     def tell_tops(self, num_top_tokens: int) -> None:
         """Take how many of the most probable tokens to tell. Raises InvalidRequest if they are too many."""

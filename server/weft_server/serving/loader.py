@@ -76,7 +76,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> No
     try:
         entry.model = await _load(entry, config, metrics)
     except BundleError as error:
-        entry.task = entry.task or error.task
+        entry.task = entry.task or error.task  # type: ignore[assignment]
         _refuse(entry, metrics, str(error))
     except Exception as error:  # noqa: BLE001 - a bug with one model is no reason to leave the others unloaded
         _log.exception("load failed", model=entry.name, version=entry.version)

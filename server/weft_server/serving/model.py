@@ -78,6 +78,31 @@ class Model:
         self._builder = ThreadPoolExecutor(1, thread_name_prefix=f"{worker_name(bundle)}-builder")
         self._max_building = max_building
         self._num_building = 0
+        # Calls that are answered by it, and when the last one ended.
+        self._num_calls = 0
+        self._last_call = time.monotonic()
+        self._released = asyncio.Event()
+
+    def hold(self) -> None:
+        """Count a call that is answered by it."""
+        self._num_calls += 1
+
+    def release(self) -> None:
+        """Count the end of such a call."""
+        self._num_calls -= 1
+        self._last_call = time.monotonic()
+        self._released.set()
+
+    async def unheld(self) -> None:
+        """Wait until no call is answered by it."""
+        while self._num_calls:
+            self._released.clear()
+            await self._released.wait()
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since its last call ended. 0 while it has one."""
+        return 0.0 if self._num_calls else time.monotonic() - self._last_call
 
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.errors import InvalidRequest, ModelNotFound, ModelNotReady
+from weft_server.serving.labels import CANARY, Labels
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from weft_server.serving.call import Call
     from weft_server.serving.model import Model
 
 LOADING_RETRY_S = 5.0
 # A refusal names no more models than this.
 MAX_NAMES = 10
+_ANSWERING = {model_pb2.MODEL_STATE_READY, model_pb2.MODEL_STATE_SLEEPING}
 
 
 @dataclass(slots=True)
@@ -29,72 +33,140 @@ class Entry:
     state: model_pb2.ModelState.ValueType = model_pb2.MODEL_STATE_LOADING
     error: str = ""
     # The task, as soon as it is known.
-    task: int = common_pb2.TASK_UNSPECIFIED
+    task: common_pb2.Task.ValueType = common_pb2.TASK_UNSPECIFIED
     model: Model | None = None
     # Whether threads of a refused model did not end.
     is_stuck: bool = False
+    # While it sleeps: what wakes it, and what there is to say of it.
+    wake: Callable[[], Awaitable[None]] | None = None
+    card: model_pb2.Model | None = None
+
+    def __post_init__(self) -> None:
+        if self.model:
+            self.task = self.model.manifest.task
+
+    @property
+    def answers(self) -> bool:
+        """Whether requests may be sent to it: it is ready, or will be when it is woken."""
+        return self.state in _ANSWERING
 
 
 class Models:
-    """All entries. Written by the loader, read by servicers, on the event loop."""
+    """All entries. Written by who loads and unloads, read by servicers, on the event loop."""
 
     def __init__(self, entries: list[Entry]) -> None:
-        self.entries = sorted(entries, key=lambda entry: (entry.name, entry.version))
+        self.entries = sorted(entries, key=_place)
+        # By name. A label is on a version that is there.
+        self._labels: dict[str, Labels] = {}
 
-    def find(self, selector: common_pb2.ModelSelector) -> Entry:
+    def versions(self, name: str) -> list[Entry]:
+        """Return the versions of a model that do not leave, lowest first."""
+        return [entry for entry in self.entries if entry.name == name and entry.state != model_pb2.MODEL_STATE_DRAINING]
+
+    def at(self, name: str, version: int) -> Entry | None:
+        """Return one version, if it is there and does not leave."""
+        return next((entry for entry in self.versions(name) if entry.version == version), None)
+
+    def put(self, entry: Entry) -> None:
+        """Add an entry, in place of one of the same version that was refused."""
+        old = self.at(entry.name, entry.version)
+        self.entries = sorted([*(each for each in self.entries if each is not old), entry], key=_place)
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry."""
+        self.entries = [each for each in self.entries if each is not entry]
+
+    def labels(self, name: str) -> Labels:
+        """Return the labels of a model's versions."""
+        return self._labels.get(name, Labels())
+
+    def set_labels(self, name: str, labels: Labels) -> None:
+        """Replace the labels of a model's versions."""
+        if labels == Labels():
+            self._labels.pop(name, None)
+        else:
+            self._labels[name] = labels
+
+    def find(self, selector: common_pb2.ModelSelector, request_id: str | None = None) -> Entry:
         """The entry that a selector with a name means. There are three cases.
 
         1. It has a version: that one.
-        2. It has none, and versions are ready: the highest of those.
-        3. It has none, and no version is ready: the highest.
+        2. It has a label: the version that bears it.
+        3. It has neither: see `_default`.
         """
         if not selector.name:
             raise InvalidRequest("model.name", "is required", "MODEL_REQUIRED")
         if selector.HasField("version") and not selector.version:
             raise InvalidRequest("model.version", "must be at least 1, not 0")
-        versions = [entry for entry in self.entries if entry.name == selector.name]
-        if not versions:
+        if not self.versions(selector.name):
             raise ModelNotFound(f"there is no model {selector.name[:128]!r}; there are {self._names()}")
-        if not selector.HasField("version"):
-            return max(versions, key=lambda entry: (entry.state == model_pb2.MODEL_STATE_READY, entry.version))
-        for entry in versions:
-            if entry.version == selector.version:
-                return entry
-        raise ModelNotFound(f"model {selector.name!r} has no version {selector.version}")
+        if selector.WhichOneof("version_choice") is None:
+            return self._default(selector.name, request_id)
+        version = selector.version
+        if selector.HasField("version_label"):
+            labelled = self.labels(selector.name).version(selector.version_label)
+            if labelled is None:
+                raise ModelNotFound(f"no version of model {selector.name!r} is {selector.version_label}")
+            version = labelled
+        if entry := self.at(selector.name, version):
+            return entry
+        raise ModelNotFound(f"model {selector.name!r} has no version {version}")
 
-    def resolve(self, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
-        """Return the ready model that shall answer a request of `task`. Raises RequestError when there is none."""
-        if selector.HasField("version") and not selector.name:
-            raise InvalidRequest("model.name", "is required with a version", "MODEL_REQUIRED")
-        model = self._ready(self.find(selector) if selector.name else self._only(task))
-        if model.manifest.task != task:
-            has, wants = TASKS[model.manifest.task].name, TASKS[task].name
-            raise InvalidRequest("model.name", f"{model.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
-        return model
+    def _default(self, name: str, request_id: str | None) -> Entry:
+        """The version that a request means which names none.
 
-    def writer(self, selector: common_pb2.ModelSelector) -> Model:
-        """Return the ready model that a selector names, which produces text. Raises RequestError when there is none."""
-        model = self._ready(self.find(selector))
-        if not TASKS[model.manifest.task].writes_text:
-            why = f"{model.name!r} is for {TASKS[model.manifest.task].name}, and produces no text"
-            raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
-        return model
+        1. It is in the canary's share, and the canary answers: the canary.
+        2. A version is stable: that one.
+        3. The highest that answers and is no canary, else the highest.
+        """
+        labels = self.labels(name)
+        if request_id is not None and labels.draws_canary(name, request_id):
+            canary = self.at(name, labels.version(CANARY) or 0)
+            if canary and canary.answers:
+                return canary
+        if labels.stable and (stable := self.at(name, labels.stable)):
+            return stable
+        versions = self.versions(name)
+        others = [entry for entry in versions if entry.version != labels.canary] or versions
+        return max(others, key=lambda entry: (entry.answers, entry.version))
 
-    def _ready(self, entry: Entry) -> Model:
-        if entry.state == model_pb2.MODEL_STATE_FAILED:
-            raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
-        if entry.model is None:
-            raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
-        return entry.model
+    async def take(self, call: Call, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
+        """Take the model for a call that shall answer a request of `task`, and wake it if it sleeps.
 
-    def _only(self, task: common_pb2.Task.ValueType) -> Entry:
-        """The one model of a task, at its highest ready version."""
-        ready = [entry for entry in self.entries if entry.model and entry.model.manifest.task == task]
-        names = sorted({entry.name for entry in ready})
+        Raises RequestError when there is none. The model stays until the call lets it go.
+        """
+        if selector.WhichOneof("version_choice") and not selector.name:
+            field = f"model.{selector.WhichOneof('version_choice')}"
+            raise InvalidRequest("model.name", f"is required with {field}", "MODEL_REQUIRED")
+
+        def meant() -> Entry:
+            entry = self.find(selector, call.request_id) if selector.name else self._only(task, call.request_id)
+            if entry.answers and entry.task != task:
+                has, wants = TASKS[entry.task].name, TASKS[task].name
+                raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
+            return entry
+
+        return await _taken(call, meant)
+
+    async def take_writer(self, call: Call, selector: common_pb2.ModelSelector) -> Model:
+        """Do as `take` with the model that a selector names, which produces text."""
+
+        def meant() -> Entry:
+            entry = self.find(selector, call.request_id)
+            if entry.answers and not TASKS[entry.task].writes_text:
+                why = f"{entry.name!r} is for {TASKS[entry.task].name}, and produces no text"
+                raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
+            return entry
+
+        return await _taken(call, meant)
+
+    def _only(self, task: common_pb2.Task.ValueType, request_id: str) -> Entry:
+        """The one model of a task, at the version that `_default` says."""
+        names = sorted({entry.name for entry in self.entries if entry.answers and entry.task == task})
         if len(names) > 1:
             raise InvalidRequest("model.name", f"is required: one of {', '.join(names)}", "MODEL_REQUIRED")
         if names:
-            return ready[-1]
+            return self._default(names[0], request_id)
         if any(entry.state == model_pb2.MODEL_STATE_LOADING for entry in self.entries):
             raise ModelNotReady("models are loading", LOADING_RETRY_S)
         self._tell_of_refused(task)
@@ -113,6 +185,23 @@ class Models:
         raise ModelNotReady(f"no model for {TASKS[task].name} is ready: {who}: {entry.error}")
 
     def _names(self) -> str:
-        names = sorted({entry.name for entry in self.entries})
+        names = sorted({entry.name for entry in self.entries if entry.state != model_pb2.MODEL_STATE_DRAINING})
         more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
-        return ", ".join(names[:MAX_NAMES] + more)
+        return ", ".join(names[:MAX_NAMES] + more) or "none"
+
+
+async def _taken(call: Call, meant: Callable[[], Entry]) -> Model:
+    # What is meant may be another version after a wait.
+    while (entry := meant()).state == model_pb2.MODEL_STATE_SLEEPING:
+        assert entry.wake is not None, f"{entry.name} sleeps for ever. This is a bug."
+        await entry.wake()
+    if entry.state == model_pb2.MODEL_STATE_FAILED:
+        raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
+    if entry.model is None:
+        raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
+    call.take(entry.model)
+    return entry.model
+
+
+def _place(entry: Entry) -> tuple[str, int]:
+    return entry.name, entry.version

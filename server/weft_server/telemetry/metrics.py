@@ -66,12 +66,19 @@ class ModelMetrics:
         self._stats = stats
 
     def set_ready(self) -> None:
-        """Say that the model answers requests. What it did until now, to prove itself, is not counted."""
-        for counter in self.counters.values():
-            counter.reset()
-        for histogram in self.histograms.values():
-            histogram.reset()
+        """Say that the model answers requests. What it did since it was loaded, to prove itself, is not counted."""
+        for meter in self._meters():
+            meter.reset()
         self._ready = True
+
+    def sleep(self) -> None:
+        """Say that the model left the memory, and is loaded again when it is asked. What was counted stays."""
+        for meter in self._meters():
+            meter.keep()
+        self._stats = None
+
+    def _meters(self) -> list[Counter | Histogram]:
+        return [*self.counters.values(), *self.histograms.values()]
 
     def finished(self, reason: str) -> None:
         """Count a completed answer."""
@@ -154,6 +161,13 @@ class Metrics(Collector):
         """Return the metrics of one model. It is the same object each time."""
         labels = (name, str(version), task)
         return self._models.setdefault(labels, ModelMetrics(labels))
+
+    def forget(self, name: str, version: int) -> None:
+        """Drop the metrics of a model that left."""
+        for labels in list(self._models):
+            if labels[:2] == (name, str(version)):
+                # The model holds its metrics. Held by them too, it would wait for the garbage collector.
+                self._models.pop(labels).sleep()
 
     def count_call(self, model: ModelMetrics | None, code: str, reason: str, seconds: float) -> None:
         """Count an RPC's end under its model, or under none. `reason` is that of ErrorInfo, or empty."""

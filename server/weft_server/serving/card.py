@@ -1,0 +1,49 @@
+"""What there is to say of a model before one asks it: its task, labels, languages, limits and defaults."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import model_pb2
+from weft_server.serving.decoding import shown_default
+
+if TYPE_CHECKING:
+    from weft_server.config import ServerConfig
+    from weft_server.serving.model import Model
+
+
+def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
+    """Return all that follows from the bundle and the settings. How the model stands is not in it."""
+    card = model_pb2.Model(name=model.name, version=model.version)
+    manifest, text = model.manifest, model.manifest.text
+    card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
+    card.labels.extend(manifest.labels)
+    card.source_languages.extend(text.source_languages)
+    card.target_languages.extend(text.target_languages)
+    card.can_explain = model.explainer is not None
+    card.can_score = model.scorer is not None
+    card.attention_heads.extend(manifest.attention.heads)
+    if manifest.attention.HasField("default_layer"):
+        card.default_attention_layer = manifest.attention.default_layer
+    card.prefixes.extend(text.prefixes)
+    card.takes_messages = model.reader.takes_messages
+    card.takes_constraints = model.grammars.takes_constraints
+    card.vocab_size = text.source_vocab_size or text.target_vocab_size
+    if text.max_new_tokens:
+        card.decoding.CopyFrom(shown_default(manifest, model.widths))
+    _set_limits(model, config, card.limits)
+    return card
+
+
+def _set_limits(model: Model, config: ServerConfig, limits: model_pb2.Limits) -> None:
+    manifest, text = model.manifest, model.manifest.text
+    limits.max_new_tokens = text.max_new_tokens
+    limits.max_beams, limits.max_outputs = model.widths.max_beams, model.widths.max_outputs
+    if TASKS[manifest.task].takes_prompt:
+        limits.max_prompt_tokens, limits.max_total_tokens = model.reader.max_tokens, text.max_total_tokens
+    else:
+        limits.max_source_tokens = text.max_source_tokens
+    if manifest.HasField("image"):
+        limits.max_image_bytes = config.max_image_bytes
+        limits.max_image_pixels = config.max_image_pixels

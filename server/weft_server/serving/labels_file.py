@@ -1,0 +1,70 @@
+"""Labels that a repository states for a model: `MODEL/labels.json`, beside its versions.
+
+{"stable": 1, "canary": {"version": 2, "share": 0.1}}
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from weft_server.bundle.repository import LABELS_FILE, RepositoryError
+from weft_server.errors import InvalidRequest
+from weft_server.serving.labels import CANARY, STABLE, Labels
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+
+def read_labels(model: Path) -> Labels | None:
+    """Return what the file in a model's folder states, or None if there is no such file.
+
+    Raises:
+        RepositoryError: the file cannot be read, or states something else.
+    """
+    path = model / LABELS_FILE
+    try:
+        stated = json.loads(path.read_text(encoding="utf-8"))
+        return _labels(stated)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RepositoryError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise RepositoryError(f"{path} is no JSON: {error}") from error
+    except (TypeError, InvalidRequest) as error:
+        raise RepositoryError(
+            f'{path} is not {{"stable": 1, "canary": {{"version": 2, "share": 0.1}}}}: {error}'
+        ) from error
+
+
+def restrict(labels: Labels, versions: Collection[int]) -> Labels:
+    """Return the labels that are on some of these versions."""
+    for version in {labels.stable, labels.canary} - {None, *versions}:
+        assert version is not None
+        labels = labels.without(version)
+    return labels
+
+
+def _labels(stated: Any) -> Labels:
+    if not isinstance(stated, dict) or stated.keys() - {STABLE, CANARY}:
+        raise TypeError(f"it has other fields than {STABLE} and {CANARY}")
+    labels = Labels()
+    if STABLE in stated:
+        labels = labels.put(STABLE, _version(stated[STABLE]))
+    if CANARY in stated:
+        canary = stated[CANARY]
+        if not isinstance(canary, dict) or canary.keys() - {"version", "share"}:
+            raise TypeError(f"{CANARY} has other fields than version and share")
+        share = canary.get("share", 0)
+        if isinstance(share, bool) or not isinstance(share, int | float):
+            raise TypeError("share is no number")
+        labels = labels.put(CANARY, _version(canary.get("version")), share)
+    return labels
+
+
+def _version(stated: Any) -> int:
+    if isinstance(stated, bool) or not isinstance(stated, int) or stated < 1:
+        raise TypeError("a version is a whole number, 1 or more")
+    return stated

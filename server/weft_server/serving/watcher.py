@@ -1,0 +1,150 @@
+"""Watches the repository: versions that come are loaded, those that go are unloaded, and labels follow their file.
+
+Nothing is believed before two looks have seen the same. So a folder that is being copied is not loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from weft_proto.bundle_rules import MANIFEST_FILE
+from weft_proto.v1 import model_pb2
+from weft_server.bundle.repository import RepositoryError, scan_repository
+from weft_server.errors import RequestError
+from weft_server.serving.labels import Labels
+from weft_server.serving.labels_file import read_labels, restrict
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from weft_server.serving.keeper import Keeper
+    from weft_server.serving.models import Models
+
+    Key = tuple[str, int]
+    # Name, size and time of each file of a bundle.
+    Print = tuple[tuple[str, int, int], ...]
+
+LOOK_S = 2.0
+_log = structlog.get_logger(__name__)
+
+
+class _Look(NamedTuple):
+    """What a look has seen: whole bundles, folders that are there, and the labels of models that state some."""
+
+    prints: dict[Key, Print]
+    folders: set[Key]
+    labels: dict[str, Labels]
+
+
+class Watcher:
+    """One for the server. To be used on the event loop's thread."""
+
+    def __init__(self, keeper: Keeper, models: Models, repository: Path) -> None:
+        self._keeper = keeper
+        self._models = models
+        self._repository = repository
+        self._last = _Look({}, set(), {})
+        # Bundles as they were when they were loaded or refused. They are not tried again, unless they change.
+        self._tried: dict[Key, Print] = {}
+        # The labels that were set last.
+        self._labelled: dict[str, Labels] = {}
+        self._complaint = ""
+
+    async def watch(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self.look()
+            except Exception:  # noqa: BLE001 - a bug here is no reason to follow nothing any more
+                _log.exception("watch failed")
+
+    async def look(self) -> None:
+        """Look once, and do what this look and the one before agree on."""
+        known = {(entry.name, entry.version): entry.directory for entry in self._models.entries}
+        try:
+            look = await asyncio.to_thread(_look, self._repository, known)
+        except (RepositoryError, OSError) as error:
+            # A repository that is gone or empty for a moment is no reason to stop serving what it held.
+            self._complain(str(error))
+            return
+        self._complain("")
+        for key in known.keys() & look.prints.keys():
+            self._tried.setdefault(key, look.prints[key])
+        come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
+        gone = [key for key in self._tried if key not in look.folders | self._last.folders]
+        self._last = look
+        loads = [self._load(key, look) for key in come if not self._answers(key)]
+        await asyncio.gather(*loads, *map(self._unload, gone))
+        self._label(look)
+
+    async def _load(self, key: Key, look: _Look) -> None:
+        name, version = key
+        labels = look.labels.get(name, Labels())
+        label = next(iter(labels.of(version)), "")
+        if await self._done(self._keeper.load(name, version, label, labels.share if label == "canary" else None)):
+            self._tried[key] = look.prints[key]
+
+    async def _unload(self, key: Key) -> None:
+        if self._models.at(*key) is None or await self._done(self._keeper.unload(*key)):
+            del self._tried[key]
+
+    async def _done(self, change: Coroutine[object, object, object]) -> bool:
+        """Make a change. Returns whether there is nothing to do again at the next look."""
+        try:
+            await change
+        except RequestError as error:
+            _log.warning("watch", why=error.message)
+            return error.retry_after_s is None
+        return True
+
+    def _answers(self, key: Key) -> bool:
+        entry = self._models.at(*key)
+        return entry is not None and entry.state != model_pb2.MODEL_STATE_FAILED
+
+    def _label(self, look: _Look) -> None:
+        """Set the labels that files state, where they or the versions have changed since."""
+        for name in look.labels.keys() | self._labelled.keys():
+            versions = [entry.version for entry in self._models.versions(name)]
+            labels = restrict(look.labels.get(name, Labels()), versions)
+            if labels != self._labelled.get(name, Labels()):
+                self._models.set_labels(name, labels)
+                self._labelled[name] = labels
+                _log.info("labels", model=name, stable=labels.stable, canary=labels.canary, share=labels.share)
+
+    def _complain(self, why: str) -> None:
+        """Log what is wrong with the repository, once until it changes."""
+        if why and why != self._complaint:
+            _log.error("repository", why=why)
+        self._complaint = why
+
+
+def _look(repository: Path, known: dict[Key, Path]) -> _Look:
+    """Look at the repository, and at the folders of versions that are known. Raises RepositoryError or OSError."""
+    scan = scan_repository(repository)
+    folders = {(each.name, each.version) for each in scan.candidates}
+    # What a scan does not list may be there all the same, but not readable now.
+    folders |= {key for key, directory in known.items() if key not in folders and directory.exists()}
+    prints = {(each.name, each.version): _print(each.directory) for each in scan.candidates}
+    labels = {}
+    for name in {each.name for each in scan.candidates}:
+        stated = read_labels(repository / name)
+        if stated is not None:
+            labels[name] = stated
+    return _Look({key: seen for key, seen in prints.items() if seen}, folders, labels)
+
+
+def _print(directory: Path) -> Print:
+    """Nothing for what is no bundle yet."""
+    try:
+        if not (directory / MANIFEST_FILE).exists():
+            return ()
+        files = sorted(path for path in directory.rglob("*") if path.is_file())
+        stats = [(path, path.stat()) for path in files]
+    except OSError:
+        return ()
+    return tuple((str(path.relative_to(directory)), stat.st_size, stat.st_mtime_ns) for path, stat in stats)

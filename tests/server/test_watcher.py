@@ -1,0 +1,182 @@
+"""A watched repository: what two looks agree on is done, and nothing before."""
+
+import asyncio
+import json
+import shutil
+
+import pytest
+
+from keeping import Keeping, repository_of
+from weft_proto.v1 import model_pb2
+from weft_server.serving.labels import Labels
+from weft_server.serving.watcher import Watcher
+
+READY = model_pb2.MODEL_STATE_READY
+
+
+@pytest.fixture
+def bundle(tiny_repository):
+    """A small one."""
+    return tiny_repository / "tiny-text" / "1"
+
+
+class Watching(Keeping):
+    """A keeper and a watcher over it, whose looks a test makes itself. What is there at first is loaded."""
+
+    async def __aenter__(self):
+        await super().__aenter__()
+        self.watcher = Watcher(self.keeper, self.models, self.config.repository)
+        await self.look(2)
+        return self
+
+    async def look(self, times=1):
+        """Look."""
+        for _ in range(times):
+            await self.watcher.look()
+
+
+def test_a_version_that_comes_is_loaded_and_one_that_goes_is_unloaded(bundle, tmp_path):
+    """At the second look that sees it, or does not."""
+    repository = repository_of(tmp_path, bundle, 1)
+
+    async def run():
+        async with Watching(repository) as kept:
+            assert {("m", 1): READY} == kept.standing()
+            repository_of(tmp_path, bundle, 2)
+            repository_of(tmp_path, bundle, 1, name="n")
+            await kept.look()
+            assert {("m", 1): READY} == kept.standing()
+            await kept.look()
+            assert {("m", 1): READY, ("m", 2): READY, ("n", 1): READY} == kept.standing()
+            shutil.rmtree(repository / "m" / "1")
+            shutil.rmtree(repository / "n")
+            await kept.look()
+            assert 3 == len(kept.standing())
+            await kept.look()
+            assert {("m", 2): READY} == kept.standing()
+            repository_of(tmp_path, bundle, 1)
+            await kept.look(2)
+            assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_a_folder_that_is_being_copied_is_not_loaded(bundle, tmp_path):
+    """File by file, the manifest first or last: no look sees a bundle before it has been whole for two."""
+    repository = repository_of(tmp_path, bundle, 1)
+
+    async def run():
+        async with Watching(repository) as kept:
+            for version, files in ((2, sorted(bundle.iterdir())), (3, sorted(bundle.iterdir(), reverse=True))):
+                directory = repository / "m" / str(version)
+                directory.mkdir()
+                await kept.look()
+                for path in files:
+                    shutil.copy2(path, directory)
+                    await kept.look()
+                    assert kept.models.at("m", version) is None
+                await kept.look()
+                assert READY == kept.models.at("m", version).state
+            assert 0 == kept.metrics._loads["refused"].value
+
+    asyncio.run(run())
+
+
+def test_a_bundle_that_is_refused_is_tried_again_when_it_changes(bundle, tmp_path):
+    """And not before: its refusal is one line of the log, and touches no other."""
+    repository = repository_of(tmp_path, bundle, 1, 2)
+    (repository / "m" / "2" / "extra").touch()
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.look(5)
+            assert {("m", 1): READY} == kept.standing()
+            assert 1 == kept.metrics._loads["refused"].value
+            (repository / "m" / "2" / "extra").unlink()
+            await kept.look(2)
+            assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_what_an_admin_unloads_stays_away_until_it_changes(bundle, tmp_path):
+    """The watch and the admin do not fight."""
+    repository = repository_of(tmp_path, bundle, 1, 2)
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.look()
+            await kept.keeper.unload("m", 2)
+            await kept.look(3)
+            assert {("m", 1): READY} == kept.standing()
+            await kept.keeper.load("m", 2)
+            await kept.look(3)
+            assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_a_repository_that_is_gone_or_empty_changes_nothing(bundle, tmp_path):
+    """A share that is not mounted for a moment is no reason to unload everything."""
+    repository = repository_of(tmp_path / "models", bundle, 1)
+
+    async def run():
+        async with Watching(repository) as kept:
+            repository.rename(tmp_path / "away")
+            await kept.look(3)
+            repository.mkdir()
+            await kept.look(3)
+            assert {("m", 1): READY} == kept.standing()
+            repository.rmdir()
+            (tmp_path / "away").rename(repository)
+            await kept.look(3)
+            assert {("m", 1): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_labels_follow_their_file(bundle, tmp_path):
+    """A canary is one from its first moment; a file that states no labels leaves those that were."""
+    repository = repository_of(tmp_path, bundle, 1)
+    path = repository / "m" / "labels.json"
+
+    async def run():
+        async with Watching(repository) as kept:
+            path.write_text(json.dumps({"stable": 1, "canary": {"version": 2, "share": 0.1}}))
+            await kept.look()
+            assert Labels(1) == kept.models.labels("m")
+            repository_of(tmp_path, bundle, 2)
+            await kept.look(2)
+            assert Labels(1, 2, 0.1) == kept.models.labels("m")
+            path.write_text("{")
+            await kept.look(2)
+            assert Labels(1, 2, 0.1) == kept.models.labels("m")
+            path.write_text('{"stable": 2}')
+            await kept.look()
+            assert Labels(2) == kept.models.labels("m")
+            # What an admin sets stays until the file changes.
+            await kept.keeper.label("m", "stable", 1)
+            await kept.look(2)
+            assert Labels(1) == kept.models.labels("m")
+            path.unlink()
+            await kept.look()
+            assert Labels() == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
+def test_links_are_followed_as_the_scan_does(bundle, tmp_path):
+    """A link to a bundle is one, and gone with its target."""
+    repository, away = repository_of(tmp_path / "models", bundle, 1), tmp_path / "away"
+    shutil.copytree(bundle, away)
+
+    async def run():
+        async with Watching(repository) as kept:
+            (repository / "m" / "2").symlink_to(away)
+            await kept.look(2)
+            assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+            shutil.rmtree(away)
+            await kept.look(2)
+            assert {("m", 1): READY} == kept.standing()
+
+    asyncio.run(run())
