@@ -41,9 +41,9 @@ class Authority(Pair):
         lock = serialization.BestAvailableEncryption(b"passphrase")
         return self._key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
 
-    def issue(self, name="localhost", *, hosts=("localhost", "127.0.0.1"), days=30):
+    def issue(self, name="localhost", *, hosts=("localhost", "127.0.0.1"), days=30, key=None):
         """Issue a certificate for a common name and its hosts: names and addresses."""
-        key = ec.generate_private_key(ec.SECP256R1())
+        key = key or ec.generate_private_key(ec.SECP256R1())
         return Pair(self._sign(_named(name), key, days, hosts), key)
 
     def _sign(self, subject, key, days, hosts=(), *, is_authority=False):

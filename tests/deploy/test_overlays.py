@@ -10,6 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from weft_server.config import env_name
 from weft_server.telemetry.table import PREFIX, TABLE
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -68,6 +69,33 @@ def test_an_overlay_sets_namespace_images_and_settings(render):
     assert all(each["image"].startswith("registry.test/") for each in [*pod["containers"], *pod["initContainers"]])
     assert plain["data"] | {"WEFT_SLOTS": "64"} == objects["ConfigMap"]["data"]
     assert plain["metadata"]["name"] != objects["ConfigMap"]["metadata"]["name"]
+
+
+def test_a_pod_may_speak_tls_and_ask_for_tokens(render):
+    """Settings name mounted files, which only the pod reads; probes speak HTTPS, and no gRPC probe is left."""
+    objects = render(snippet("WEFT_TLS_CERT"))
+    pod = objects["Deployment"]["spec"]["template"]
+    (server,) = pod["spec"]["containers"]
+    data = objects["ConfigMap"]["data"]
+    settings = {field: data[env_name(field)] for field in ("tls_cert", "tls_key", "tokens")}
+    mounts = {mount["mountPath"]: mount["name"] for mount in server["volumeMounts"] if mount.get("readOnly")}
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    secrets = {field: volumes[mounts[str(Path(path).parent)]]["secret"] for field, path in settings.items()}
+    probes = {kind: server[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")}
+    port = next(port["name"] for port in server["ports"] if port["containerPort"] == 7071)
+
+    assert {"tls_cert": "weft-tls", "tls_key": "weft-tls", "tokens": "weft-tokens"} == {
+        field: secret["secretName"] for field, secret in secrets.items()
+    }
+    assert {0o440} == {secret["defaultMode"] for secret in secrets.values()}
+    assert pod["spec"]["securityContext"]["fsGroup"]
+    assert not any("grpc" in probe for probe in probes.values())
+    assert {"startup": "/readyz", "readiness": "/readyz", "liveness": "/livez"} == {
+        kind: probe["httpGet"]["path"] for kind, probe in probes.items()
+    }
+    assert {(port, "HTTPS")} == {(probe["httpGet"]["port"], probe["httpGet"]["scheme"]) for probe in probes.values()}
+    assert "https" == pod["metadata"]["annotations"]["prometheus.io/scheme"]
+    assert "appProtocol" not in objects["Service"]["spec"]["ports"][0]
 
 
 def test_a_pod_may_ask_for_a_gpu(render):

@@ -35,7 +35,8 @@ WEFT = Path(sys.executable).with_name("weft")
 AUTHORITY = Authority()
 TOKEN, WRONG = "token-of-the-caller-Xq7", "token-of-nobody-Xq7"
 SCRAPER = {"Authorization": "Bearer token-of-the-scraper"}
-TOKENS = f"caller call {TOKEN}\nscraper metrics token-of-the-scraper\n"
+OTHER = "token-of-a-neighbour-Xq7"
+TOKENS = f"caller call {TOKEN}\nneighbour call {OTHER}\nscraper metrics token-of-the-scraper\n"
 # Letters that no log has by chance.
 MARK = "Xq7zmarkedXq7z"
 
@@ -55,7 +56,7 @@ def folder(tmp_path_factory):
 def server(demo_repository, folder):
     """A server that asks who calls."""
     files = {"tls_cert": folder / "tls.crt", "tls_key": folder / "tls.key", "tokens": folder / "tokens"}
-    with ServerProcess(demo_repository, log_level="debug", reflection=True, **files) as server:
+    with ServerProcess(demo_repository, log_level="debug", prefix_cache_mb=16, **files) as server:
         server.wait_for("ready")
         yield server
 
@@ -93,6 +94,18 @@ def test_the_http_port_speaks_tls(server):
     status, text = server.get("/metrics", trust, **SCRAPER)
     (expiry,) = [line for line in text.splitlines() if line.startswith("weft_certificate_expiry")]
     assert (200, True) == (status, float(expiry.split()[1]) > time.time())
+
+
+def test_a_neighbour_learns_nothing_of_a_prompt(server):
+    """What one caller has had read is kept for that caller alone, with the same salt too."""
+    prompt = "def read the named file and return each line " * 4
+    decoding = weft.Decoding(max_new_tokens=2)
+    with client_of(server) as client, client_of(server, token=OTHER) as neighbour:
+        asked = [client, client, client, neighbour, neighbour, neighbour]
+        cached = [each.generate(prompt, decoding=decoding, cache_salt="x").usage.cached_tokens for each in asked]
+
+    assert cached[:3] == cached[3:]
+    assert cached[0] == 0 < cached[2]
 
 
 def text_in_a_png(text):

@@ -17,6 +17,7 @@ PAGES = [
 ]
 WRAPPED = [
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
     *(page for page in PAGES if page.name != "log-of-speed.md"),
     ROOT / "docs/benchmarks/README.md",
     *sorted((ROOT / "docs/decisions").glob("*.md")),

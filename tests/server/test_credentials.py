@@ -4,6 +4,7 @@ import os
 import time
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
@@ -101,6 +102,15 @@ def test_a_key_with_a_passphrase_is_refused(tls):
 
     with pytest.raises(ConfigError, match="it has a passphrase"):
         credentials_of(**tls)
+
+
+def test_a_kind_of_key_that_grpc_does_not_take_is_refused(tmp_path):
+    """GRPC would listen with it, and fail in each handshake. RSA is as good as ECDSA."""
+    cert, key = AUTHORITY.issue(key=ed25519.Ed25519PrivateKey.generate()).write(tmp_path)
+    with pytest.raises(ConfigError, match="gRPC takes no Ed25519 key; use RSA or ECDSA"):
+        credentials_of(tls_cert=cert, tls_key=key)
+    AUTHORITY.issue(key=rsa.generate_private_key(65537, 2048)).write(tmp_path)
+    assert credentials_of(tls_cert=cert, tls_key=key).certificates
 
 
 def test_all_faults_are_told_at_once(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from binascii import a2b_base64
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 # OpenSSL's X509_V_FLAG_NO_CHECK_TIME, which `ssl` has no name for.
 _AT_ANY_TIME = 0x200000
 _TURNS = 8
+# Object identifiers of Ed25519 and Ed448.
+_EDWARDS = (bytes.fromhex("06032b6570"), bytes.fromhex("06032b6571"))
 _WORDS = {
     "KEY_VALUES_MISMATCH": "the key is not that of the certificate",
     "NO_START_LINE": "it holds no PEM of the right kind",
@@ -69,7 +72,15 @@ def _server_context(cert: Path, key: Path) -> ssl.SSLContext:
         context.load_cert_chain(cert, key, password=_refuse_passphrase)
     except ssl.SSLError as error:
         raise CertificatesError("tls_key", _in_words(error)) from error
+    _refuse_kind(key.read_bytes())
     return context
+
+
+def _refuse_kind(key: bytes) -> None:
+    """Raise CertificatesError for a kind of key with which gRPC would listen, and then fail in each handshake."""
+    body = key.partition(b"PRIVATE KEY-----")[2].partition(b"-----END")[0]
+    if any(kind in a2b_base64(body) for kind in _EDWARDS):
+        raise CertificatesError("tls_key", "gRPC takes no Ed25519 key; use RSA or ECDSA")
 
 
 def _refuse_passphrase() -> str:
