@@ -110,14 +110,14 @@ def test_metrics_see_every_way_an_answer_ends(tiny_repository):
                 six = common_pb2.Decoding(max_new_tokens=6, min_new_tokens=6)
                 await ask(model, token_ids=common_pb2.TokenIds(ids=[5, 6]), decoding=six)
             (lane,), left = model.engine._lanes, threading.Event()
-            decode, steps = lane._runner.decode, []
+            decode, steps = lane.runner.decode, []
 
             def held(num_rows):
                 steps.append(num_rows)
                 assert len(steps) < 4 or left.wait(30)
                 return decode(num_rows)
 
-            lane._runner.decode = held
+            lane.runner.decode = held
             forever = common_pb2.Decoding(max_new_tokens=60, min_new_tokens=60)
             async with aclosing(complete(Call("x"), model, Ids(np.array([5])), forever, streams=True)) as events:
                 await anext(events)

@@ -39,17 +39,17 @@ async def stream(model, deadline=math.inf, **request):
 def held(model):
     """Let the model's lane take no step of its rows until the block ends."""
     (lane,), free = model.engine._lanes, threading.Event()
-    decode = lane._runner.decode
+    decode = lane.runner.decode
 
     def wait(num_rows):
         assert free.wait(30)
         return decode(num_rows)
 
-    lane._runner.decode = wait
+    lane.runner.decode = wait
     try:
         yield
     finally:
-        lane._runner.decode = decode
+        lane.runner.decode = decode
         free.set()
 
 

@@ -60,7 +60,7 @@ class DecodeLane:
         # Sequences to drop before the next step, with their outcome. Any thread appends.
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
-        self._runner = runner
+        self.runner = runner
         self._start_id = start_id
         self._budget = prefill_budget
         self._metrics = metrics
@@ -101,7 +101,7 @@ class DecodeLane:
         num_held = self._rows.num_held
         num_filled = self.slots.num_running + (self._rows.prompt is not None)
         kv_used = int(self.slots.past_lengths[:num_filled].sum())
-        return Usage(num_held, self.slots.num_slots, kv_used, self._runner.kv_capacity)
+        return Usage(num_held, self.slots.num_slots, kv_used, self.runner.kv_capacity)
 
     def step(self, take: Take) -> list[Delivery]:
         """Drop sequences that are gone, admit waiting ones, give every row a token. Returns what to hand over.
@@ -116,7 +116,7 @@ class DecodeLane:
         piece = None
         if self._start_id is not None:
             self._encode(take, self._start_id)
-        elif self._runner.mixes and self._rows.is_watched():
+        elif self.runner.mixes and self._rows.is_watched():
             piece = self._beside(take)
         else:
             self._prefill(take)
@@ -141,7 +141,7 @@ class DecodeLane:
         A prefix is not read at once. Each step feeds its row one token of it, so its first token comes so much later.
         """
         for run in runs_of(self._admit(take, start_id)):
-            self._runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
+            self.runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
             for sequence in run:
                 self._rows.spread(sequence)
                 if self._recall:
@@ -161,7 +161,7 @@ class DecodeLane:
                 self._rows.begin(sequence, start_id)
             num_known = 0
             for sequence in taken:
-                self._runner.begin(slot_of(sequence))
+                self.runner.begin(slot_of(sequence))
                 if self._recall and self._recall.recall_source(sequence):
                     self._rows.spread(sequence)
                     num_known += 1
@@ -222,7 +222,7 @@ class DecodeLane:
         left = max(self._allowance(), PREFILL_BUCKETS[0])
         while left >= PREFILL_BUCKETS[0] and self._has_prompt(take, left):
             piece = self._next_piece(left)
-            padded, candidates = self._runner.prefill(self.slots.num_running, piece.token_ids)
+            padded, candidates = self.runner.prefill(self.slots.num_running, piece.token_ids)
             self._note_read(padded, piece)
             if piece.ends:
                 self._rows.end_prompt()
@@ -243,7 +243,7 @@ class DecodeLane:
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
-        token_ids = prompt.source.array[done : done + self._runner.chunk(left)]
+        token_ids = prompt.source.array[done : done + self.runner.chunk(left)]
         return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: Piece | None) -> None:
@@ -251,9 +251,9 @@ class DecodeLane:
         num_rows = self.slots.num_running
         started = time.monotonic()
         if piece is None:
-            candidates = self._runner.decode(num_rows)
+            candidates = self.runner.decode(num_rows)
         else:
-            padded, candidates = self._runner.mixed(num_rows, piece.token_ids, ends=piece.ends)
+            padded, candidates = self.runner.mixed(num_rows, piece.token_ids, ends=piece.ends)
             self._note_read(padded, piece)
             if piece.ends:
                 self._rows.end_prompt()

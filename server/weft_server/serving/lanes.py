@@ -1,0 +1,190 @@
+"""Makes the lanes of a model's engines, and says how one is made in the place of one that has failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import structlog
+
+from weft_proto.languages import Languages
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+from weft_server.config import MEBIBYTE, flag_name
+from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.classify_lane import ClassifyLane
+from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.mixed_proof import verify_mixed
+from weft_server.engine.recall import Recall, prefix_cache_of
+from weft_server.engine.runner import DecodeRunner
+from weft_server.engine.score_lane import ScoreLane
+from weft_server.engine.slots import Slots
+from weft_server.errors import BundleError
+from weft_server.failpoints import POINTS
+from weft_server.runtime.session import Session
+from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_scorer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from weft_server.bundle.load import Bundle
+    from weft_server.config import ServerConfig
+    from weft_server.engine.lane import Lane
+    from weft_server.engine.prefix_cache import PrefixCache
+    from weft_server.runtime.device import Device
+    from weft_server.telemetry.metrics import ModelMetrics
+
+_log = structlog.get_logger(__name__)
+
+
+class Graphs:
+    """Opens the graphs of a bundle, all on one device and with the same number of threads."""
+
+    def __init__(self, bundle: Bundle, device: Device, threads: int) -> None:
+        self.bundle = bundle
+        self.manifest = bundle.manifest
+        self.device = device
+        self._threads = threads
+
+    def open(
+        self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False, packs: bool = True
+    ) -> Session | None:
+        """A session of the graph, or None if the bundle has no such graph."""
+        graph = self.bundle.graph(role)
+        if graph is None:
+            return None
+        session = Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures, packs=packs)
+        if POINTS:
+            name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
+            POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
+        return session
+
+
+class Lanes(NamedTuple):
+    """An engine's lanes, and how the one of an index is made anew: its buffers, and what is bound to them.
+
+    Sessions are the model's. They are opened once, and hold nothing of a run.
+    """
+
+    ready: list[Lane]
+    make: Callable[[int], Lane]
+
+
+def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
+    """Return lanes that classify or tag. Raises BundleError when the graph is not what it should be."""
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_CLASSIFIER) or graphs.open(bundle_pb2.GRAPH_ROLE_TAGGER)
+    assert session is not None, "a bundle without its classifier or tagger was accepted. This is a bug."
+    verify_classifier(session, graphs.manifest)
+    return _batching(ClassifyLane, session, graphs, num_lanes, config, metrics)
+
+
+def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
+    """Return lanes that score given answers, if the bundle has a graph for it. It has not been tried on devices.
+
+    Few models are asked for scores. Packed weights would take as much memory again as those of the decoder. Without
+    them a run takes a seventh to a quarter more, and that of a lone short answer twice as long. A recurrent model packs
+    them: its products have a row for each answer, and one row alone has other bits than several, unless packed.
+    """
+    packs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in graphs.manifest.states)
+    session = graphs.open(bundle_pb2.GRAPH_ROLE_SCORE, packs=packs) if graphs.device.kind == "cpu" else None
+    if session is None:
+        return None
+    verify_scorer(session, graphs.manifest)
+    return _batching(ScoreLane, session, graphs, num_lanes, config, metrics)
+
+
+def _batching(
+    kind: type[ClassifyLane],
+    session: Session,
+    graphs: Graphs,
+    num_lanes: int,
+    config: ServerConfig,
+    metrics: ModelMetrics,
+) -> Lanes:
+    manifest = graphs.manifest
+
+    def make(_: int) -> Lane:
+        lane = kind(
+            session,
+            per_token=TASKS[manifest.task].labels_tokens,
+            pad_id=manifest.text.pad_id,
+            max_batch=config.max_batch,
+            batch_tokens=config.batch_tokens,
+            metrics=metrics,
+        )
+        if POINTS:
+            POINTS.wire(lane, "step", f"{graphs.bundle.name}.{'score_' if kind is ScoreLane else ''}step")
+        return lane
+
+    return Lanes([make(index) for index in range(num_lanes)], make)
+
+
+def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
+    """Return lanes that produce text, warm. Raises BundleError when a graph is not what it should be."""
+    manifest = graphs.manifest
+    text = manifest.text
+    encoder = graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER)
+    decoder = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=graphs.device.captures)
+    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    # A MIXED graph is a second copy of the weights. It is of no use in two cases:
+    # 1. The device does not compute in place: it has not been tried there.
+    # 2. Each lane has one slot: beside its row there is none for a prompt.
+    may_mix = graphs.device.in_place and config.slots > num_lanes
+    mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
+    cache = _prefix_cache(graphs, config, metrics)
+    max_prefix = Languages(text).longest_prefix
+
+    def make(index: int) -> DecodeLane:
+        # The slots are divided as evenly as possible.
+        num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
+        slots = Slots(num_slots, text.max_new_tokens, max_prefix)
+        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
+        lane = DecodeLane(
+            slots,
+            runner,
+            start_id=text.start_id if text.HasField("start_id") else None,
+            end_ids=tuple(text.end_ids),
+            prefill_budget=config.prefill_budget,
+            metrics=metrics,
+            recall=Recall(cache, runner.host_states, slots, metrics) if cache and runner.host_states else None,
+        )
+        if POINTS:
+            for method in ("prefill", "mixed", "decode"):
+                POINTS.wire(runner, method, f"{graphs.bundle.name}.{method}")
+            POINTS.wire(lane, "step", f"{graphs.bundle.name}.step")
+        return lane
+
+    lanes: list[Lane] = []
+    for index in range(num_lanes):
+        lane = make(index)
+        lane.runner.warm()
+        if index == 0:
+            _verify_runner(lane.runner, lane.slots, manifest)
+        lanes.append(lane)
+    return Lanes(lanes, make)
+
+
+def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -> PrefixCache | None:
+    """The cache that the lanes share, if there is to be one. Pictures have none: their requests carry no salt."""
+    num_bytes = config.prefix_cache_mb * MEBIBYTE
+    if not num_bytes or TASKS[graphs.manifest.task].takes_image:
+        return None
+    try:
+        cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)
+    except MemoryError as error:
+        raise BundleError(f"{flag_name('prefix_cache_mb')} asks for more memory than this machine gives") from error
+    if not cache.num_places:
+        wanted = -(-cache.place_bytes // MEBIBYTE) + 1
+        _log.warning("prefix cache too small, none is used", model=graphs.bundle.name, wanted_mb=wanted)
+        return None
+    metrics.prefix_cache_max_bytes = num_bytes
+    return cache
+
+
+def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Try what the first lane runs. The other lanes run the same sessions."""
+    text = manifest.text
+    if runner.mixes:
+        length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)
+        verify_mixed(runner, slots, np.arange(length) % text.target_vocab_size)
+    verify_decoder(runner, slots, manifest)
