@@ -9,6 +9,7 @@ from toy import START
 from weft_server.choosing.candidates import Candidates
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.engine import Engine
+from weft_server.engine.restarts import Restarts
 from weft_server.engine.rows import Rows
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.scheduler import Scheduler
@@ -21,16 +22,25 @@ from weft_server.telemetry.metrics import Metrics
 class Running:
     """An engine over the toy, started; stopped at the end of the block, with nothing left in it."""
 
-    def __init__(self, toy, num_slots=4, num_lanes=2, max_queued=1000):
+    def __init__(self, toy, num_slots=4, num_lanes=2, max_queued=1000, max_restarts=10):
         self.metrics = Metrics().for_model("toy", 1, "translate")
-        self.slots = [Slots(num_slots, toy.manifest.text.max_new_tokens, 3) for _ in range(num_lanes)]
-        self.runners = [DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots) for slots in self.slots]
-        lanes = [
-            DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
-            for slots, runner in zip(self.slots, self.runners, strict=True)
-        ]
-        scheduler = Scheduler(num_lanes, max_queued, 10_000)
-        self.engine = Engine(scheduler, lanes, self.metrics, asyncio.get_running_loop())
+        # Those of lanes that have failed stay in these lists.
+        self.slots, self.runners = [], []
+        self.restarts = Restarts(max_restarts)
+
+        def make_lane(_):
+            self.slots.append(slots := Slots(num_slots, toy.manifest.text.max_new_tokens, 3))
+            self.runners.append(runner := DecodeRunner(toy.manifest, toy.encoder, toy.decoder, slots))
+            return DecodeLane(slots, runner, start_id=START, end_ids=(2,), prefill_budget=64, metrics=self.metrics)
+
+        self.engine = Engine(
+            Scheduler(num_lanes, max_queued, 10_000),
+            [make_lane(index) for index in range(num_lanes)],
+            self.metrics,
+            asyncio.get_running_loop(),
+            make_lane=make_lane,
+            restarts=self.restarts,
+        )
 
     async def __aenter__(self):
         self.engine.start()

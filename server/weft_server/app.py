@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import sys
@@ -23,6 +24,7 @@ from weft_server.door.http import HttpServer
 from weft_server.door.pages import Pages
 from weft_server.door.server import SERVICES, GrpcServer
 from weft_server.errors import Draining
+from weft_server.failpoints import POINTS
 from weft_server.runtime.cpus import cpu_quota, loading_places
 from weft_server.runtime.device import device_of
 from weft_server.runtime.pages import collapse
@@ -39,8 +41,8 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
 
 _log = structlog.get_logger(__name__)
-# A lane that has not stepped for this long, working or idle, is stuck.
-STALL_S = 60.0
+# A lane that hangs is replaced after --step-timeout-s. The server is stuck if that has not happened this much later.
+STALL_S = 10.0
 # At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
 # Seconds that lanes get to end their last step.
@@ -93,11 +95,16 @@ class App:
         self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
+        # Monotonic seconds. Before the first one nothing can be said.
+        self._last_beat = math.inf
 
     def why_not_live(self) -> str:
-        """Return what is stuck, or nothing while every lane moves."""
+        """Return what is stuck, or nothing while every lane and the event loop move. Any thread may ask."""
+        late = time.monotonic() - self.config.step_timeout_s - STALL_S
+        if self._last_beat < late:
+            return "the event loop is stuck"
         for entry in self.models.entries:
-            if entry.model and time.monotonic() - entry.model.last_beat > STALL_S:
+            if entry.model and entry.model.last_beat < late:
                 return f"model {entry.name} has a lane that is stuck"
         return ""
 
@@ -131,30 +138,37 @@ class App:
         _log.info("listening", **listening)
         loading = asyncio.create_task(self._load())
         followers = self._followers()
-        pulse = asyncio.create_task(self._pulse())
-        watch = asyncio.create_task(self._watch_credentials())
+        beating = [asyncio.create_task(each) for each in (self._pulse(), self._watch_credentials())]
+        if POINTS:
+            _log.warning("failpoints are on: this server is for tests")
+            beating.append(asyncio.create_task(POINTS.tell(self._under_way)))
         await self._draining.wait()
 
         is_cut_off = loading.cancel()
         for follower in followers:
             follower.cancel()
         await self._drain()
-        pulse.cancel()
-        watch.cancel()
-        await asyncio.gather(loading, pulse, watch, *followers, return_exceptions=True)
+        for task in beating:
+            task.cancel()
+        await asyncio.gather(loading, *beating, *followers, return_exceptions=True)
         is_cut_off |= self.keeper.is_stuck
         self.http.stop()
         self._stop_models(is_cut_off=is_cut_off)
 
     def _stop_models(self, *, is_cut_off: bool) -> None:
-        """Stop what the models run. Python waits for threads at its exit, so it is not left to exit in two cases.
+        """Stop what the models run. Python waits for threads at its exit, so it is not left to exit in three cases.
 
         1. A lane or a worker does not end: the exit code says so. Waiting would end in the orchestrator's kill.
-        2. Loading was cut off, or a refused model left threads behind: nobody needs what they do.
+        2. A model has failed too often: the exit code says so too.
+        3. Loading was cut off, or a refused model left threads behind: nobody needs what they do.
         """
         stuck = [entry.name for entry in self.models.entries if entry.model and not entry.model.stop(STOP_S)]
+        failed = [entry.name for entry in self.models.entries if entry.model and entry.model.has_failed]
         if stuck:
             _log.error("stopped with threads that are stuck", models=stuck)
+            exit_now(1)
+        if failed:
+            _log.error("stopped after too many failures", models=failed)
             exit_now(1)
         _log.info("stopped")
         if is_cut_off or any(entry.is_stuck for entry in self.models.entries):
@@ -206,8 +220,15 @@ class App:
         await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
-        """Tell the health service once a second whether the lanes move."""
+        """Once a second, replace what hangs, and tell the health service whether the lanes move."""
         while True:
+            self._last_beat = time.monotonic()
+            for entry in self.models.entries:
+                if entry.model:
+                    entry.model.supervise(self.config.step_timeout_s)
+                    if entry.model.has_failed and not self._draining.is_set():
+                        _log.error("too many failures, the server ends", model=entry.name)
+                        self._draining.set()
             await self.health.set_live(serving=not self.why_not_live())
             await asyncio.sleep(1)
 
@@ -216,6 +237,10 @@ class App:
         while True:
             await asyncio.to_thread(self.credentials.refresh)
             await asyncio.sleep(1)
+
+    def _under_way(self) -> dict[str, int]:
+        """What is under way now. At rest the tasks are always as many, and the calls none."""
+        return {"calls": self.guard.num_active, "tasks": len(asyncio.all_tasks())}
 
     def _on_signal(self) -> None:
         if self._draining.is_set():

@@ -179,6 +179,21 @@ class ServerConfig(BaseSettings):
         description="File that says who may call: a line `NAME ROLES TOKEN` for each. Without it, nobody is asked for "
         "a token. It is read again when it changes.",
     )
+    step_timeout_s: float = Field(
+        60.0,
+        ge=0.1,
+        le=3600,
+        allow_inf_nan=False,
+        description="Seconds that a step of a lane, a text, a picture or an explanation may take. What takes longer "
+        "hangs: its requests end with LANE_STUCK or WORKER_STUCK, and another lane or thread takes its place.",
+    )
+    max_restarts: int = Field(
+        10,
+        ge=0,
+        le=1_000_000,
+        description="How many lanes and threads of a model may fail in ten minutes. With one more, the server "
+        "finishes the requests of its other models, and exits with code 1.",
+    )
     drain_delay_s: Seconds = Field(
         0.0,
         description="Seconds after SIGTERM in which the server says that it is not ready, and still takes requests. "

@@ -94,6 +94,29 @@ class Draining(RequestError):
         super().__init__("DRAINING", "the server is draining and takes no new requests", retry_after_s=retry_after_s)
 
 
+class LaneFailed(RequestError):
+    """What answered the request has failed: a step raised an error (STEP_FAILED) or did not end (LANE_STUCK).
+
+    It may be this very request that made it fail. So there is no hint to try again.
+
+    Attributes:
+        error_id: under which the server's log has the failure, once for all who were in it.
+        why: what went wrong, for the log. A caller does not see it.
+    """
+
+    def __init__(self, reason: str, message: str, *, error_id: str = "", why: str = "") -> None:
+        super().__init__(reason, f"{message}; the server's log has it under {error_id}" if error_id else message)
+        self.error_id = error_id
+        self.why = why
+
+
+class ModelFailed(RequestError):
+    """The model's lanes failed again and again, so the server ends. Another one may answer."""
+
+    def __init__(self, retry_after_s: float = 1.0) -> None:
+        super().__init__("MODEL_FAILED", "the model has failed, and the server ends", retry_after_s=retry_after_s)
+
+
 class DeadlineExpired(RequestError):
     """The caller's deadline passed before the answer was complete."""
 

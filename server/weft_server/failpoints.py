@@ -10,17 +10,24 @@ A file in the folder that is named for a point, such as `en-es.decode`, says wha
 3. `raise`: he does his work, and fails then. It is for one, and the file is gone.
 4. `memory`: the same, for want of memory.
 
+A file `ask` is answered by a file `answer`: what the server has under way, as JSON. See `tell`.
+
 Write a file under another name and rename it, so that nobody reads half a word.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VARIABLE = "WEFT_FAILPOINTS"
 # Who is held looks this often whether he may go on.
@@ -49,6 +56,14 @@ class Failpoints:
             return result
 
         setattr(target, method, through)
+
+    async def tell(self, under_way: Callable[[], dict[str, int]]) -> None:
+        """Answer each file `ask` with what `under_way` gives, until cancelled."""
+        while True:
+            if self._take("ask"):
+                (self._folder / "telling").write_text(json.dumps(under_way()))
+                (self._folder / "telling").rename(self._folder / "answer")
+            await asyncio.sleep(POLL_S)
 
     def _arrive(self, point: str) -> Exception | None:
         """Wait as long as the point's file says. Returns the error to fail with, if there is to be one."""

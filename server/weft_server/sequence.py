@@ -131,17 +131,6 @@ class Cancelled(Exception):
     """The outcome of a sequence whose caller no longer waits."""
 
 
-class StepFailed(Exception):
-    """The outcome of a sequence whose lane's step raised an error.
-
-    Each sequence gets one of its own, because raising an exception adds to it.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(f"{type(error).__name__}: {error}")
-        self.__cause__ = error
-
-
 Outcome = FinishReason | Exception
 
 
@@ -333,6 +322,8 @@ class EngineStats:
     kv_used: int
     kv_total: int
     last_step_time: float
+    # How many of the model's lanes and workers may still fail before the server ends.
+    restarts_left: int
 
     def beside(self, other: EngineStats) -> EngineStats:
         """Two engines of one model as one."""
@@ -346,4 +337,5 @@ class EngineStats:
             kv_used=self.kv_used + other.kv_used,
             kv_total=self.kv_total + other.kv_total,
             last_step_time=min(self.last_step_time, other.last_step_time),
+            restarts_left=min(self.restarts_left, other.restarts_left),
         )

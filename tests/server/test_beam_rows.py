@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from rows_of_logits import candidates_of
 from running import rows_of
 from toy import START, VOCAB, Toy
-from weft_server.errors import DeadlineExpired
+from weft_server.errors import DeadlineExpired, LaneFailed
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sequence, StepFailed
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
 
@@ -130,10 +130,10 @@ def test_a_search_that_goes_frees_all_its_slots_in_that_step(opened, how):
     elif how == "late":
         rows.advance(drawn(rng, rows))
     else:
-        rows.fail(RuntimeError("broken"))
+        rows.fail(lambda: LaneFailed("STEP_FAILED", "broken"))
 
     ends = {one.sequence.request_id: one for one in rows.hand_over() if one.outcome is not None}
-    assert {"cancelled": Cancelled, "late": DeadlineExpired, "failed": StepFailed}[how] is type(ends["gone"].outcome)
+    assert {"cancelled": Cancelled, "late": DeadlineExpired, "failed": LaneFailed}[how] is type(ends["gone"].outcome)
     assert (0, 4) == (gone.num_slots, ends["gone"].num_freed)
     assert (3 if how == "failed" else 1, 0 if how == "failed" else 3) == (len(ends), rows.num_held)
     assert (how != "failed") == rows._beams.num

@@ -109,7 +109,7 @@ def test_metrics_see_every_way_an_answer_ends(tiny_repository):
             for _ in range(5):
                 six = common_pb2.Decoding(max_new_tokens=6, min_new_tokens=6)
                 await ask(model, token_ids=common_pb2.TokenIds(ids=[5, 6]), decoding=six)
-            (lane,), left = model.engine._lanes, threading.Event()
+            (lane,), left = model.engine.lanes, threading.Event()
             decode, steps = lane.runner.decode, []
 
             def held(num_rows):

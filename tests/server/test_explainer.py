@@ -290,7 +290,7 @@ def test_draining_ends_those_who_wait_for_an_explanation(tiny_repository):
                 outcomes = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
                 assert [Draining] * 3 == [type(outcome) for outcome in outcomes]
                 assert 3 == len(set(map(id, outcomes)))
-            assert (0, {}) == (model.explainer._num_asking, model.explainer._ended)
+            assert (0, {}) == (model.explainer._num_asking, model.explainer._worker._wanted)
             assert ("cancelled_total", "explain") not in model.metrics.counters
             with pytest.raises(Draining):  # whoever is only now being read
                 await ask(model, **ASKS)
@@ -377,7 +377,7 @@ def test_defaults_are_the_manifests(tiny_repository):
             manifest = type(model.manifest)()
             manifest.CopyFrom(model.manifest)
             manifest.attention.ClearField("default_layer")
-            explainer = Explainer(manifest, None, model.metrics, max_asking=1, thread_name="")
+            explainer = Explainer(manifest, None, model.metrics, max_asking=1, worker=None)
             assert Reading(None, None) == explainer.resolve(common_pb2.Explain())
 
     asyncio.run(run())

@@ -99,7 +99,7 @@ def test_an_answer_that_is_no_number_is_refused(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1") as model:
-            for lane in model.engine._lanes:
+            for lane in model.engine.lanes:
                 run = lane._session.run
                 lane._session.run = lambda feeds, run=run: {key: value * np.nan for key, value in run(feeds).items()}
             with pytest.raises(BundleError, match="the golden answer differs"):

@@ -16,10 +16,10 @@ from waiting import until
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.config import read_config
 from weft_server.engine.scheduler import Scheduler
-from weft_server.errors import DeadlineExpired, InvalidRequest
+from weft_server.errors import DeadlineExpired, InvalidRequest, LaneFailed
 from weft_server.runtime.device import HOST
 from weft_server.runtime.session import Session
-from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence, StepFailed
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
 from weft_server.serving.build import _share
 from weft_server.source import Ids
 
@@ -90,10 +90,10 @@ def test_all_slots_of_a_group_are_free_at_once(opened, how):
         rows.drop(group, Cancelled())
         rows.drop(group, Cancelled())
     elif how == "failed":
-        rows.fail(RuntimeError("broken"))
+        rows.fail(lambda: LaneFailed("STEP_FAILED", "broken"))
 
     ends = {one.sequence.request_id: one for one in rows.hand_over() if one.outcome is not None}
-    assert {"dropped": Cancelled, "late": DeadlineExpired, "failed": StepFailed}[how] is type(ends["group"].outcome)
+    assert {"dropped": Cancelled, "late": DeadlineExpired, "failed": LaneFailed}[how] is type(ends["group"].outcome)
     assert (0, 3) == (group.num_slots, group.num_output_tokens)
     assert 3 == ends["group"].num_freed + (how == "late")
     if how == "failed":
@@ -231,7 +231,7 @@ def test_a_failed_step_ends_whole_groups_and_leaves_no_search_behind(toy):
             running.runners[0].decode = breaks
             both = [running.submit([5, 6], search), running.submit([7], draws(4))]
             for sequence in both:
-                with pytest.raises(StepFailed):
+                with pytest.raises(LaneFailed):
                     await sequence.reply.done()
             assert expected == await answer(running, search)
 
@@ -410,7 +410,7 @@ def test_a_failed_step_leaves_nothing_for_the_next(opened):
     with pytest.raises(TypeError):
         rows.advance(candidates_of(np.zeros((4, 50), np.float32), 16))
     del rows._hand_out
-    rows.fail(RuntimeError("broken"))
+    rows.fail(lambda: LaneFailed("STEP_FAILED", "broken"))
     assert ["search"] == [one.sequence.request_id for one in rows.hand_over()]
     rows.begin(wide("next", 1, 1), START)
     rows.advance(candidates_of(np.zeros((1, 50), np.float32), 16))
@@ -469,7 +469,7 @@ def test_who_is_lost_in_a_step_that_fails_is_ended(toy):
 
     async def run():
         running = Running(toy, num_slots=4, num_lanes=1)
-        rows = running.engine._lanes[0]._rows
+        rows = running.engine.lanes[0]._rows
 
         def broken(*_, **__):
             del rows._deliver_outputs
@@ -477,12 +477,12 @@ def test_who_is_lost_in_a_step_that_fails_is_ended(toy):
 
         rows._deliver_outputs = broken
         async with running:
-            for _ in range(2):
-                lost = running.submit([5, 6], draws(2, 2))
-                beside = running.submit([5, 7], Decoding(4))
-                with pytest.raises(StepFailed, match="broken copy"):
-                    await asyncio.wait_for(lost.reply.done(), 20)
-                await asyncio.wait_for(asyncio.gather(beside.reply.done(), return_exceptions=True), 20)
-                rows._deliver_outputs = broken
+            lost = running.submit([5, 6], draws(2, 2))
+            beside = running.submit([5, 7], Decoding(4))
+            with pytest.raises(LaneFailed, match="a step of the model failed"):
+                await asyncio.wait_for(lost.reply.done(), 20)
+            await asyncio.wait_for(asyncio.gather(beside.reply.done(), return_exceptions=True), 20)
+            after = running.submit([5, 6], Decoding(4))
+            await asyncio.wait_for(after.reply.done(), 20)
 
     asyncio.run(run())

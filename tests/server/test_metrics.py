@@ -20,7 +20,7 @@ from weft_server.telemetry.metrics import Metrics
 from weft_server.telemetry.table import MODEL_LABELS, PREFIX, TABLE
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
-STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0)
+STATS = EngineStats(3, 70, 1.5, 8, 6, 32, 50, 200, 0.0, 7)
 
 
 def _scrape(metrics: Metrics) -> dict[tuple, float]:

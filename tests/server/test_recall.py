@@ -25,7 +25,6 @@ from weft_server.errors import BundleError, InvalidRequest
 from weft_server.runtime.session import Session
 from weft_server.runtime.shelf import kept_states
 from weft_server.sequence import Beams, Cancelled, Decoding, Sampling, Sequence
-from weft_server.serving import build
 from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 
@@ -357,7 +356,7 @@ def test_more_memory_than_there_is_is_refused(tiny_repository, monkeypatch):
 
 def test_a_budget_for_less_than_one_piece_is_no_cache(tiny_repository, monkeypatch):
     """The model answers without one, and the log says what it would take."""
-    monkeypatch.setattr(build, "MEBIBYTE", 1000)
+    monkeypatch.setattr("weft_server.serving.lanes.MEBIBYTE", 1000)
 
     async def run():
         async with Loaded(tiny_repository / "tiny-generate" / "1", prefix_cache_mb=1) as model:
@@ -474,7 +473,7 @@ def test_a_prompt_that_goes_or_fails_in_the_middle_leaves_the_cache_whole(tiny_r
         lane.runner.prefill = broken
         with pytest.raises(RuntimeError):
             lane.step()
-        lane.lane.fail(RuntimeError())
+        lane.lane.fail(RuntimeError)
         lane.runner.prefill = prefill
         lane.cache.check_integrity()
         answer, logits, cached = lane.answer(ids)
@@ -499,7 +498,7 @@ def test_sources_that_an_encoder_fails_on_are_forgotten(tiny_repository):
         lane.ask([5] * 8)
         with pytest.raises(RuntimeError):
             lane.step()
-        lane.lane.fail(RuntimeError())
+        lane.lane.fail(RuntimeError)
         lane.runner.encode = encode
         return lane.lane._recall._trails, [lane.answer([5] * 8)[2] for _ in range(2)]
 

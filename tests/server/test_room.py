@@ -15,7 +15,7 @@ from weft_server.config import read_config
 from weft_server.errors import BundleError
 from weft_server.runtime import pages
 from weft_server.runtime.memory import free_memory
-from weft_server.serving import build, room
+from weft_server.serving import lanes, room
 
 STATES = [
     pb.StateTensor(kind=pb.STATE_KIND_KV_CACHE, data_type=pb.DATA_TYPE_FLOAT32, shape=[2, 100, 4], length_axis=1),
@@ -83,7 +83,7 @@ def test_a_system_that_does_not_say(system):
 def test_more_slots_than_memory_are_refused(tiny_repository, monkeypatch):
     """The bundle is refused before a graph is opened, and the sentence names the setting that helps."""
     monkeypatch.setattr(room, "free_memory", lambda: 1_000_000)
-    monkeypatch.setattr(build, "Session", None)
+    monkeypatch.setattr(lanes, "Session", None)
 
     async def load():
         async with Loaded(tiny_repository / "tiny-generate" / "1", slots=1024):

@@ -10,9 +10,9 @@ from toy import START, Toy
 from weft_server.choosing.banned import Suppressed
 from weft_server.choosing.candidates import Candidates
 from weft_server.choosing.repetition import Repetition
-from weft_server.errors import DeadlineExpired
+from weft_server.errors import DeadlineExpired, LaneFailed
 from weft_server.runtime.session import Session
-from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence, StepFailed
+from weft_server.sequence import Cancelled, Decoding, FinishReason, Sequence
 from weft_server.source import Ids
 
 
@@ -68,12 +68,12 @@ def test_a_failure_ends_everybody_and_leaves_all_slots_free(opened):
     rows.begin_prompt(sequence("prompt"))
     rows.advance(best(5, 6, 7))
 
-    rows.fail(RuntimeError("broken"))
+    rows.fail(lambda: LaneFailed("STEP_FAILED", "broken"))
 
     (first, *ends) = given_to(rows)
     assert ("a", [5], None) == first
     assert ["a", "b", "c", "prompt"] == [name for name, _, _ in ends]
-    assert [StepFailed] * 4 == [type(outcome) for _, _, outcome in ends]
+    assert [LaneFailed] * 4 == [type(outcome) for _, _, outcome in ends]
     assert 4 == len({id(outcome) for _, _, outcome in ends})
     assert 0 == rows.num_held == rows.slots.num_used
 

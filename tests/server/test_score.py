@@ -314,7 +314,7 @@ def test_who_is_being_answered_has_no_place_of_the_scorers(tiny_repository):
     """A prompt waits there once it is answered: until then nobody is refused for it, and it is not counted."""
 
     async def laws(model):
-        free = held_after(model.engine._lanes[0], "step")
+        free = held_after(model.engine.lanes[0], "step")
         try:
             first = asyncio.create_task(ask(model, text="w3 w4", return_prompt_scores=True))
             await until(lambda: model.engine.stats().running)
@@ -337,7 +337,10 @@ def test_a_finished_answer_is_not_lost_to_the_scorers_bounds(tiny_repository, bo
     """A prompt that was taken gets its scores, however much waits there. Nothing new is let in meanwhile."""
 
     async def laws(model):
-        free, answering = held_after(model.scorer._lanes[0]._session, "run"), held_after(model.engine._lanes[0], "step")
+        free, answering = (
+            held_after(model.scorer.lanes[0]._session, "run"),
+            held_after(model.engine.lanes[0], "step"),
+        )
         try:
             running = asyncio.create_task(score(model, **GENERATE))
             await until(lambda: model.scorer.stats().running)
@@ -368,7 +371,10 @@ def test_a_prompts_scores_are_no_second_request(tiny_repository):
         usage = (await ask(model, **asked)).completion.usage
         buckets, _ = model.metrics.request_prompt_tokens.snapshot()
         assert (usage.input_tokens, 1) == (model.metrics.prompt_tokens.value, buckets[-1][1])
-        free, answering = held_after(model.scorer._lanes[0]._session, "run"), held_after(model.engine._lanes[0], "step")
+        free, answering = (
+            held_after(model.scorer.lanes[0]._session, "run"),
+            held_after(model.engine.lanes[0], "step"),
+        )
         try:
             running = asyncio.create_task(score(model, **GENERATE))
             await until(lambda: model.scorer.stats().running)
@@ -416,7 +422,7 @@ def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
     bundle = shutil.copytree(tiny_repository / "tiny-generate" / "1", tmp_path / "m" / "1")
 
     async def laws(model):
-        session = model.scorer._lanes[0]._session
+        session = model.scorer.lanes[0]._session
         run_graph = session.run
 
         def shifted(feeds):
@@ -424,7 +430,7 @@ def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
             return outputs | {"log_probs": outputs["log_probs"] - 1}
 
         await verify_golden(model)
-        for lane in model.scorer._lanes:
+        for lane in model.scorer.lanes:
             lane._session.run = shifted
         with pytest.raises(BundleError, match="the golden answer is scored"):
             await verify_golden(model)

@@ -38,7 +38,7 @@ async def stream(model, deadline=math.inf, **request):
 @contextmanager
 def held(model):
     """Let the model's lane take no step of its rows until the block ends."""
-    (lane,), free = model.engine._lanes, threading.Event()
+    (lane,), free = model.engine.lanes, threading.Event()
     decode = lane.runner.decode
 
     def wait(num_rows):

@@ -15,6 +15,8 @@ CASES = [
     (errors.Overloaded("QUEUE_FULL", "256 requests wait", 0.25), "RESOURCE_EXHAUSTED", "QUEUE_FULL"),
     (errors.ModelNotReady("loading", 1.0), "UNAVAILABLE", "MODEL_NOT_READY"),
     (errors.Draining(), "UNAVAILABLE", "DRAINING"),
+    (errors.LaneFailed("STEP_FAILED", "a step failed"), "INTERNAL", "STEP_FAILED"),
+    (errors.ModelFailed(), "UNAVAILABLE", "MODEL_FAILED"),
     (errors.DeadlineExpired(), "DEADLINE_EXCEEDED", "DEADLINE"),
     (errors.CannotExplain("topics"), "FAILED_PRECONDITION", "CANNOT_EXPLAIN"),
     (errors.CannotConstrain("no extra"), "FAILED_PRECONDITION", "CANNOT_CONSTRAIN"),

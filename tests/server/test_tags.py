@@ -46,7 +46,7 @@ def test_labels_are_the_graphs_most_probable(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-tags" / "1") as model:
-            session = model.engine._lanes[0]._session
+            session = model.engine.lanes[0]._session
             text = next(texts(1))
             ids = np.array([model.source_tokenizer.encode(text)])
             expected = session.run({"input_ids": ids, "lengths": np.array([ids.size], np.int32)})["probabilities"][0]
@@ -95,7 +95,7 @@ def test_an_answer_keeps_only_its_own_probabilities(tiny_repository):
 
     async def run():
         async with Loaded(tiny_repository / "tiny-tags" / "1", lanes=1) as model:
-            lane = model.engine._lanes[0]
+            lane = model.engine.lanes[0]
             step, kept = lane.step, []
 
             def watched(take):

@@ -16,7 +16,9 @@ from weft_server.errors import (
     DeadlineExpired,
     Draining,
     InvalidRequest,
+    LaneFailed,
     MethodNotFound,
+    ModelFailed,
     ModelNotFound,
     ModelNotReady,
     Overloaded,
@@ -41,6 +43,9 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     Overloaded: grpc.StatusCode.RESOURCE_EXHAUSTED,
     ModelNotReady: grpc.StatusCode.UNAVAILABLE,
     Draining: grpc.StatusCode.UNAVAILABLE,
+    # Clients do not repeat it by themselves. A request that breaks a lane would break those of all servers.
+    LaneFailed: grpc.StatusCode.INTERNAL,
+    ModelFailed: grpc.StatusCode.UNAVAILABLE,
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
     BundleRefused: grpc.StatusCode.FAILED_PRECONDITION,
     CannotConstrain: grpc.StatusCode.FAILED_PRECONDITION,
@@ -61,10 +66,11 @@ class Status(NamedTuple):
 def to_status(error: BaseException) -> Status:
     """Return the gRPC status of any exception. One that is no RequestError is a bug: the client gets only an id."""
     if isinstance(error, RequestError):
-        # Another server may answer in place of one that drains, without the wait. The client's own backoff paces that.
-        pushback_s = None if isinstance(error, Draining) else error.retry_after_s
-        text = error.message[:MAX_MESSAGE_CHARS]
-        return _refusal(_CODES[type(error)], error.reason, text, error.field, error.retry_after_s, pushback_s)
+        # Another server may answer in place of one that goes, without the wait. The client's own backoff paces that.
+        pushback_s = None if isinstance(error, Draining | ModelFailed) else error.retry_after_s
+        text, error_id = error.message[:MAX_MESSAGE_CHARS], error.error_id if isinstance(error, LaneFailed) else ""
+        code = _CODES[type(error)]
+        return _refusal(code, error.reason, text, error.field, error.retry_after_s, pushback_s, error_id)
     error_id = secrets.token_hex(8)
     info = error_details_pb2.ErrorInfo(reason="BUG", domain=DOMAIN, metadata={"error_id": error_id})
     return _status(grpc.StatusCode.INTERNAL, f"internal error {error_id}", [info])._replace(error_id=error_id)
@@ -73,9 +79,16 @@ def to_status(error: BaseException) -> Status:
 # A flood gets the same few refusals again and again. Making one takes 23 us.
 @lru_cache(64)
 def _refusal(
-    code: grpc.StatusCode, reason: str, text: str, field: str, retry_after_s: float | None, pushback_s: float | None
+    code: grpc.StatusCode,
+    reason: str,
+    text: str,
+    field: str,
+    retry_after_s: float | None,
+    pushback_s: float | None,
+    error_id: str,
 ) -> Status:
-    details: list[message.Message] = [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN)]
+    known = {"error_id": error_id} if error_id else {}
+    details: list[message.Message] = [error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=known)]
     if field:
         violation = error_details_pb2.BadRequest.FieldViolation(field=field, description=text)
         details.append(error_details_pb2.BadRequest(field_violations=[violation]))

@@ -7,10 +7,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from weft_server.errors import DeadlineExpired
-from weft_server.sequence import Delivery, FinishReason, StepFailed, Usage
+from weft_server.sequence import Delivery, FinishReason, Usage
 from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from weft_server.engine.lane import Take
@@ -84,10 +86,10 @@ class ClassifyLane:
             deliveries.append(Delivery(sequence, [], [], outcome, probabilities, num_freed=1))
         return deliveries
 
-    def fail(self, error: Exception) -> list[Delivery]:
-        """End the batch with `error` after a failed step."""
+    def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
+        """End the batch after a failed step, each sequence with an outcome of its own."""
         batch, self._batch = self._batch, []
-        return [Delivery(sequence, [], [], StepFailed(error), num_freed=1) for sequence in batch]
+        return [Delivery(sequence, [], [], outcome(), num_freed=1) for sequence in batch]
 
     def _take_gone(self) -> dict[Sequence, Outcome]:
         """Return the sequences that were cancelled since the last call, with their outcomes.

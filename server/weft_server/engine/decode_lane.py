@@ -12,6 +12,8 @@ from weft_server.engine.rows import Rows, slot_of
 from weft_server.sequence import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
 
     from weft_server.engine.lane import Take
@@ -124,11 +126,11 @@ class DecodeLane:
             self._decode(piece)
         return self._rows.hand_over()
 
-    def fail(self, error: Exception) -> list[Delivery]:
-        """End everything with `error` after a failed step. The lane is empty and usable afterwards."""
+    def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
+        """End everything after a failed step, each sequence with an outcome of its own."""
         if self._recall:
             self._recall.forget()
-        self._rows.fail(error)
+        self._rows.fail(outcome)
         return self._rows.hand_over()
 
     def _drop_gone(self) -> None:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
+from weft_server.engine.post import Post
 from weft_server.errors import DeadlineExpired
-from weft_server.sequence import ANYBODY, Cancelled, Delivery, EngineStats, FinishReason, StepFailed
+from weft_server.sequence import ANYBODY, Cancelled, Delivery, EngineStats, FinishReason
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
     from weft_server.engine.lane import Lane, Take
+    from weft_server.engine.restarts import Restarts
     from weft_server.engine.scheduler import Scheduler
     from weft_server.sequence import Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
@@ -32,6 +35,7 @@ HEARTBEAT_S = 1.0
 GATHER_TURNS = 8
 MAX_GATHER_TURNS = 64
 GATHER_S = 0.006
+# A step that failed and ended nobody would fail again at once. So would the making of a lane.
 FAILED_STEP_PAUSE_S = 1.0
 
 
@@ -44,30 +48,42 @@ class Engine:
         lanes: list[Lane],
         metrics: ModelMetrics,
         loop: asyncio.AbstractEventLoop,
+        *,
+        make_lane: Callable[[int], Lane],
+        restarts: Restarts,
     ) -> None:
+        """`make_lane` makes the lane of an index anew, in a lane's thread."""
         self._scheduler = scheduler
-        self._lanes = lanes
+        self._make_lane = make_lane
+        self._restarts = restarts
         self._metrics = metrics
         self._loop = loop
-        # Guards scheduler, _live, _refusal and _stopping. It is held for list work only, never over a model run.
+        # Guards scheduler, posts, _live, _refusal and _stopping. It is held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._live: set[Sequence] = set()
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
-        self._beats = [time.monotonic()] * len(lanes)
         # Whether a call of `_gather` is on its way, and how many turns it still waits.
         self._gathering = False
         self._turns = 0
-        self._threads = [
-            threading.Thread(target=self._run, args=(index,), name=f"lane-{index}", daemon=True)
-            for index in range(len(lanes))
-        ]
+        self._posts = [Post(index, lane) for index, lane in enumerate(lanes)]
+        # Threads of posts that were given up.
+        self._strays: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start the lanes' threads."""
-        for thread in self._threads:
-            thread.start()
+        for post in self._posts:
+            self._start(post)
+
+    def _start(self, post: Post) -> None:
+        post.thread = threading.Thread(target=self._run, args=(post,), name=f"lane-{post.index}", daemon=True)
+        post.thread.start()
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """Those that are there now. One that failed is missing until another one has taken its place."""
+        return [post.lane for post in self._posts if post.lane]
 
     @property
     def max_queued(self) -> int:
@@ -134,8 +150,7 @@ class Engine:
                 self._finish(sequence, outcome)
                 sequence.reply.put([], [], outcome)
             elif sequence in self._live:
-                assert sequence.lane is not None
-                self._lanes[sequence.lane].gone.append((sequence, outcome))
+                self._lane_of(sequence).gone.append((sequence, outcome))
                 self._wake.notify_all()
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
@@ -152,26 +167,47 @@ class Engine:
     def stop(self, timeout: float) -> bool:
         """Let the lanes finish their step and end. Returns whether all did within `timeout` seconds.
 
-        Sequences that are still there get no answer. Cancel them before.
+        Sequences that are still there get no answer. Cancel them before. Lanes that were given up count too.
         """
         with self._lock:
             self._stopping = True
             self._wake.notify_all()
         give_up = time.monotonic() + timeout
-        for thread in self._threads:
+        threads = [*self._strays, *(post.thread for post in self._posts if post.thread)]
+        for thread in threads:
             thread.join(max(0.0, give_up - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+        return not any(thread.is_alive() for thread in threads)
+
+    def supervise(self, timeout_s: float) -> None:
+        """Give up lanes whose step takes longer than `timeout_s` seconds. Their requests end, others take their place.
+
+        A thread cannot be stopped. What it does from now on has no effect.
+        """
+        for post in [post for post in self._posts if post.is_stuck(timeout_s)]:
+            failure = Failure("LANE_STUCK", f"a step did not end within {timeout_s:g} s")
+            with self._lock:
+                if not post.is_stuck(timeout_s):
+                    continue  # it has just ended
+                post.is_given_up = True
+                ended = self._vacate(post, failure, [])
+                fresh = self._posts[post.index] = Post(post.index, None, is_busy=True)
+            assert post.thread is not None, "a lane is stuck that was not started. This is a bug."
+            self._strays.append(post.thread)
+            failure.note(self._metrics, lane=post.index, stack=stack_of(post.thread))
+            _deliver(ended)
+            self._restarts.spend()
+            self._start(fresh)
 
     @property
     def last_beat(self) -> float:
         """Monotonic seconds of the slowest lane's last sign of life: the end of a step, or a heartbeat while idle."""
-        return min(self._beats)
+        return min(post.beat for post in self._posts)
 
     def stats(self) -> EngineStats:
         """A snapshot for gauges and probes."""
         with self._lock:
             waiting, now = self._scheduler.waiting, time.monotonic()
-            held = [lane.usage() for lane in self._lanes]
+            held = [lane.usage() for lane in self.lanes]
             return EngineStats(
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
@@ -182,39 +218,82 @@ class Engine:
                 kv_used=sum(usage.kv_used for usage in held),
                 kv_total=sum(usage.kv_total for usage in held),
                 last_step_time=self.last_beat,
+                restarts_left=self._restarts.num_left,
             )
 
-    def _run(self, index: int) -> None:
-        """The life of a lane's thread: wait for work, step, hand over."""
-        lane = self._lanes[index]
-        take = self._take_for(index)
-        while self._wait_for_work(index, lane):
+    def _run(self, post: Post) -> None:
+        """The life of a lane's thread: wait for work, step, hand over. If the lane fails, make another one."""
+        take = self._take_for(post)
+        while (post.lane or self._remake(post)) and self._wait_for_work(post):
             try:
-                deliveries = lane.step(take)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the lane
-                _log.exception("step failed", lane=index)
-                deliveries = self._fail(index, error)
-                if not deliveries:
-                    time.sleep(FAILED_STEP_PAUSE_S)  # nobody ended: the same step would fail again at once
-            self._beats[index] = time.monotonic()
-            self._note_open(index, is_open=lane.is_open())
-            self._hand_over(deliveries)
+                self._step(post, take)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it ends these sequences and not the thread
+                is_paused = not self._fail(post, Failure.of(error))
+                # Its frames hold the lane's memory.
+                error.__traceback__ = None
+                if is_paused:
+                    time.sleep(FAILED_STEP_PAUSE_S)
+        if post.is_given_up and post.lane:
+            post.lane.fail(Cancelled)  # they have ended, and what goes on for them ends here
 
-    def _fail(self, index: int, error: Exception) -> list[Delivery]:
-        """End all that a lane has, also what its step took or ended and then lost when it failed."""
-        deliveries = self._lanes[index].fail(error)
+    def _step(self, post: Post, take: Take) -> None:
+        assert post.lane is not None, f"post {post.index} has no lane. This is a bug."
+        deliveries = post.lane.step(take)
+        post.beat = time.monotonic()
+        self._note_open(post, is_open=post.lane.is_open())
+        self._hand_over(post, deliveries)
+
+    def _fail(self, post: Post, failure: Failure) -> bool:
+        """Drop a post's lane, and end all that it has, also what its step took and then lost. Returns whether any was.
+
+        Nothing of the lane is used again: nobody knows what the step has left in its memory.
+        """
+        self._note(post, failure)
+        deliveries = failure.ends_of(post.lane)
         with self._lock:
-            named = {delivery.sequence for delivery in deliveries if delivery.outcome is not None}
-            lost = [sequence for sequence in self._live if sequence.lane == index and sequence not in named]
-            num_held = self._scheduler.loads[index] - sum(delivery.num_freed for delivery in deliveries)
-        for num_left, sequence in zip(range(len(lost) - 1, -1, -1), lost, strict=True):
-            # The lane is empty now, so they held the rest together.
-            num_freed = num_held - num_left
-            num_held = num_left
-            deliveries.append(Delivery(sequence, [], [], StepFailed(error), num_freed=num_freed))
-        return deliveries
+            if post.is_given_up:
+                return True
+            ended = self._vacate(post, failure, deliveries)
+            post.lane = None
+        self._loop.call_soon_threadsafe(_deliver, ended)
+        return bool(ended)
 
-    def _take_for(self, index: int) -> Take:
+    def _note(self, post: Post, failure: Failure) -> None:
+        """Count a failure in a lane's own thread. Too much load is none of the lane's."""
+        failure.note(self._metrics, lane=post.index)
+        if failure.reason != OUT_OF_MEMORY:
+            self._restarts.spend()
+
+    def _vacate(self, post: Post, failure: Failure, deliveries: list[Delivery]) -> list[Delivery]:
+        """End all sequences of a post, some of them with what they have been given. Holds the lock."""
+        ended = [each for each in deliveries if each.sequence in self._live]
+        named = {each.sequence for each in ended if each.outcome is not None}
+        lost = [each for each in self._live if each.lane == post.index and each not in named]
+        ended += [Delivery(sequence, [], [], failure.outcome()) for sequence in lost]
+        for delivery in ended:
+            if delivery.outcome is not None:
+                self._finish(delivery.sequence, delivery.outcome)
+        self._scheduler.vacate(post.index)
+        return ended
+
+    def _remake(self, post: Post) -> bool:
+        """Make a lane for a post whose lane has failed. Returns False when the engine stops, or too many have."""
+        with self._lock:
+            post.is_busy = True
+        while not (self._stopping or post.is_given_up or self._restarts.is_spent):
+            post.beat = time.monotonic()
+            try:
+                lane = self._make_lane(post.index)
+            except Exception as error:  # noqa: BLE001 - memory may be short for a while
+                self._note(post, Failure.of(error))
+                time.sleep(FAILED_STEP_PAUSE_S)
+                continue
+            with self._lock:
+                post.lane = lane
+            return True
+        return False
+
+    def _take_for(self, post: Post) -> Take:
         """The waiting room as a lane asks it."""
 
         def take(
@@ -222,8 +301,10 @@ class Engine:
         ) -> list[Sequence]:
             now = time.monotonic()
             with self._lock:
+                if post.is_given_up:
+                    return []
                 taken = self._scheduler.take(
-                    index, most=most, budget=budget, room=room, least=least, alike=alike, now=now
+                    post.index, most=most, budget=budget, room=room, least=least, alike=alike, now=now
                 )
                 late = self._end_late()
             if late:
@@ -244,38 +325,45 @@ class Engine:
             self._finish(delivery.sequence, delivery.outcome)
         return late
 
-    def _note_open(self, index: int, *, is_open: bool) -> None:
+    def _note_open(self, post: Post, *, is_open: bool) -> None:
         """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
         closed = self._scheduler.closed
-        if is_open == (index in closed):
+        if is_open == (post.index in closed):
             with self._lock:
-                (closed.discard if is_open else closed.add)(index)
+                if not post.is_given_up:
+                    (closed.discard if is_open else closed.add)(post.index)
 
-    def _wait_for_work(self, index: int, lane: Lane) -> bool:
+    def _wait_for_work(self, post: Post) -> bool:
         """Block while there is nothing to do. Returns False when the engine stops."""
         with self._lock:
-            while not self._stopping:
-                if lane.is_busy or (lane.has_room() and self._scheduler.may_take(index)):
+            while post.lane and not (self._stopping or post.is_given_up):
+                post.beat = time.monotonic()
+                post.is_busy = post.lane.is_busy or (post.lane.has_room() and self._scheduler.may_take(post.index))
+                if post.is_busy:
                     return True
                 self._wake.wait(HEARTBEAT_S)
-                self._beats[index] = time.monotonic()
         return False
 
-    def _hand_over(self, deliveries: list[Delivery]) -> None:
+    def _hand_over(self, post: Post, deliveries: list[Delivery]) -> None:
         if not deliveries:
             return
         leaving = [delivery for delivery in deliveries if delivery.num_freed]
         if leaving:
             with self._lock:
+                if post.is_given_up:
+                    return
                 for delivery in leaving:
-                    self._scheduler.free(self._lane_of(delivery.sequence), delivery.num_freed)
+                    self._scheduler.free(post.index, delivery.num_freed)
                     if delivery.outcome is not None:
                         self._finish(delivery.sequence, delivery.outcome)
         self._loop.call_soon_threadsafe(_deliver, deliveries)
 
-    def _lane_of(self, sequence: Sequence) -> int:
+    def _lane_of(self, sequence: Sequence) -> Lane:
+        """The lane that a live sequence is in. Holds the lock."""
         assert sequence.lane is not None
-        return sequence.lane
+        lane = self._posts[sequence.lane].lane
+        assert lane is not None, f"{sequence.request_id} is in a lane that is gone. This is a bug."
+        return lane
 
     def _finish(self, sequence: Sequence, outcome: Outcome) -> None:
         """Count a sequence's end. Holds the lock."""
@@ -290,7 +378,7 @@ class Engine:
                 self._metrics.cancelled(sequence.stage)
 
     def __repr__(self) -> str:
-        return f"<Engine {self._scheduler!r} {self._lanes!r}>"
+        return f"<Engine {self._scheduler!r} {self.lanes!r}>"
 
 
 def _deliver(deliveries: list[Delivery]) -> None:

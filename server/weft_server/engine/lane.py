@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
+    from collections.abc import Callable
 
     from weft_server.sequence import Delivery, Outcome, Sequence, Usage
 
@@ -41,5 +42,5 @@ class Lane(Protocol):
     def step(self, take: Take) -> list[Delivery]:
         """Take what waits, run, and say what there is to hand over."""
 
-    def fail(self, error: Exception) -> list[Delivery]:
-        """End everything with `error` after a failed step."""
+    def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
+        """End everything after a failed step, each sequence with an outcome of its own. The lane is not used again."""

@@ -10,10 +10,12 @@ import numpy as np
 from weft_server.engine.beam_rows import BeamRows
 from weft_server.engine.chooser import Chooser
 from weft_server.errors import DeadlineExpired
-from weft_server.sequence import Delivery, FinishReason, Output, StepFailed
+from weft_server.sequence import Delivery, FinishReason, Output
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.chooser import Given
     from weft_server.engine.runner import DecodeRunner
@@ -112,8 +114,8 @@ class Rows:
             self._free_all(sequence)
             self._deliver_end(sequence, outcome)
 
-    def fail(self, error: Exception) -> None:
-        """End everything with `error`. All slots are free afterwards."""
+    def fail(self, outcome: Callable[[], Exception]) -> None:
+        """End everything, each sequence with an outcome of its own. All slots are free afterwards."""
         slots = self.slots
         ended: dict[Sequence, None] = {}
         for slot, sequence in enumerate(slots.sequences):
@@ -122,7 +124,7 @@ class Rows:
                 slots.clear(slot)
                 ended[sequence] = None
         for sequence in ended:
-            self._deliver_end(sequence, StepFailed(error))
+            self._deliver_end(sequence, outcome())
         slots.num_running = 0
         self.prompt = None
         self._beams.clear()

@@ -17,7 +17,6 @@ from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Column
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.next_tokens import NextTokens
-from weft_server.runtime.session import NO_GRAPH
 from weft_server.runtime.states import HostStates
 from weft_server.source import feeds_of
 
@@ -166,8 +165,7 @@ class DecodeRunner:
         reads_all = self._reads_all(0, num_rows)
         key = (batch, self._states.flip, reads_all)
         if key not in self._decodes:
-            graph_id = 1 + len(self._decodes)
-            self._decodes[key] = self._bind(0, batch, self._columns, reads_all=reads_all, graph_id=graph_id)
+            self._decodes[key] = self._bind(0, batch, self._columns, reads_all=reads_all, repeats=True)
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._changing)
@@ -224,7 +222,7 @@ class DecodeRunner:
         return self._always_all or bool(self._slots.reads_all[start:stop].any())
 
     def _bind(
-        self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, graph_id: int = NO_GRAPH
+        self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, repeats: bool = False
     ) -> Bound:
         """Bind a run over slots [start, stop) that reads its ids and lengths from the first rows of `columns`."""
         inputs, written = self._states.blocks(start, stop)
@@ -232,7 +230,8 @@ class DecodeRunner:
         inputs |= self._told(reads_all=reads_all)
         if self._has_memory:
             inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
-        return self._decoder.bind(inputs, self._next.blocks(stop - start, reads_all=reads_all) | written, graph_id)
+        written |= self._next.blocks(stop - start, reads_all=reads_all)
+        return self._decoder.bind(inputs, written, repeats=repeats)
 
     def _bind_mixed(self, num_rows: int, chunk: Chunk, *, reads_all: bool) -> Bound:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."

@@ -170,6 +170,11 @@ class Scheduler:
         if sequence.lane is not None:
             self.waiting.give_back(sequence)
 
+    def vacate(self, lane: int) -> None:
+        """Count all slots of a lane as free: another one takes its place."""
+        self.loads[lane] = 0
+        self.closed.discard(lane)
+
     def _check_deadline(self, deadline: float, now: float) -> None:
         wait_s = self._pace.wait_s(self.num_queued)
         if now + wait_s > deadline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ _WARNINGS_AND_UP = 2
 # times what the two take apart.
 _UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
 # The graph id of a run that is not captured, because its shape comes once.
-NO_GRAPH = -1
+_NO_GRAPH = -1
 # Operators that do a model's work. Without a kernel on the device they would run on the host, each after a copy of its
 # inputs. What else runs on the host is small: ONNX Runtime itself puts the integers there that shapes are made of.
 _WORK = {"Conv", "FusedMatMul", "Gemm", "GroupQueryAttention", "GRU", "LSTM", "MatMul", "MultiHeadAttention"}
@@ -94,6 +95,8 @@ class Session:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         self.device = device
         self._captures = captures
+        # Each captured run has an id of its own. One that were used again would replay what was captured first.
+        self._graph_ids = itertools.count(1)
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
         # No fallback at opening either. It would be a session on the host, and a line on stdout.
@@ -122,16 +125,16 @@ class Session:
             name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
         }
 
-    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block], graph_id: int = NO_GRAPH) -> Bound:
+    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block], *, repeats: bool = False) -> Bound:
         """Tie ports to memory. Each `run` reads the inputs' memory as it is then, and writes the outputs' memory.
 
-        An input in the host's memory that the graph reads on a device would be copied now and never again. Runs with a
-        `graph_id` are captured if the session captures, and replayed over the same memory.
+        An input in the host's memory that the graph reads on a device would be copied now and never again. One that
+        `repeats` is captured if the session captures, and replayed over the same memory.
         """
         options = None
         if self._captures:
             options = ort.RunOptions()
-            options.add_run_config_entry("gpu_graph_id", str(graph_id))
+            options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids) if repeats else _NO_GRAPH))
         return Bound(self._session, inputs, outputs, options)
 
     def _verify_placement(self) -> None:
@@ -173,6 +176,14 @@ def providers() -> list[str]:
     """Return what this ONNX Runtime was built to run graphs on. Whether it can, `verify_device` tries."""
     names: list[str] = ort.get_available_providers()
     return names
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a run failed because memory ran out, the host's or a device's."""
+    # ONNX Runtime has no class for it. Its arena, the C++ library and CUDA each say it in words of their own.
+    words = ("Failed to allocate memory", "bad_alloc", "bad allocation", "out of memory")
+    is_theirs = type(error).__module__ == ort.capi.onnxruntime_pybind11_state.__name__
+    return isinstance(error, MemoryError) or (is_theirs and any(each in str(error) for each in words))
 
 
 def verify_device(device: Device) -> None:

@@ -12,6 +12,7 @@ from weft_server.content.grammars import Grammars
 from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.engine.engine import Engine
+from weft_server.engine.restarts import Restarts
 from weft_server.engine.runner import candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
@@ -23,6 +24,7 @@ from weft_server.serving.extremes import verify_explainer
 from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes
 from weft_server.serving.model import Model, worker_name
 from weft_server.serving.room import verify_room
+from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
     import asyncio
@@ -61,7 +63,8 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
     if device.kind == "cpu":
         verify_room(bundle, config)
     graphs = Graphs(bundle, device, threads)
-    explainer = _explainer(graphs, config, metrics)
+    restarts = Restarts(config.max_restarts)
+    explainer = _explainer(graphs, config, metrics, restarts)
     make_lanes = decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
     lanes = make_lanes(graphs, num_lanes, config, metrics)
     scoring = score_lanes(graphs, num_lanes, config, metrics)
@@ -80,12 +83,13 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         source_tokenizer=source_tokenizer,
         target_tokenizer=target_tokenizer,
         reader=reader,
-        engine=_engine(lanes, config, metrics, loop),
+        engine=_engine(lanes, config, metrics, loop, restarts),
         explainer=explainer,
-        scorer=_engine(scoring, config, metrics, loop) if scoring else None,
+        scorer=_engine(scoring, config, metrics, loop, restarts) if scoring else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
         max_building=max(1, config.max_queued_requests // 4),
+        restarts=restarts,
     )
 
 
@@ -142,7 +146,7 @@ def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
     return min(threads, *heads) if caches else threads
 
 
-def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -> Explainer | None:
+def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Explainer | None:
     packs = graphs.manifest.provenance.num_parameters < _LARGE
     session = graphs.open(bundle_pb2.GRAPH_ROLE_EXPLAIN, packs=packs)
     if session is None:
@@ -152,12 +156,18 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -> E
         session,
         metrics,
         max_asking=config.max_queued_requests,
-        thread_name=f"{worker_name(graphs.bundle)}-explain",
+        worker=Workers(1, f"{worker_name(graphs.bundle)}-explain", metrics, restarts),
     )
     verify_explainer(explainer, graphs.manifest)
     return explainer
 
 
-def _engine(lanes: Lanes, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Engine:
+def _engine(
+    lanes: Lanes,
+    config: ServerConfig,
+    metrics: ModelMetrics,
+    loop: asyncio.AbstractEventLoop,
+    restarts: Restarts,
+) -> Engine:
     scheduler = Scheduler(len(lanes.ready), config.max_queued_requests, config.max_queued_tokens, config.weights)
-    return Engine(scheduler, lanes.ready, metrics, loop)
+    return Engine(scheduler, lanes.ready, metrics, loop, make_lane=lanes.make, restarts=restarts)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 from weft_proto.tasks import TASKS
+from weft_server.engine.failure import Failure
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.source import feeds_of
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.runtime.session import Session
+    from weft_server.serving.workers import Workers
     from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -53,8 +53,9 @@ class Explainer:
         metrics: ModelMetrics,
         *,
         max_asking: int,
-        thread_name: str,
+        worker: Workers,
     ) -> None:
+        """`worker` is none of the model's own. Texts and pictures of other requests would wait behind explanations."""
         self._attention = manifest.attention
         self._text = manifest.text
         self._writes = TASKS[manifest.task].writes_text
@@ -62,17 +63,10 @@ class Explainer:
         self._metrics = metrics
         self._max_asking = max_asking
         self._num_asking = 0
-        # It is not one of the model's workers. Texts and pictures of other requests would wait behind explanations
-        # there.
-        self._worker = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
-        self._waiting: set[asyncio.Future[Any]] = set()
-        self._ended: dict[asyncio.Future[Any], Exception] = {}
+        self._worker = worker
+        # Finished answers whose explanation is not there yet.
+        self.num_waiting = 0
         self._refusal: Callable[[], Exception] | None = None
-
-    @property
-    def num_waiting(self) -> int:
-        """Finished answers whose explanation is not there yet."""
-        return len(self._waiting)
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -90,29 +84,28 @@ class Explainer:
         """Run `job` in the explainer's thread, after earlier jobs. Raises the outcome of `cancel_all`, if any."""
         if self._refusal is not None:
             raise self._refusal()
-        answer = asyncio.get_running_loop().run_in_executor(self._worker, job)
-        self._waiting.add(answer)
-        self._metrics.explaining = len(self._waiting)
+        self._count_waiting(1)
         try:
-            return await answer
-        except asyncio.CancelledError:
-            if answer in self._ended:
-                raise self._ended.pop(answer) from None
-            raise
+            return await self._worker.do(job)
         finally:
-            self._waiting.discard(answer)
-            self._metrics.explaining = len(self._waiting)
+            self._count_waiting(-1)
+
+    def _count_waiting(self, change: int) -> None:
+        self.num_waiting += change
+        self._metrics.explaining = self.num_waiting
+
+    def supervise(self, timeout_s: float) -> None:
+        """Give up a job that takes longer than `timeout_s` seconds."""
+        self._worker.supervise(timeout_s)
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End all requests that wait for an explanation, now and from now on. Each gets an outcome of its own."""
         self._refusal = outcome
-        for answer in self._waiting:
-            if answer.cancel():
-                self._ended[answer] = outcome()
+        self._worker.cancel_all(outcome)
 
     def stop(self) -> None:
         """Let the thread finish its job, and end."""
-        self._worker.shutdown(wait=False, cancel_futures=True)
+        self._worker.stop()
 
     def resolve(self, requested: common_pb2.Explain) -> Reading:
         """Check what a request asks to read, and fill in the model's default. Raises InvalidRequest."""
@@ -138,9 +131,18 @@ class Explainer:
         """Compute what was attended to, a row for each of `token_ids`.
 
         They were produced, behind `prefix_ids`. There are none unless the model produces text.
+
+        Raises:
+            LaneFailed: the graph failed.
+            Overloaded: memory ran out.
         """
         started = time.monotonic()
-        explanation = self.read(source, token_ids, reading, prefix_ids)
+        try:
+            explanation = self.read(source, token_ids, reading, prefix_ids)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends this request and not the thread
+            failure = Failure.of(error, "EXPLAIN_FAILED")
+            failure.note(self._metrics)
+            raise failure.outcome() from None
         self._metrics.explain.observe(time.monotonic() - started)
         return explanation
 

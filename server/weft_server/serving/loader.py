@@ -14,7 +14,7 @@ from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.errors import BundleError, RequestError
+from weft_server.errors import BundleError, LaneFailed, RequestError
 from weft_server.serving.build import build_model, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import verify_golden
@@ -127,6 +127,7 @@ async def _ask_golden(model: Model) -> None:
         async with asyncio.timeout(GOLDEN_S):
             await verify_golden(model)
     except RequestError as error:
-        raise BundleError(f"the golden request is refused: {error.message}") from error
+        why = error.why if isinstance(error, LaneFailed) else error.message
+        raise BundleError(f"the golden request is refused: {why}") from error
     except TimeoutError as error:
         raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error

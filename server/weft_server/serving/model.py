@@ -6,16 +6,15 @@ import asyncio
 import math
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.content.wanted import Wanted
-from weft_server.errors import Overloaded
+from weft_server.errors import ModelFailed, Overloaded
+from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from concurrent.futures import Executor
 
     from weft_proto.v1 import common_pb2
     from weft_server.bundle.load import Bundle
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from weft_server.content.inputs import InputReader
     from weft_server.content.tokenizer import Tokenizer
     from weft_server.engine.engine import Engine
+    from weft_server.engine.restarts import Restarts
     from weft_server.sequence import EngineStats
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
@@ -55,6 +55,7 @@ class Model:
         widths: Widths,
         grammars: Grammars,
         max_building: int,
+        restarts: Restarts,
     ) -> None:
         self.bundle = bundle
         self.name = bundle.name
@@ -73,9 +74,10 @@ class Model:
         self.grammars = grammars
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
-        self._workers = ThreadPoolExecutor(NUM_WORKERS, thread_name_prefix=worker_name(bundle))
+        self._workers = Workers(NUM_WORKERS, worker_name(bundle), metrics, restarts)
         # A constraint can take a worker hundreds of times as long as a text. So texts do not wait behind any.
-        self._builder = ThreadPoolExecutor(1, thread_name_prefix=f"{worker_name(bundle)}-builder")
+        self._builder = Workers(1, f"{worker_name(bundle)}-builder", metrics, restarts)
+        self._restarts = restarts
         self._max_building = max_building
         self._num_building = 0
         # Calls that are answered by it, and when the last one ended.
@@ -153,6 +155,24 @@ class Model:
         """Monotonic seconds of the slowest lane's last sign of life."""
         return min(engine.last_beat for engine in self.engines)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether lanes and workers have failed too often. The server is to end then."""
+        return self._restarts.is_spent
+
+    def supervise(self, timeout_s: float) -> None:
+        """Give up lanes and workers that are at one thing for longer than `timeout_s` seconds, and replace them.
+
+        If too many have failed, end all that the model has, now and from now on.
+        """
+        for engine in self.engines:
+            engine.supervise(timeout_s)
+        for each in (self._workers, self._builder, self.explainer):
+            if each:
+                each.supervise(timeout_s)
+        if self.has_failed:
+            self.cancel_all(ModelFailed)
+
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End everything that the engines and the explainer have. Each request gets an outcome of its own."""
         for engine in self.engines:
@@ -163,8 +183,8 @@ class Model:
     def stop(self, timeout: float) -> bool:
         """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds."""
         give_up = time.monotonic() + timeout
-        self._workers.shutdown(wait=False, cancel_futures=True)
-        self._builder.shutdown(wait=False, cancel_futures=True)
+        self._workers.stop()
+        self._builder.stop()
         if self.explainer:
             self.explainer.stop()
         stopped = [engine.stop(max(0.0, give_up - time.monotonic())) for engine in self.engines]
@@ -181,7 +201,7 @@ class Model:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"
 
 
-async def _worked(workers: Executor, job: Callable[[Wanted], Result], deadline: float) -> Result:
+async def _worked(workers: Workers, job: Callable[[Wanted], Result], deadline: float) -> Result:
     """Run `job` in one of some workers, unless nobody waits for it any more."""
     wanted = Wanted(deadline)
 
@@ -190,6 +210,6 @@ async def _worked(workers: Executor, job: Callable[[Wanted], Result], deadline: 
         return job(wanted)
 
     try:
-        return await asyncio.get_running_loop().run_in_executor(workers, run)
+        return await workers.do(run)
     finally:
         wanted.give_up()

@@ -92,6 +92,10 @@ class ModelMetrics:
         """Count a sequence whose caller went."""
         self.counters["cancelled_total", stage].inc()
 
+    def failed(self, reason: str) -> None:
+        """Count a lane or a worker that failed, by the reason in ErrorInfo."""
+        self.counters["failures_total", reason].inc()
+
     def looked_up(self, num_cached: int) -> None:
         """Count a prompt or a source of which the prefix cache held so many tokens."""
         self.counters["prefix_cache_lookups_total", "hit" if num_cached else "miss"].inc()
@@ -138,6 +142,7 @@ class ModelMetrics:
             "decode_slots_used": stats.slots_used,
             "decode_slots_max": stats.slots_total,
             "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,
+            "restarts_left": stats.restarts_left,
             "scheduler_last_step_timestamp_seconds": time.time() - (time.monotonic() - stats.last_step_time),
         }
 

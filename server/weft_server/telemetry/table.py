@@ -34,6 +34,13 @@ TABLE = (
     Spec("counter", "rejected_total", "RPCs that were refused or given up, by the reason in ErrorInfo.", "reason"),
     Spec(
         "counter",
+        "failures_total",
+        "Lanes and workers that failed, by the reason in ErrorInfo: STEP_FAILED, LANE_STUCK, EXPLAIN_FAILED, "
+        "WORKER_STUCK or OUT_OF_MEMORY.",
+        "reason",
+    ),
+    Spec(
+        "counter",
         "cancelled_total",
         "Sequences whose caller went away, by stage: queued, prefill, decode or explain.",
         "stage",
@@ -84,6 +91,11 @@ TABLE = (
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
     Spec("gauge", "decode_slots_max", "All decode slots of the model."),
     Spec("gauge", "kv_cache_utilization", "Share of the cache entries that hold a token, from 0 to 1."),
+    Spec(
+        "gauge",
+        "restarts_left",
+        "How many lanes and workers may still fail before the server ends. OUT_OF_MEMORY does not count.",
+    ),
     Spec("gauge", "prefix_cache_bytes", "Bytes of the prefix cache that hold something."),
     Spec("gauge", "prefix_cache_max_bytes", "Bytes that the prefix cache may hold. 0 where there is none."),
     Spec(

@@ -1,0 +1,354 @@
+"""A lane that throws, hangs or runs out of memory: its requests are told, another takes its place, within a budget."""
+
+import asyncio
+import threading
+import time
+import weakref
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from running import Running
+from toy import Toy
+from weft_server.engine import engine as engine_module
+from weft_server.engine import restarts
+from weft_server.engine.restarts import Restarts
+from weft_server.errors import LaneFailed, Overloaded
+from weft_server.runtime.session import Session, is_out_of_memory
+from weft_server.sequence import Decoding
+from weft_server.serving.workers import Workers
+from weft_server.telemetry.metrics import Metrics
+
+LONG = Decoding(24, 24)
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The toy with a recurrent state and a memory, and its two sessions."""
+    toy = Toy(tmp_path_factory.mktemp("toy"), attends=True)
+    toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
+    return toy
+
+
+def counted(metrics):
+    """Failures by their reason."""
+    return {reason: counter.value for (name, reason), counter in metrics.counters.items() if name == "failures_total"}
+
+
+async def until(condition):
+    """Let the event loop turn until something holds."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - threads tell no event of asyncio's
+            await asyncio.sleep(0.002)
+
+
+async def outcome_of(sequence):
+    """The error that a sequence ends with."""
+    with pytest.raises((LaneFailed, Overloaded)) as raised:
+        await asyncio.wait_for(sequence.reply.done(), 20)
+    return raised.value
+
+
+def test_nothing_of_a_lane_that_failed_is_used_again(toy):
+    """A run that has written rubbish everywhere and then failed shows in no later answer: the lane is another one."""
+
+    async def run():
+        async with Running(toy, num_slots=3, num_lanes=1) as running:
+            runner, decode = running.runners[0], running.runners[0].decode
+
+            def rubbish(num_rows):
+                decode(num_rows)
+                for state in runner._states.states:
+                    state.buffers[:] = np.nan
+                running.slots[0].past_lengths[:] = 7
+                runner._states.flip = 5
+                raise RuntimeError("half done")
+
+            runner.decode = rubbish
+            failed = [running.submit([5, 6], LONG) for _ in range(3)]
+            errors = [await outcome_of(sequence) for sequence in failed]
+            assert {"STEP_FAILED"} == {error.reason for error in errors}
+            assert 1 == len({error.error_id for error in errors})
+            for source in ([7], [5, 6], [9, 4, 3]):
+                after = running.submit(source, Decoding(9))
+                await after.reply.done()
+                assert toy.greedy(source, 9) == after.reply.token_ids
+            assert (2, 9) == (len(running.runners), running.restarts.num_left)
+            assert running.runners[1] is running.engine.lanes[0].runner
+            assert {"STEP_FAILED": 1} == counted(running.metrics)
+
+    asyncio.run(run())
+
+
+def test_who_waits_while_a_lane_fails_is_answered(toy):
+    """Only those that the lane held end. Others have not begun, and the next lane takes them."""
+
+    async def run():
+        async with Running(toy, num_slots=1, num_lanes=1) as running:
+
+            def broken(num_rows):
+                raise RuntimeError("broken")
+
+            running.runners[0].decode = broken
+            first, second = running.submit([5], Decoding(4)), running.submit([7], Decoding(4))
+            assert "STEP_FAILED" == (await outcome_of(first)).reason
+            await second.reply.done()
+            assert toy.greedy([7], 4) == second.reply.token_ids
+
+    asyncio.run(run())
+
+
+def test_a_lane_whose_books_are_broken_loses_nobody(toy):
+    """It cannot say what it held. Its sequences end all the same, once, and its slots are free."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            lane = running.engine.lanes[0]
+
+            def broken(*_):
+                raise RuntimeError("broken")
+
+            running.runners[0].decode = lane.fail = broken
+            failed = [running.submit([5], Decoding(4)) for _ in range(2)]
+            assert ["STEP_FAILED"] * 2 == [(await outcome_of(sequence)).reason for sequence in failed]
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            running.slots.pop(0)  # nobody has cleared them, and nobody will
+
+    asyncio.run(run())
+
+
+def test_memory_that_runs_out_sheds_the_step_and_costs_no_restart(toy):
+    """Its requests may come again: RESOURCE_EXHAUSTED with a hint, as often as it happens."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1, max_restarts=0) as running:
+            for number in range(3):
+
+                def starved(num_rows):
+                    raise MemoryError
+
+                running.runners[-1].decode = starved
+                failed = [running.submit([5], Decoding(4)) for _ in range(2)]
+                for sequence in failed:
+                    error = await outcome_of(sequence)
+                    assert (Overloaded, "OUT_OF_MEMORY") == (type(error), error.reason)
+                    assert error.retry_after_s
+                after = running.submit([7], Decoding(4))
+                await after.reply.done()
+                assert {"OUT_OF_MEMORY": number + 1} == counted(running.metrics)
+            assert (0, False) == (running.restarts.num_left, running.restarts.is_spent)
+
+    asyncio.run(run())
+
+
+def test_a_lane_cannot_be_made_while_memory_is_short(toy, monkeypatch):
+    """It is tried again, and then answers."""
+    monkeypatch.setattr(engine_module, "FAILED_STEP_PAUSE_S", 0.001)
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            make, tries = running.engine._make_lane, []
+
+            def starved(index):
+                tries.append(index)
+                if len(tries) < 4:
+                    raise MemoryError
+                return make(index)
+
+            def broken(num_rows):
+                raise RuntimeError("broken")
+
+            running.engine._make_lane, running.runners[0].decode = starved, broken
+            assert "STEP_FAILED" == (await outcome_of(running.submit([5], Decoding(4)))).reason
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert ([0] * 4, 9) == (tries, running.restarts.num_left)
+
+    asyncio.run(run())
+
+
+def test_a_lane_that_failed_gives_its_memory_back_before_the_next_is_made(toy):
+    """Otherwise there would have to be room for both, just when memory has run out."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            make, left = running.engine._make_lane, []
+
+            def noted(index):
+                left.append(old())
+                return make(index)
+
+            def starved(num_rows):
+                raise MemoryError
+
+            old = weakref.ref(running.engine.lanes[0])
+            running.engine._make_lane, running.runners.pop().decode = noted, starved
+            running.slots.pop()
+            failed = running.submit([5], Decoding(4))
+            assert "OUT_OF_MEMORY" == (await outcome_of(failed)).reason
+            await until(lambda: left)
+            assert [None] == left
+
+    asyncio.run(run())
+
+
+def test_what_onnx_runtime_says_of_memory_is_understood():
+    """A tensor that no machine has room for fails in its arena: that is memory, and a wrong shape is none."""
+    node = helper.make_node("ConstantOfShape", ["shape"], ["big"])
+    shape = helper.make_tensor_value_info("shape", TensorProto.INT64, [1])
+    graph = helper.make_graph([node], "g", [shape], [helper.make_tensor_value_info("big", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    session = Session(model.SerializeToString(), 1)
+    found = []
+    for value in (np.array([1 << 44]), np.array([[1]])):
+        with pytest.raises(Exception) as raised:  # noqa: PT011 - ONNX Runtime has no class for it
+            session.run({"shape": value})
+        found.append(is_out_of_memory(raised.value))
+
+    assert [True, False] == found
+    assert not is_out_of_memory(RuntimeError("out of memory, says somebody else"))
+    assert onnx.__version__
+
+
+def test_a_lane_that_hangs_is_replaced_and_what_it_does_later_is_ignored(toy):
+    """Its requests are told, those behind them are answered, and when it wakes its tokens go nowhere."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            engine, go_on = running.engine, threading.Event()
+            decode, steps = running.runners[0].decode, []
+
+            def hung(num_rows):
+                steps.append(num_rows)
+                assert len(steps) < 3 or go_on.wait(20)
+                return decode(num_rows)
+
+            running.runners[0].decode = hung
+            stuck = [running.submit([5], LONG, wants_tokens=True) for _ in range(2)]
+            waits = running.submit([7], Decoding(4))
+            await until(lambda: len(steps) == 3)
+            engine.supervise(60)
+            assert 1 == len(running.runners)  # not yet
+            engine.supervise(0)
+            errors = [await outcome_of(sequence) for sequence in stuck]
+            assert ["LANE_STUCK"] * 2 == [error.reason for error in errors]
+            await waits.reply.done()
+            assert toy.greedy([7], 4) == waits.reply.token_ids
+            engine.supervise(60)  # the lane that is gone is no longer looked at
+            assert time.monotonic() - engine.last_beat < 10
+            told = [list(sequence.reply.token_ids) for sequence in stuck]
+            again = running.submit([9], Decoding(9))
+            go_on.set()
+            engine._strays[0].join(20)
+            assert not engine._strays[0].is_alive()
+            await again.reply.done()
+            assert toy.greedy([9], 9) == again.reply.token_ids
+            assert told == [sequence.reply.token_ids for sequence in stuck]
+            assert {"LANE_STUCK": 1} == counted(running.metrics)
+            assert 0 == running.slots[0].num_used  # it let go of what it held
+
+    asyncio.run(run())
+
+
+def test_an_engine_stops_but_not_while_a_lane_hangs(toy):
+    """`stop` says so, also of one that was given up: its thread would keep the process."""
+
+    async def run():
+        go_on = threading.Event()
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            entered = threading.Event()
+
+            def hung(num_rows):
+                entered.set()
+                assert go_on.wait(20)
+                raise RuntimeError("woken")
+
+            running.runners[0].decode = hung
+            stuck = running.submit([5], LONG)
+            await asyncio.to_thread(entered.wait, 20)
+            running.engine.supervise(0)
+            assert "LANE_STUCK" == (await outcome_of(stuck)).reason
+            assert not await asyncio.to_thread(running.engine.stop, 0.05)
+            go_on.set()
+
+    asyncio.run(run())
+
+
+def test_with_the_budget_spent_no_lane_is_made(toy):
+    """One failure more than the budget is the last: the engine waits for the end of the process."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1, max_restarts=1) as running:
+            for _ in range(2):
+                assert not running.restarts.is_spent
+
+                def broken(num_rows):
+                    raise RuntimeError("broken")
+
+                running.runners[-1].decode = broken
+                assert "STEP_FAILED" == (await outcome_of(running.submit([5], Decoding(4)))).reason
+                await until(lambda: running.restarts.is_spent or len(running.engine.lanes) == 1)
+            assert (2, []) == (len(running.runners), running.engine.lanes)
+
+    asyncio.run(run())
+
+
+def test_failures_are_forgotten_after_their_time(monkeypatch):
+    """Two in ten minutes spend a budget of one; two with more between them do not."""
+    now = [1000.0]
+    monkeypatch.setattr(restarts.time, "monotonic", lambda: now[0])
+    budget = Restarts(1)
+    assert budget.spend()
+    now[0] += 601
+    assert (1, True, 0) == (budget.num_left, budget.spend(), budget.num_left)
+    assert (False, True) == (budget.spend(), budget.is_spent)
+    now[0] += 601
+
+    assert (True, 0) == (budget.is_spent, budget.num_left)
+
+
+def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
+    """Its own request is told. A job that waits moves to the new thread, and runs once."""
+
+    async def run():
+        metrics, budget = Metrics().for_model("m", 1, "t"), Restarts(5)
+        workers, go_on, ran = Workers(1, "m/1-worker", metrics, budget), threading.Event(), []
+        hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
+        await until(lambda: workers._running)
+        behind = [asyncio.create_task(workers.do(lambda n=n: ran.append(n) or n)) for n in range(3)]
+        await asyncio.sleep(0)
+        workers.supervise(60)
+        assert not hung.done()
+        workers.supervise(-1)
+        with pytest.raises(LaneFailed) as raised:
+            await hung
+        assert ("WORKER_STUCK", [0, 1, 2]) == (raised.value.reason, await asyncio.gather(*behind))
+        go_on.set()
+        await asyncio.sleep(0.01)
+        assert [0, 1, 2] == ran
+        assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
+        assert ({}, set()) == (workers._wanted, workers._running)
+        workers.stop()
+
+    asyncio.run(run())
+
+
+def test_a_worker_hangs_though_nobody_waits_for_it():
+    """Its caller has gone. The thread is replaced all the same, or no later request would be read."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        workers, go_on = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event()
+        hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
+        await until(lambda: workers._running)
+        hung.cancel()
+        await asyncio.wait([hung])
+        workers.supervise(-1)
+        assert 3 == await asyncio.wait_for(workers.do(lambda: 3), 20)
+        go_on.set()
+        workers.stop()
+
+    asyncio.run(run())
