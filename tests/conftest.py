@@ -34,6 +34,14 @@ def pytest_configure():
 
 
 @pytest.fixture(scope="session")
+def demo_repository():
+    """The demo models, as `make models` leaves them."""
+    repository = ROOT / "build" / "models"
+    assert 6 == len(list(repository.glob("*/1/bundle.json"))), "run `make models` first"
+    return repository
+
+
+@pytest.fixture(scope="session")
 def tiny_repository():
     """The tiny random checkpoints of tiny.CHECKPOINTS, exported: a model repository with tiny-*/1.
 

@@ -10,14 +10,6 @@ from process import ServerProcess
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="session")
-def demo_repository():
-    """The demo models, as `make models` leaves them."""
-    repository = ROOT / "build" / "models"
-    assert 6 == len(list(repository.glob("*/1/bundle.json"))), "run `make models` first"
-    return repository
-
-
 @pytest.fixture(scope="module")
 def server(demo_repository):
     """One real server over the demo models for all tests of a file."""

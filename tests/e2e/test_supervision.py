@@ -1,0 +1,108 @@
+"""A real server whose lanes fail and hang: it goes on, and ends by itself when that happens too often."""
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import weft
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
+from held import Held
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture
+def repository(tiny_repository, tmp_path):
+    """Two tiny models."""
+    for name in ("tiny-translate", "tiny-text"):
+        (tmp_path / "repository" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "repository" / name).symlink_to(tiny_repository / name)
+    return tmp_path / "repository"
+
+
+@pytest.fixture
+def points(tmp_path):
+    """The folder of the server's failpoints."""
+    (tmp_path / "points").mkdir()
+    return tmp_path / "points"
+
+
+def _fails(call):
+    """The error that a call ends with."""
+    with pytest.raises(weft.Error) as raised:
+        call.result()
+    return type(raised.value), raised.value.reason
+
+
+def test_a_lane_that_hangs_is_replaced_and_the_server_stays_live(repository, points):
+    """Who was in it is told within seconds, and who comes then is answered. The thread that hangs shows at the exit."""
+    with (
+        Held(repository, points, step_timeout_s=1) as server,
+        weft.Client(server.target, timeout=60) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        server.wait_for("ready")
+        expected = client.translate("w1 w2").text
+        server.say("tiny-translate.decode", "hold")
+        hung = pool.submit(client.translate, "w1 w2")
+        server.wait_until(lambda: server.is_held("tiny-translate.decode"))
+        # The next lane is made while the old one is held: it goes by.
+        server.say("tiny-translate.decode", "hold 1000000")
+        assert (weft.InternalError, "LANE_STUCK") == _fails(hung)
+        assert 200 == server.get("/livez")[0]
+        assert expected == client.translate("w1 w2").text
+        assert 1 == server.metric("weft_failures_total", reason="LANE_STUCK")
+        assert 9 == server.metric("weft_restarts_left", model="tiny-translate")
+        (failed,) = [event for event in server.log if event["event"] == "failed"]
+        assert "in _decode" in failed["stack"]
+        assert 1 == server.terminate()
+
+
+def test_too_many_failures_end_the_server(repository, points):
+    """Whoever is in the model is told that another server may answer, others are finished, and the exit code is 1."""
+    with (
+        Held(repository, points, max_restarts=1, log_level="debug") as server,
+        weft.Client(server.target, timeout=60) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        server.wait_for("ready")
+        server.say("tiny-translate.encoder", "raise")
+        assert (weft.InternalError, "STEP_FAILED") == _fails(pool.submit(client.translate, "w1"))
+        assert client.translate("w1").text
+        server.say("tiny-text.classifier", "hold")
+        other = pool.submit(client.classify, "w1")
+        server.wait_until(lambda: server.is_held("tiny-text.classifier"))
+        server.say("tiny-translate.encoder", "hold")
+        last = pool.submit(client.translate, "w1")
+        server.wait_until(lambda: server.is_held("tiny-translate.encoder"))
+        waits = pool.submit(client.translate, "w2")
+        server.wait_until(lambda: server.metric("weft_queued_tokens", model="tiny-translate") > 0)
+        server.say("tiny-translate.encoder", "raise")
+        assert (weft.InternalError, "STEP_FAILED") == _fails(last)
+        assert weft.Unavailable is _fails(waits)[0]
+        server.wait_for("draining")
+        server.free("tiny-text.classifier")
+        assert other.result().labels
+        assert 1 == server.process.wait(60)
+    # The client has tried again, and may have another reason by now.
+    reasons = [event["reason"] for event in server.log if event["event"] == "call" and event["code"] == "UNAVAILABLE"]
+    assert "MODEL_FAILED" == reasons[0]
+    assert any(event["event"] == "stopped after too many failures" for event in server.log)
+
+
+def test_memory_that_runs_out_is_no_failure_of_the_server(repository, points):
+    """Its requests are shed with a hint, as often as it happens, and the next ones are answered."""
+    with Held(repository, points, max_restarts=0) as server, weft.Client(server.target) as client:
+        server.wait_for("ready")
+        for _ in range(3):
+            for point, ask in (("tiny-translate.decode", client.translate), ("tiny-text.classifier", client.classify)):
+                server.say(point, "memory")
+                with pytest.raises(weft.Overloaded) as raised:
+                    ask("w1")
+                assert ("OUT_OF_MEMORY", 1.0) == (raised.value.reason, raised.value.retry_after)
+                assert ask("w1")
+        assert 6 == server.metric("weft_failures_total", reason="OUT_OF_MEMORY")
+        assert 0 == server.terminate()

@@ -1,0 +1,156 @@
+"""What the cells of the matrix ask, how a call goes, and what it ended with."""
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import grpc
+from cells import TASKS
+from google.protobuf import any_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    common_pb2,
+    generation_pb2,
+    score_pb2,
+    translation_pb2,
+)
+
+ROOT = Path(__file__).parents[2]
+# Inputs of each task: of the first request, of the two beside it, of the one behind. Those of a task that batches have
+# one padded length, so that they share a batch.
+TEXTS = {
+    "translate": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
+    "score": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
+    "generate": ("Return a list of", "Return the name of the", "Raise an error if", "Open a file and"),
+    "classify text": ("Return a socket object", "Parse the given text", "Open a new window", "Start a new thread"),
+    "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
+}
+PICTURES = {"caption": "scenes", "classify image": "digits"}
+_VERBS = {
+    "translate": ("weft.v1.TranslationService", "Translate", translation_pb2),
+    "caption": ("weft.v1.CaptionService", "Caption", caption_pb2),
+    "generate": ("weft.v1.GenerationService", "Generate", generation_pb2),
+    "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
+    "classify image": ("weft.v1.ClassificationService", "Classify", classification_pb2),
+    "tag": ("weft.v1.ClassificationService", "Tag", classification_pb2),
+    "score": ("weft.v1.ScoreService", "Score", score_pb2),
+}
+
+
+def verb(task, kind):
+    """(path of the method, its request, its response)."""
+    service, name, module = _VERBS[task]
+    name = f"Stream{name}" if kind == "stream" else name
+    return f"/{service}/{name}", getattr(module, f"{name}Request"), getattr(module, f"{name}Response")
+
+
+def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
+    """The request of a task with its input of a number; one that explains, or one that the server refuses."""
+    request = verb(task, "unary")[1](model=common_pb2.ModelSelector(name=TASKS[task].model))
+    if task in PICTURES:
+        found = sorted((ROOT / "export" / "checkpoints" / PICTURES[task] / "examples").glob("*.png"))
+        request.image.data = b"no picture" if is_bad else found[number % len(found)].read_bytes()
+    else:
+        request.text = "" if is_bad else TEXTS[task][number]
+    if task == "score":
+        request.target_text = "estamos comiendo pan"
+    if explains:
+        request.explain.SetInParent()
+    if TASKS[task].streams:
+        request.decoding.max_new_tokens = 12
+    return verb(task, "stream")[1](request=request) if kind == "stream" else request
+
+
+class Asked:
+    """A call under way. `end` waits for it: (status code, reason, the answer's bytes but for times and ids)."""
+
+    def __init__(self, channel, task, kind, request, timeout=120, *, reads=True):
+        path, _, response = verb(task, kind)
+        make = channel.unary_stream if kind == "stream" else channel.unary_unary
+        method = make(path, type(request).SerializeToString, response.FromString)
+        self._kind, self.messages = kind, []
+        self.call = method(request, timeout=timeout) if kind == "stream" else method.future(request, timeout=timeout)
+        # Whether it takes messages as they come. One that does not is a slow reader.
+        self._reads = threading.Event()
+        if reads:
+            self._reads.set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self):
+        try:
+            if self._kind == "unary":
+                self.messages.append(self.call.result())
+                return
+            while self._reads.wait(120):
+                self.messages.append(next(self.call))
+        except (grpc.RpcError, grpc.FutureCancelledError, StopIteration):
+            pass
+
+    def pause(self):
+        """Read nothing more after the next message."""
+        self._reads.clear()
+
+    def go_on(self):
+        """Read."""
+        self._reads.set()
+
+    @property
+    def is_over(self):
+        """Whether it has ended."""
+        return not self._thread.is_alive()
+
+    def end(self):
+        """See the class."""
+        self._thread.join(60)
+        assert self.is_over, "a call has no end"
+        code = self.call.code().name
+        return code, _reason(self.call), self.messages and code == "OK" and _plain(self.messages)
+
+
+def _reason(call):
+    for key, value in call.trailing_metadata() or ():
+        if key == "grpc-status-details-bin":
+            for detail in status_pb2.Status.FromString(value).details:
+                info = error_details_pb2.ErrorInfo()
+                if any_pb2.Any.Is(detail, info.DESCRIPTOR) and detail.Unpack(info):
+                    return info.reason
+    return ""
+
+
+def _plain(messages):
+    """The final message without what differs from call to call, and the text of the deltas before it."""
+    *deltas, final = messages
+    deltas = "".join(each.delta.text for each in deltas)
+    final = getattr(final, "final", final)
+    for message in (final, getattr(final, "completion", final)):
+        for name in ("timings", "request_id"):
+            if name in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(name)
+    return deltas, final.SerializeToString(deterministic=True)
+
+
+class Client:
+    """A process of its own that makes one call, to be killed in the middle of it."""
+
+    def __init__(self, target):
+        script = Path(__file__).parent / "client_to_kill.py"
+        self.process = subprocess.Popen(
+            [sys.executable, str(script), target], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, task, kind, request):
+        """Begin the call."""
+        self.process.stdin.write(f"{verb(task, kind)[0]} {kind} {request.SerializeToString().hex()}\n")
+        self.process.stdin.flush()
+
+    def kill(self):
+        """SIGKILL."""
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()

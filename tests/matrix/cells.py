@@ -1,0 +1,124 @@
+"""The table of the matrix: every combination of task, kind of call, fault and stage is a cell, or has a reason why not.
+
+A stage is held open by a failpoint, so each cell happens in that stage and in no other. Its fault befalls one request,
+the first. Two requests are beside it in the same batch, and one more waits behind them.
+"""
+
+from itertools import product
+from typing import NamedTuple
+
+KINDS = ("unary", "stream")
+STAGES = ("queued", "encoding", "prefill", "decoding", "explaining")
+FAULTS = ("ok", "cancel", "deadline", "bad input", "error", "drain", "slow reader", "client killed")
+
+
+class Task(NamedTuple):
+    """A task: its model, and the failpoint at which each of its stages is held."""
+
+    model: str
+    stages: dict[str, str]
+    streams: bool = False
+
+
+def _of(model, step="step", *, streams=False, **runs):
+    return Task(model, {stage: f"{model}.{point}" for stage, point in {"queued": step, **runs}.items()}, streams)
+
+
+TASKS = {
+    "translate": _of("en-es", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
+    "caption": _of("scenes", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
+    "generate": _of("pydocs", streams=True, prefill="prefill", decoding="decode", explaining="explain"),
+    "classify text": _of("topics", encoding="classifier", explaining="explain"),
+    "classify image": _of("digits", encoding="classifier", explaining="explain"),
+    "tag": _of("tags", encoding="tagger", explaining="explain"),
+    "score": _of("en-es", "score_step", encoding="score"),
+}
+
+
+class Cell(NamedTuple):
+    """One combination."""
+
+    task: str
+    kind: str
+    fault: str
+    stage: str
+
+    @property
+    def id(self):
+        """Its name in pytest."""
+        return "-".join(self).replace(" ", "_")
+
+    @property
+    def point(self):
+        """The failpoint that holds its stage."""
+        return TASKS[self.task].stages[self.stage]
+
+    @property
+    def run(self):
+        """The failpoint of the run that is to fail. Who is queued waits for the next stage's."""
+        _, (_, after), *_ = stages = TASKS[self.task].stages.items()
+        return after if self.stage == "queued" else dict(stages)[self.stage]
+
+    @property
+    def step(self):
+        """The failpoint that holds its requests in the queue."""
+        return TASKS[self.task].stages["queued"]
+
+
+_ONE_RUN = "one run reads the input and gives the answer: it is the stage `encoding`"
+_NO_STAGE = {"explaining": "scores are not explained", "encoding": "a prompt is read by prefill"}
+
+
+def why_not(cell):
+    """Why a cell cannot exist, or nothing if it does."""
+    task = TASKS[cell.task]
+    if cell.kind == "stream" and not task.streams:
+        return "the task has no streaming call"
+    if cell.stage not in task.stages:
+        return _NO_STAGE.get(cell.stage) or ("a source is read by an encoder" if task.streams else _ONE_RUN)
+    if cell.fault == "slow reader" and cell.kind == "unary":
+        return "there is one message, written when all is over"
+    if cell.fault == "slow reader" and cell.stage not in {"decoding", "explaining"}:
+        return "nothing has been written yet that could be read slowly"
+    return ""
+
+
+ALL = [Cell(*names) for names in product(TASKS, KINDS, FAULTS, STAGES)]
+CELLS = [cell for cell in ALL if not why_not(cell)]
+
+
+def expected(cell):
+    """The status of the first request, of each of the two beside it, and of the one behind them.
+
+    An error in a run of a lane is the error of all whom the lane holds:
+
+    1. `queued`: not that of the first, which waits behind the run. The lane holds the two beside it, or one prompt.
+    2. `prefill`: it reads one prompt at a time. The first.
+    3. `explaining`: the explainer is no lane. The first.
+    4. Otherwise: those of the batch.
+    """
+    ok, failed = "OK", "INTERNAL"
+    if cell.fault == "error":
+        reads_one = "prefill" in TASKS[cell.task].stages
+        return {
+            "queued": (ok, failed, ok if reads_one else failed, ok),
+            "prefill": (failed, ok, ok, ok),
+            "explaining": (failed, ok, ok, ok),
+        }.get(cell.stage, (failed, failed, failed, ok))
+    first = {
+        "cancel": "CANCELLED",
+        "client killed": "CANCELLED",
+        "deadline": "DEADLINE_EXCEEDED",
+        "bad input": "INVALID_ARGUMENT",
+    }
+    return (first.get(cell.fault, ok), ok, ok, ok)
+
+
+def few(cells):
+    """Each fault in each stage once, with the tasks and the kinds of call in turn: what CI runs of the matrix."""
+    chosen, tasks = [], list(TASKS)
+    for number, (fault, stage) in enumerate(product(FAULTS, STAGES)):
+        fits = [cell for cell in cells if (cell.fault, cell.stage) == (fault, stage)]
+        fits.sort(key=lambda cell: (tasks.index(cell.task) - number) % len(tasks))
+        chosen += fits[number % 2 : number % 2 + 1] or fits[:1]
+    return chosen
