@@ -1,14 +1,20 @@
 """Tokenizers: each token knows its place in the text, and what a file says beyond that changes nothing."""
 
+import json
+
 import pytest
 import tokenizers
 from hypothesis import given, settings
 from tokenizers import models, pre_tokenizers
 
 import tokenizer_kinds
+from hostile_tokenizers import split as cut_at
+from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
-from weft_server.content.tokenizer import Tokenizer
-from weft_server.errors import BundleError
+from weft_server.content.inputs import known
+from weft_server.content.places import Places
+from weft_server.content.tokenizer import Tokenizer, TokenizerFailed
+from weft_server.errors import BundleError, InvalidRequest
 
 
 @settings(max_examples=300, deadline=None)
@@ -122,6 +128,41 @@ def test_a_word_that_a_vocabulary_without_unknown_lacks(tmp_path):
     for reads in (tokenizer.encode, tokenizer.split):
         with pytest.raises(ValueError, match="UNK"):
             reads("1 three")
+
+
+@pytest.fixture
+def cuts_by_a_bad_expression(tmp_path):
+    """A tokenizer whose expression takes for ever to fail over some texts. It is found out over none of those tried."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(tokenizer_file(pre_tokenizer=cut_at("(x+)+$"))))
+    return Tokenizer(path)
+
+
+@pytest.mark.parametrize("reads", ["encode", "encode_framed", "split"])
+def test_a_panic_over_a_text_is_the_texts(cuts_by_a_bad_expression, reads):
+    """It is no bug of the server's, and the next text is read as ever."""
+    read = getattr(cuts_by_a_bad_expression, reads)
+    before = read("a a")
+    with pytest.raises(TokenizerFailed, match="retry-limit"):
+        read("x" * 64 + "!")
+    with pytest.raises(InvalidRequest, match="target_text cannot be tokenized: the model's tokenizer fails") as refused:
+        known(read, "x" * 64 + "!", "target_text")
+    assert "target_text" == refused.value.field
+    assert before == read("a a")
+
+
+def test_a_panic_over_places_is_the_texts(words, monkeypatch):
+    """The library is asked for them too."""
+
+    class PanicException(BaseException):
+        """As the library's own is called."""
+
+    def panics(*_):
+        raise PanicException("retry-limit")
+
+    monkeypatch.setattr(Places, "of", panics)
+    with pytest.raises(TokenizerFailed, match="retry-limit"):
+        words[0].split("a")
 
 
 class Panic(BaseException):

@@ -15,6 +15,7 @@ from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_server.content.images import load_pixels
 from weft_server.content.sentences import divided, sentences
+from weft_server.content.tokenizer import TokenizerFailed
 from weft_server.errors import InvalidRequest
 from weft_server.source import Ids, Pixels
 
@@ -68,7 +69,7 @@ class InputReader:
         """
         self._check_text(text, field)
         assert self._tokenizer is not None
-        ids = _known(self._tokenizer.encode, text, field)
+        ids = known(self._tokenizer.encode, text, field)
         self._check_tokens(self._tokenizer.added(ids), field, len(frame.before) + len(frame.after))
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
 
@@ -91,7 +92,7 @@ class InputReader:
 
         def ids_of(part: str) -> list[int]:
             wanted.check()
-            return _known(encode, prefix + part, field)
+            return known(encode, prefix + part, field)
 
         def fits(part: str) -> bool:
             if len(prefix) + len(part) > most_chars:
@@ -134,7 +135,7 @@ class InputReader:
         if len(text) > most:
             raise self._prompt_too_long(field, f"{len(text)} characters")
         # The template has written the special tokens that a post-processor would add.
-        ids = _known(self._tokenizer.encode_framed, text, field)
+        ids = known(self._tokenizer.encode_framed, text, field)
         if not ids:
             raise InvalidRequest(field, "make an empty prompt", "EMPTY_INPUT")
         if len(ids) > self.max_tokens:
@@ -145,7 +146,7 @@ class InputReader:
         """Return the tokens of a text, each with its place in it. Raises as `read_text` does."""
         self._check_text(text, field)
         assert self._tokenizer is not None
-        pieces = _known(self._tokenizer.split, text, field)
+        pieces = known(self._tokenizer.split, text, field)
         self._check_tokens([piece.added for piece in pieces], field)
         return pieces
 
@@ -223,8 +224,11 @@ class InputReader:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
 
 
-def _known(split: Callable[[str], list[Token]], text: str, field: str) -> list[Token]:
+def known(split: Callable[[str], list[Token]], text: str, field: str) -> list[Token]:
+    """Return the tokens of a text, by a method of a tokenizer. Raises InvalidRequest where it cannot read the text."""
     try:
         return split(text)
+    except TokenizerFailed as error:
+        raise InvalidRequest(field, "cannot be tokenized: the model's tokenizer fails over it") from error
     except ValueError as error:
         raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error

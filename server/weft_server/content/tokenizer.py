@@ -1,6 +1,7 @@
 """Text to token ids and back, in whole."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
@@ -9,11 +10,19 @@ from typing import NamedTuple
 import tokenizers
 
 from weft_proto.first_line import first_line
-from weft_proto.tokenizer_rules import tokenizer_fault
+from weft_proto.tokenizer_rules import is_panic, tokenizer_fault
 from weft_server.content.detokenizer import Detokenizer
 from weft_server.content.places import Places
 from weft_server.content.vocabulary import Vocabulary
 from weft_server.errors import BundleError
+
+
+class TokenizerFailed(ValueError):
+    """The tokenizers library panics over a text. It would again, and other texts are none the worse for it.
+
+    For example, one of its expressions gives up after ten million tries, and Llama 3's tries each of ten million
+    spaces.
+    """
 
 
 class Piece(NamedTuple):
@@ -61,6 +70,7 @@ class Tokenizer:
 
         Raises:
             ValueError: the text has a word that is not in the vocabulary, and that has no token for unknown ones.
+            TokenizerFailed: the library fails over the text.
         """
         # A list of one text, because this call frees the interpreter and `encode` does not.
         ids: list[int] = _one(self._tokenizer.encode_batch_fast, text).ids
@@ -74,7 +84,8 @@ class Tokenizer:
     def split(self, text: str) -> list[Piece]:
         """Return what `encode` does, with each token's place in the text. Raises as it does."""
         encoding = _one(self._tokenizer.encode_batch, text)
-        places = self._places.of(text, encoding)
+        with _failures():
+            places = self._places.of(text, encoding)
         return [
             Piece(id_, *self._place(id_, text, *place), bool(added))
             for id_, place, added in zip(encoding.ids, places, encoding.special_tokens_mask, strict=True)
@@ -122,13 +133,21 @@ def _read(path: Path) -> tokenizers.Tokenizer:
 
 
 def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
+    with _failures():
+        try:
+            return encode_batch([text])[0]
+        except Exception as error:  # the binding raises plain Exception
+            raise ValueError(first_line(error)) from error
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
     try:
-        return encode_batch([text])[0]
-    except Exception as error:  # the binding raises plain Exception
-        raise ValueError(first_line(error)) from error
-    except BaseException as error:  # a panic is the library's bug, not the text's
-        _reraise_interrupt(error)
-        raise RuntimeError(first_line(error)) from error
+        yield
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise TokenizerFailed(first_line(error)) from error
 
 
 def _reraise_interrupt(error: BaseException) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_server.content.inputs import known
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -83,10 +84,7 @@ class PhraseReader:
             raise InvalidRequest(field, f"must be 1..{MAX_TEXT_BYTES} bytes of UTF-8, not {len(given.encode())}")
         if self._tokenizer is None:
             raise InvalidRequest(field, "must be token_ids here")
-        try:
-            tokens = tuple(self._tokenizer.encode_framed(text))
-        except ValueError as error:
-            raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error
+        tokens = tuple(known(self._tokenizer.encode_framed, text, field))
         if not tokens:
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps")
         return self.known(tokens, field)

@@ -9,6 +9,7 @@ import numpy as np
 
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.tasks import TASKS
+from weft_server.content.inputs import known
 from weft_server.engine.score_lane import Given
 from weft_server.errors import CannotScore, InvalidRequest
 from weft_server.sequence import Scores, Sequence
@@ -99,10 +100,7 @@ def _checked_ids(ids: Any, vocab_size: int, most: int, field: str) -> list[int]:
 def _answer_ids(model: Model, text: str, field: str) -> list[int]:
     """Return the ids of a text as the model would produce it, with the first of its end tokens."""
     assert model.target_tokenizer is not None, "a model that produces text has no tokenizer. This is a bug."
-    try:
-        ids = model.target_tokenizer.encode_framed(text)
-    except ValueError as error:
-        raise InvalidRequest(field, "has a word that the model's tokenizer does not know") from error
+    ids = known(model.target_tokenizer.encode_framed, text, field)
     if not ids:
         raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
     if max(ids) >= model.manifest.text.target_vocab_size:
