@@ -18,6 +18,7 @@ from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.server import SERVICES, GrpcServer
+from weft_server.serving.keeper import Keeper
 from weft_server.serving.models import Models
 from weft_server.telemetry.metrics import Metrics
 
@@ -54,10 +55,14 @@ def methods():
     return {f"/{service.full_name}/{each.name}": each.input_type for service in services for each in service.methods}
 
 
+async def _nothing(*_):
+    """What a keeper tells is of no interest."""
+
+
 @asynccontextmanager
-async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, **more):
-    """A gRPC server without models, its target, its metrics and its credentials."""
-    settings = {"port": 0, "reflection": True, **more}
+async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, admin=False, **more):
+    """A gRPC server without models, its target, its metrics and its credentials. `admin`: that of the admin port."""
+    settings = {"port": 0, "admin_port": 0, "reflection": True, **more}
     if tokens:
         settings["tokens"] = tmp_path / "tokens"
         settings["tokens"].write_text(tokens)
@@ -73,7 +78,9 @@ async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, **more):
     health = Health(SERVICES)
     await health.set_model("secret", serving=True)
     config = ServerConfig(repository="models", **settings)
-    server = GrpcServer(Models([]), config, guard, health, credentials)
+    models = Models([])
+    keeper = Keeper(models, config, metrics, changed=_nothing, settled=_nothing, num_places=1) if admin else None
+    server = GrpcServer(models, config, guard, health, credentials, keeper)
     await server.start()
     try:
         yield f"localhost:{server.port}", metrics, credentials

@@ -45,6 +45,8 @@ _log = structlog.get_logger(__name__)
 STALL_S = 10.0
 # At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
+# How many watches of health there may be for each connection that there may be.
+WATCHES_PER_CONNECTION = 4
 # Seconds that lanes get to end their last step.
 STOP_S = 5.0
 # The listener closes once no call has come for this number of seconds.
@@ -78,7 +80,7 @@ class App:
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
         self.guard = Guard(self.metrics, self.access, Gate(self.models, config.tenant_key), config.max_request_bytes)
-        self.health = Health(SERVICES)
+        self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
         # CUDA gives up a capture if another thread allocates memory meanwhile.

@@ -87,6 +87,26 @@ def test_a_token_opens_the_methods_of_its_roles(tmp_path, token, roles):
     run(scenario())
 
 
+def test_the_admin_port_is_for_admins(tmp_path):
+    """Its methods need the role admin, also for a method that there is not; the others on it need the role call."""
+    admin = [method for method in methods() if role_of(method) is Role.ADMIN]
+
+    async def scenario():
+        async with served(tmp_path, admin=True) as (target, _, _), open_channel(target) as channel:
+            for method in [*admin, "/weft.v1.ModelAdminService/Nothing"]:
+                for who in ("caller", "scraper"):
+                    answer = await ask(channel, method, token=f"Bearer token-of-the-{who}")
+                    assert (method, "PERMISSION_DENIED", "ROLE_MISSING") == (method, *answer)
+                assert (method, "UNAUTHENTICATED", "TOKEN_MISSING") == (method, *await ask(channel, method))
+                code, _ = await ask(channel, method, token="Bearer token-of-the-operator")
+                assert code not in {"UNAUTHENTICATED", "PERMISSION_DENIED"}
+            assert ("OK", "") == await ask(channel, LIST_MODELS, token="Bearer token-of-the-caller")
+            assert ("UNAUTHENTICATED", "TOKEN_MISSING") == await ask(channel, LIST_MODELS)
+
+    assert len(admin) >= 4
+    run(scenario())
+
+
 def test_liveness_and_readiness_are_open_and_models_are_not(tmp_path):
     """Probes and balancing clients send no token. Which models there are is for callers who are known."""
 

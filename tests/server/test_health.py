@@ -16,15 +16,15 @@ STATUS = health_pb2.HealthCheckResponse.ServingStatus
 
 
 @asynccontextmanager
-async def _served():
+async def _served(**bounds):
     """Health on a real server, and a stub for it."""
-    async with _channel() as (health, channel):
+    async with _channel(**bounds) as (health, channel):
         yield health, health_pb2_grpc.HealthStub(channel)
 
 
 @asynccontextmanager
-async def _channel():
-    health = Health(SERVICES)
+async def _channel(**bounds):
+    health = Health(SERVICES, **bounds)
     server = grpc.aio.server(interceptors=[guard_of()])
     health.add_to(server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -170,5 +170,23 @@ def test_a_watch_ends_once_requests_are_refused():
             await health.refuse()
             assert "NOT_SERVING" == await _next(call)
             assert grpc.aio.EOF is await asyncio.wait_for(call.read(), 5)
+
+    asyncio.run(scenario())
+
+
+def test_watches_are_bounded():
+    """One watch more than the bound is refused, until another one ends. Check is always answered."""
+
+    async def scenario():
+        async with _served(max_watches=2) as (_, stub):
+            watches = [stub.Watch(health_pb2.HealthCheckRequest(service="live"), timeout=30) for _ in range(2)]
+            assert ["SERVING"] * 2 == [await _next(watch) for watch in watches]
+            refused = stub.Watch(health_pb2.HealthCheckRequest(service="live"), timeout=30)
+            assert grpc.StatusCode.RESOURCE_EXHAUSTED is await refused.code()
+            assert "SERVING" == await _check(stub, "live")
+            watches[0].cancel()
+            async with asyncio.timeout(10):
+                while await stub.Watch(health_pb2.HealthCheckRequest(service="live")).read() is grpc.aio.EOF:
+                    pass
 
     asyncio.run(scenario())

@@ -105,7 +105,8 @@ def _names_in(certificate: Mapping[str, Any]) -> list[str]:
 
     gRPC counts the same ones.
     """
-    if alternative := [value for _, value in certificate.get("subjectAltName", ())]:
+    # The name of a directory is no text.
+    if alternative := [value for _, value in certificate.get("subjectAltName", ()) if isinstance(value, str)]:
         return alternative
     subject = [pair for relative in certificate.get("subject", ()) for pair in relative]
     return [value for key, value in subject if key == "commonName"]

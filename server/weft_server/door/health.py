@@ -21,13 +21,14 @@ from typing import Any
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from weft_server.errors import ServiceNotFound
+from weft_server.errors import Overloaded, ServiceNotFound
 
 LIVE = "live"
 ACCEPTING = "accepting"
 READY = ""
 # A watch ends this soon once requests are refused. A client that watches this very server starts it again at once.
 REWATCH_S = 0.5
+MAX_WATCHES = 4000
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -44,7 +45,10 @@ def is_open(service: str) -> bool:
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio ships no types for it
     """Starts live and not ready. To be used on the event loop's thread."""
 
-    def __init__(self, services: Sequence[str]) -> None:
+    def __init__(self, services: Sequence[str], max_watches: int = MAX_WATCHES) -> None:
+        """Everybody may watch, so no more than `max_watches` do at a time."""
+        self._max_watches = max_watches
+        self._num_watches = 0
         self._services = (READY, *services)
         self._statuses = {LIVE: _SERVING, ACCEPTING: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
         self._draining = False
@@ -103,8 +107,17 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Send a service's status now and whenever it changes. It is SERVICE_UNKNOWN as long as it is not known.
 
         Once requests are refused, a watch ends soon. A client behind a proxy then watches again, and finds another
-        server.
+        server. Raises Overloaded when too many callers watch.
         """
+        if self._num_watches >= self._max_watches:
+            raise Overloaded("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
+        self._num_watches += 1
+        try:
+            await self._watch(request, context)
+        finally:
+            self._num_watches -= 1
+
+    async def _watch(self, request: Any, context: Any) -> None:
         last = None
         while True:
             changed = self._changed
