@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real demo-real test-real check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-gpu bench-peers clean
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -157,6 +157,9 @@ bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
 
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
+
+bench-overload: models ## measure what is answered at several times the load, five minutes
+	@$(BIN)/python tests/bench/overload.py $(ARGS)
 
 bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
 	@$(BIN)/python tests/bench/gpu.py $(ARGS)

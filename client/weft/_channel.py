@@ -117,8 +117,11 @@ class CallSettings:
         By the model's name, a server whose queue for it is full refuses the request unread.
         """
         asked = getattr(request, "request", request)  # a stream's message holds the request of the unary call
-        name = asked.model.name if "model" in asked.DESCRIPTOR.fields_by_name else ""
-        return (*self.metadata, ("weft-model", name)) if _KEY.fullmatch(name) else self.metadata
+        return self.headers_for(asked.model.name if "model" in asked.DESCRIPTOR.fields_by_name else "")
+
+    def headers_for(self, model: str) -> tuple[tuple[str, str], ...]:
+        """Do as `headers` for a request whose model is known."""
+        return (*self.metadata, ("weft-model", model)) if _KEY.fullmatch(model) else self.metadata
 
     def seconds(self, timeout: float | None) -> float | None:
         """Give the deadline of a call, in seconds from now: None when there is none."""

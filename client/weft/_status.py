@@ -46,6 +46,8 @@ _TLS = {
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of no authority that this client trusts",
     "BAD_SIGNATURE": "the server's certificate is of no authority that this client trusts",
 }
+# A call that the server did not look at may be asked again after this number of seconds.
+SHED_RETRY_S = 1.0
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
@@ -67,6 +69,11 @@ def error_of(call: Any, target: str) -> Error:
     if kind is Unavailable and not reason and (why := next((why for word, why in _TLS.items() if word in text), "")):
         text = f"{target}: {why}"
         reason = "TLS"
+    if kind is Cancelled and not reason and text == "CANCELLED":
+        # gRPC on the server's side has ended a call of a flood before the server saw it. Calls that somebody on this
+        # side cancels have other words.
+        kind, reason, retry_after = Overloaded, "SHED", SHED_RETRY_S
+        text = "the server is flooded, and has not looked at the call"
     if retry.HasField("retry_delay"):
         retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     if not reason:  # gRPC's own words, with a status of its own in front

@@ -184,7 +184,7 @@ def test_streams_are_cancelled_within_their_messages():
     """Where four tokens share a message, cancelling after up to 64 of them would come too late for most."""
     asked = Asked(b"", 64)
     plan = load.Plan(cancel_fraction=1.0)
-    new = load.Load(Closed(1), plan, Method(weft.Task.TRANSLATE, streams=True), [asked])
+    new = load.Load(Closed(1), plan, Method(weft.Task.TRANSLATE, streams=True), "en-es", [asked])
     assert 32 < max(new._cancel_after(asked) for _ in range(200)) <= 64
 
     new.run.num_ended[Outcome.COMPLETED], new.run.num_tokens, new.run.message_sum = 10, 640, 160

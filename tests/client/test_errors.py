@@ -3,12 +3,14 @@
 import asyncio
 import math
 import pickle
+from types import SimpleNamespace
 
 import pytest
 from grpc import StatusCode
 
 import weft
 from fakes import Failure
+from weft._status import error_of
 
 TABLE = [
     (Failure(StatusCode.INVALID_ARGUMENT, "INPUT_TOO_LONG", "too long", field="text"), weft.InvalidRequest),
@@ -226,6 +228,13 @@ def test_a_closed_client_says_so(server):
 
     with pytest.raises(weft.Error, match="closed"):
         asyncio.run(run())
+
+
+def test_a_call_that_grpc_sheds_is_an_overload():
+    """Of more calls than may wait unseen, gRPC on the server's side ends the rest with CANCELLED and no other word."""
+    call = SimpleNamespace(code=lambda: StatusCode.CANCELLED, details=lambda: "CANCELLED", trailing_metadata=tuple)
+    error = error_of(call, "localhost:1")
+    assert (weft.Overloaded, "SHED", 1.0) == (type(error), error.reason, error.retry_after)
 
 
 def test_closing_the_client_cancels_what_waits(server):

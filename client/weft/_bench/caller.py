@@ -28,9 +28,10 @@ def open_bench_channel(settings: CallSettings) -> grpc.aio.Channel:
 class Caller:
     """Calls one method on one channel."""
 
-    def __init__(self, channel: grpc.aio.Channel, method: Method, settings: CallSettings) -> None:
+    def __init__(self, channel: grpc.aio.Channel, method: Method, settings: CallSettings, model: str) -> None:
         self._method = method
         self._settings = settings
+        self._metadata = settings.headers_for(model)
         self._timeout = settings.seconds(None)
         multicallable: Any = channel.unary_stream if method.streams else channel.unary_unary
         self._send = multicallable(method.path)  # without serializers: bytes go and bytes come
@@ -41,7 +42,7 @@ class Caller:
         `cancel_after` is None, or for a stream the messages and for a unary call the seconds after which to cancel it.
         """
         record.sent = time.monotonic()
-        call = self._send(asked.payload, timeout=self._timeout, metadata=self._settings.metadata)
+        call = self._send(asked.payload, timeout=self._timeout, metadata=self._metadata)
         try:
             if self._method.streams:
                 last = await _read_stream(call, record, cancel_after)

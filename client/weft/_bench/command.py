@@ -51,7 +51,7 @@ def bench(*, server: Server, asking: Asking, sending: Sending, judging: Judging)
     for arrivals in loads:
         try:
             with progress(plan, f"{model.name}, {arrivals}") as watch:
-                load = Load(arrivals, plan, method, requests)
+                load = Load(arrivals, plan, method, model.name, requests)
                 with asyncio.Runner(loop_factory=_precise_loop) as runner:
                     run = runner.run(load.measure(settings, watch))
         except (Error, KeyboardInterrupt) as error:  # Ctrl-C while a load connects; one that runs ends by itself

@@ -95,9 +95,10 @@ class Run:
 class Load:
     """One run of requests against a server; `run` can be looked at while it goes on."""
 
-    def __init__(self, arrivals: Arrivals, plan: Plan, method: Method, requests: list[Asked]) -> None:
+    def __init__(self, arrivals: Arrivals, plan: Plan, method: Method, model: str, requests: list[Asked]) -> None:
         self.run = Run(arrivals, plan, method.streams)
         self._method = method
+        self._model = model
         self._requests = cycle(requests)
         # Streams of chance of their own: the same requests are cancelled whatever the arrivals are.
         self._when = Random(f"arrivals {plan.seed}")  # noqa: S311 - a load, not a secret
@@ -110,7 +111,7 @@ class Load:
         """
         run = self.run
         async with open_bench_channel(settings) as channel:
-            caller = Caller(channel, self._method, settings)
+            caller = Caller(channel, self._method, settings, self._model)
             await _connect(channel, settings)
             began, cpu = time.monotonic(), time.process_time()
             run.start = began + run.plan.warmup_s
