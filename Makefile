@@ -158,7 +158,7 @@ bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
 
-bench-overload: models ## measure what is answered at several times the load, five minutes
+bench-overload: models ## measure answers under too much load, five minutes
 	@$(BIN)/python tests/bench/overload.py $(ARGS)
 
 bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
