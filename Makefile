@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real demo-real test-real check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ test-fast: $(READY) ## the unit tests alone
 
 test-converters: $(READY) ## random models of every kind, against transformers
 	@$(BIN)/python -m pytest -q -n 2 -m long tests/export/converters
+
+test-swaps: models ## swap a model a hundred times under load, two minutes
+	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_swaps.py
 
 matrix: models ## every fault in every stage of every task, minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/matrix

@@ -6,6 +6,7 @@ with weft.Client("localhost:7070") as client:
 
 from importlib.metadata import version as _version
 
+from weft._admin_client import AdminClient, AsyncAdminClient
 from weft._async_client import AsyncClient
 from weft._async_many import AsyncMany
 from weft._client import Client
@@ -69,6 +70,8 @@ __version__ = _version("weft-serving")
 
 __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     # clients
+    "AdminClient",
+    "AsyncAdminClient",
     "AsyncClient",
     "AsyncMany",
     "AsyncStream",

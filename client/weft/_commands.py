@@ -11,7 +11,6 @@ from weft import _show as show
 from weft._files.options import Files
 from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, SourceText, TextRequest
 from weft._server import Server
-from weft._tables import model_table
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
@@ -191,6 +190,10 @@ def score(
     model_version: Annotated[
         int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
     ] = None,
+    version_label: Annotated[
+        str | None,
+        typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
+    ] = None,
     source_language: Language = "",
     target_language: Language = "",
     picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
@@ -214,6 +217,7 @@ def score(
     asked: ScoreOptions = {
         "model": model,
         "model_version": model_version,
+        "version_label": version_label,
         "source_language": source_language,
         "target_language": target_language,
         "num_top_tokens": top,
@@ -228,17 +232,6 @@ def score(
         with server.client() as client, show.patience("scoring"):
             scored = client.score(Path(source) if picture else _read(source), _read(answer), **asked)
         show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
-
-
-def models(*, server: Server, as_json: AsJson = False) -> None:
-    """List the server's models."""
-    with server.client() as client, show.patience("asking"):
-        found = client.list_models()
-    if as_json:
-        for model in found:
-            show.emit_json(model)
-    else:
-        model_table(found)
 
 
 def health(

@@ -42,12 +42,15 @@ _FLAGS = {
     "image.data": "the picture",
     "model.name": "--model",
     "model.version": "--model-version",
+    "model.version_label": "--version-label",
     "num_top_tokens": "--top-logprobs",
     "return_prompt_scores": "--prompt-scores",
+    "share": "--share",
     "source_language": "--source-language",
     "split_sentences": "--split",
     "target_language": "--target-language",
     "top_k": "--top",
+    "version_label": "the label",
 }
 # One with a dot stands for nothing else; of the others only the one that the message begins with.
 _FIELD = re.compile(

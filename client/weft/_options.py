@@ -41,6 +41,10 @@ class Request(Server):
     model_version: Annotated[
         int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
     ] = None
+    version_label: Annotated[
+        str | None,
+        typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
+    ] = None
     explain: Annotated[
         Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at, into this file.")
     ] = None
@@ -66,7 +70,12 @@ class Request(Server):
 
     def options(self) -> "Options":
         """Return what the SDK takes; raises what makes it useless to ask at all."""
-        return {"model": self.model, "model_version": self.model_version, "explain": self._explain()}
+        return {
+            "model": self.model,
+            "model_version": self.model_version,
+            "version_label": self.version_label,
+            "explain": self._explain(),
+        }
 
     def for_one(self) -> dict[str, Any]:
         """Return the options, by name, that are for one input alone."""

@@ -30,13 +30,15 @@ MAX_PICTURE_BYTES = 1 << 30
 class Options(TypedDict, total=False):
     """What every request takes.
 
-    `model` and `model_version` name the model: by default the server's only one for the task, and its highest version.
+    `model` and `model_version` name the model: by default the server's only one for the task, and the version that the
+    server means, mostly the highest. `version_label` names the version by its label instead: "stable" or "canary".
     `request_id` comes back in the answer and stands in the server's log; at most 64 printable ASCII characters.
     `explain` asks for the alignment, at the cost of one more pass; an `Explain` says of which layer and head.
     """
 
     model: str
     model_version: int | None
+    version_label: str | None
     request_id: str
     explain: bool | Explain
 
@@ -95,23 +97,26 @@ class TagOptions(Options, total=False):
 class ScoreOptions(TypedDict, total=False):
     """What scoring takes.
 
-    `model` must name the model, and `model_version` its version unless that is the highest. `source_language` and
-    `target_language` are as for a translation. `num_top_tokens` asks for so many of the most probable tokens at each
-    place, at most 20. `request_id` is as in `Options`.
+    `model` must name the model. `model_version`, `version_label` and `request_id` are as in `Options`.
+    `source_language` and `target_language` are as for a translation. `num_top_tokens` asks for so many of the most
+    probable tokens at each place, at most 20.
     """
 
     model: str
     model_version: int | None
+    version_label: str | None
     source_language: str
     target_language: str
     num_top_tokens: int
     request_id: str
 
 
-def selector(model: str, version: int | None) -> common_pb2.ModelSelector:
+def selector(model: str, version: int | None, version_label: str | None = None) -> common_pb2.ModelSelector:
     """Name a model."""
+    if version is not None and version_label is not None:
+        raise refusal("model.version_label", "names a version, and model.version does so too: give one of them")
     message = common_pb2.ModelSelector()
-    fill(message, "model.", name=model, version=version)
+    fill(message, "model.", name=model, version=version, version_label=version_label)
     return message
 
 
@@ -179,10 +184,11 @@ _INPUTS = {"text", "token_ids", "image", "messages", "target_text", "target_ids"
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
-    known = {*message.DESCRIPTOR.fields_by_name, "model_version"} - _INPUTS
+    known = {*message.DESCRIPTOR.fields_by_name, "model_version", "version_label"} - _INPUTS
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
-    model = selector(options.pop("model", ""), options.pop("model_version", None))
+    which = (options.pop("model", ""), options.pop("model_version", None), options.pop("version_label", None))
+    model = selector(*which)
     decoding = decoding_message(options.pop("decoding", None))
     explain = _explain(options.pop("explain", False))
     fill(message, model=model, decoding=decoding, explain=explain, **options)

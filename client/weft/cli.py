@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from weft import __version__, _commands
+from weft import __version__, _commands, _models_commands
 from weft._bench.command import bench
 from weft._flags import names_flags
 from weft._help import SectionedCommand
@@ -43,11 +43,16 @@ for _verb in (
     _commands.tag,
     _commands.generate,
     _commands.score,
-    _commands.models,
     _commands.health,
 ):
     app.command(cls=SectionedCommand)(flat(names_flags(_verb)))
 app.command(cls=SectionedCommand)(flat(bench))
+
+_models = typer.Typer(rich_markup_mode=None)
+_models.callback(invoke_without_command=True)(flat(names_flags(_models_commands.models)))
+for _change in (_models_commands.load, _models_commands.unload, _models_commands.swap, _models_commands.label):
+    _models.command(cls=SectionedCommand)(flat(names_flags(_change)))
+app.add_typer(_models, name="models")
 
 
 def _plugin(entry: EntryPoint) -> Callable[[typer.Context], None]:

@@ -22,7 +22,9 @@ This page is made by `python tests/client/api_page.py`, and a test holds it to t
 Everything below is in the module `weft`; the section on pictures is in `weft.plot`.
 """
 GROUPS = {
-    "Clients": ["Client", "AsyncClient", "Stream", "AsyncStream", "Many", "AsyncMany"],
+    "Clients": [
+        "Client", "AsyncClient", "AdminClient", "AsyncAdminClient", "Stream", "AsyncStream", "Many", "AsyncMany",
+    ],
     "What goes in": [
         "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
         "GenerateOptions", "ClassifyOptions", "TagOptions", "ScoreOptions", "Decoding", "Phrase", "Greedy",
@@ -66,7 +68,7 @@ def _entry(name):
     elif not is_error(kind):
         fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
         parts.append("\n".join(f"- `{ast.unparse(each)}`" for each in fields))
-    if name == "Client":
+    if name in {"Client", "AdminClient"}:
         parts += [_code(name, kind.__init__), _prose(kind.__init__.__doc__)]
     if name == "AsyncClient":
         parts.append(
@@ -75,6 +77,8 @@ def _entry(name):
                 "`*_many`, which give an `AsyncMany` and take async iterables too."
             )
         )
+    elif name == "AsyncAdminClient":
+        parts.append(_wrap("Made as `AdminClient` is, with its methods, awaited."))
     else:
         parts += _methods(kind)
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -104,7 +108,8 @@ def _alias(name, module):
 def _methods(kind):
     found = {}
     for base in reversed(kind.__mro__[:-1]):
-        if base.__module__.startswith("weft"):
+        # What an admin's client takes over from a client stands there.
+        if base.__module__.startswith("weft") and not (kind is weft.AdminClient and base is weft.Client):
             found |= {name: member for name, member in vars(base).items() if not name.startswith("_")}
     return [
         _function(name, member, "####")

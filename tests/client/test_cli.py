@@ -349,7 +349,7 @@ def test_a_text_without_quotes_is_told_about_them(weft_command):
     """The shell made several words of it; of other verbs the advice stays."""
     for verb in ("translate", "tag", "generate"):
         assert (2, "", "weft: put a text of several words in quotes\n") == weft_command(verb, "we", "are", "eating")
-    assert weft_command("models", "all")[2].endswith("(all). Try --help.\n")
+    assert weft_command("health", "all", "models")[2].endswith("(models). Try --help.\n")
 
 
 def test_a_wrong_usage_ends_in_a_full_stop(weft_command):

@@ -1,7 +1,6 @@
 """Models come and go in a real server under load: no request is lost, and nothing of what left stays."""
 
 import shutil
-import threading
 from contextlib import contextmanager
 
 import grpc
@@ -10,7 +9,8 @@ import pytest
 import weft
 from keeping import repository_of
 from process import ServerProcess
-from weft_proto.v1 import admin_pb2, admin_pb2_grpc, common_pb2, generation_pb2, generation_pb2_grpc
+from under_load import Load
+from weft_proto.v1 import admin_pb2, admin_pb2_grpc, generation_pb2, generation_pb2_grpc
 
 pytestmark = pytest.mark.e2e
 SMALL = {"slots": 2, "lanes": 1}
@@ -41,33 +41,6 @@ def administered(repository, **settings):
     ):
         server.wait_for("ready")
         yield server, admin_pb2_grpc.ModelAdminServiceStub(channel)
-
-
-class Load:
-    """Callers that ask without a pause, in threads of their own; what they got, and what went wrong."""
-
-    def __init__(self, target, *asks):
-        self._target, self._done = target, threading.Event()
-        self.answers, self.errors = [[] for _ in asks], []
-        self._threads = [threading.Thread(target=self._run, args=each) for each in zip(asks, self.answers, strict=True)]
-
-    def _run(self, ask, answers):
-        with weft.Client(self._target, timeout=30) as client:
-            while not self._done.is_set():
-                try:
-                    answers.append(ask(client))
-                except weft.Error as error:
-                    self.errors.append(error)
-
-    def __enter__(self):
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._done.set()
-        for thread in self._threads:
-            thread.join()
 
 
 def generate(client):
@@ -188,28 +161,27 @@ def test_the_admin_service_is_off_by_default_and_never_on_the_port_of_requests(t
 
 
 def test_a_canary_gets_its_share_and_is_listed(shared):
-    """Labels can be named; the list says who bears them."""
-    server, admin, _ = shared
-    with grpc.insecure_channel(server.target) as channel, weft.Client(server.target, timeout=30) as client:
-        stub = generation_pb2_grpc.GenerationServiceStub(channel)
+    """Labels can be named; the list says who bears them, on the admin port too."""
+    server, _, _ = shared
+    address = server.wait_for("listening")["admin"]
+    with weft.Client(server.target, timeout=30) as client, weft.AdminClient(address, timeout=30) as admin:
 
-        def version(request_id="", **selector):
-            request = generation_pb2.GenerateRequest(text="a", request_id=request_id)
-            request.model.CopyFrom(common_pb2.ModelSelector(name="m", **selector))
-            request.decoding.max_new_tokens = 1
-            return stub.Generate(request, timeout=30).completion.model.version
+        def version(request_id="", **which):
+            decoding = weft.Decoding(max_new_tokens=1)
+            return client.generate("a", model="m", request_id=request_id, decoding=decoding, **which).model.version
 
-        admin.SetLabel(admin_pb2.SetLabelRequest(name="m", version_label="canary", version=2, share=0.5), timeout=10)
+        admin.set_label("m", "canary", 2, share=0.5)
         drawn = [version(f"r{number}") for number in range(40)]
         assert {1, 2} == set(drawn)
         assert drawn == [version(f"r{number}") for number in range(40)]
         assert 2 == version(version_label="canary")
-        assert [((), 0.0), (("canary",), 0.5)] == [(m.version_labels, m.canary_share) for m in client.list_models()]
-        admin.SetLabel(admin_pb2.SetLabelRequest(name="m", version_label="stable", version=1), timeout=10)
-        admin.SetLabel(admin_pb2.SetLabelRequest(name="m", version_label="canary"), timeout=10)
+        assert [((), 0.0), (("canary",), 0.5)] == [(m.version_labels, m.canary_share) for m in admin.list_models()]
+        admin.set_label("m", "stable", 1)
+        admin.set_label("m", "canary", None)
         assert {1} == {version(f"r{number}") for number in range(10)}
         assert [("stable",), ()] == [each.version_labels for each in client.list_models()]
-        admin.SetLabel(admin_pb2.SetLabelRequest(name="m", version_label="stable"), timeout=10)
+        admin.set_label("m", "stable", None)
+        assert 2 == admin.load_model("m", 2).version
 
 
 def test_sigterm_during_a_load_ends_the_server(two):

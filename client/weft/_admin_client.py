@@ -1,0 +1,156 @@
+"""The clients of a server's admin port, blocking and awaited: they change which models the server has."""
+# ruff: noqa: ASYNC109 - the timeout is the deadline that the server is told, not only how long we wait
+
+from collections.abc import Mapping
+
+import grpc
+
+from weft import _answers
+from weft._async_client import AsyncClient
+from weft._client import Client
+from weft._fields import fill
+from weft._types import Model
+from weft_proto.v1 import admin_pb2, admin_pb2_grpc
+
+
+def _load(name: str, version: int | None, version_label: str, share: float | None) -> admin_pb2.LoadModelRequest:
+    request = admin_pb2.LoadModelRequest()
+    fill(request, name=name, version=version, version_label=version_label, share=share)
+    return request
+
+
+def _unload(name: str, version: int) -> admin_pb2.UnloadModelRequest:
+    request = admin_pb2.UnloadModelRequest()
+    fill(request, name=name, version=version)
+    return request
+
+
+def _swap(name: str, version: int | None) -> admin_pb2.SwapModelRequest:
+    request = admin_pb2.SwapModelRequest()
+    fill(request, name=name, version=version)
+    return request
+
+
+def _label(name: str, version_label: str, version: int | None, share: float | None) -> admin_pb2.SetLabelRequest:
+    request = admin_pb2.SetLabelRequest()
+    fill(request, name=name, version_label=version_label, version=version, share=share)
+    return request
+
+
+class AdminClient(Client):
+    """Talks to the admin port of one server (`weft serve --admin`), which answers no requests to models.
+
+    A change that has begun goes on when the call is given up. The same call made again waits for it.
+    """
+
+    def __init__(
+        self,
+        target: str = "localhost:7072",
+        *,
+        timeout: float = 600.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Do as `Client` does, with another port, and more patience: a large model takes minutes to load."""
+        super().__init__(
+            target, timeout=timeout, credentials=credentials, token=token, metadata=metadata, watch_health=False
+        )
+        self._admin = admin_pb2_grpc.ModelAdminServiceStub(self._control)
+
+    def load_model(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        version_label: str = "",
+        share: float | None = None,
+        timeout: float | None = None,
+    ) -> Model:
+        """Load a version of the server's repository, by default the highest, and return when it answers.
+
+        `version_label` is put on it in the same moment: "stable" or "canary", a canary with its `share` of requests.
+        FailedPrecondition when the bundle is refused or finds no room; then nothing has changed.
+        """
+        request = _load(name, version, version_label, share)
+        return _answers.model(self._call(self._admin.LoadModel, request, timeout).model)
+
+    def unload_model(self, name: str, version: int, *, timeout: float | None = None) -> None:
+        """Take a version away, and return when its memory is free. The requests that it has are finished."""
+        self._call(self._admin.UnloadModel, _unload(name, version), timeout)
+
+    def swap_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
+        """Load a version, by default the highest, let it take over, and unload all others of the model.
+
+        If it is refused, nothing has changed.
+        """
+        return _answers.model(self._call(self._admin.SwapModel, _swap(name, version), timeout).model)
+
+    def set_label(
+        self,
+        name: str,
+        version_label: str,
+        version: int | None,
+        *,
+        share: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Put "stable" or "canary" on a version that is loaded, or with None take it away.
+
+        `share` is a canary's share of the requests that name neither version nor label, by default 0.
+        """
+        self._call(self._admin.SetLabel, _label(name, version_label, version, share), timeout)
+
+
+class AsyncAdminClient(AsyncClient):
+    """Talks to the admin port of one server from asyncio. A change goes on when the task that waits is cancelled."""
+
+    def __init__(
+        self,
+        target: str = "localhost:7072",
+        *,
+        timeout: float = 600.0,
+        credentials: grpc.ChannelCredentials | None = None,
+        token: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        """Do as `AsyncClient` does, with another port, and more patience: a large model takes minutes to load."""
+        super().__init__(
+            target, timeout=timeout, credentials=credentials, token=token, metadata=metadata, watch_health=False
+        )
+        self._admin = admin_pb2_grpc.ModelAdminServiceStub(self._control)
+
+    async def load_model(
+        self,
+        name: str,
+        version: int | None = None,
+        *,
+        version_label: str = "",
+        share: float | None = None,
+        timeout: float | None = None,
+    ) -> Model:
+        """Do as `AdminClient.load_model`."""
+        request = _load(name, version, version_label, share)
+        response: admin_pb2.LoadModelResponse = await self._call(self._admin.LoadModel, request, timeout)
+        return _answers.model(response.model)
+
+    async def unload_model(self, name: str, version: int, *, timeout: float | None = None) -> None:
+        """Do as `AdminClient.unload_model`."""
+        await self._call(self._admin.UnloadModel, _unload(name, version), timeout)
+
+    async def swap_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
+        """Do as `AdminClient.swap_model`."""
+        response: admin_pb2.SwapModelResponse = await self._call(self._admin.SwapModel, _swap(name, version), timeout)
+        return _answers.model(response.model)
+
+    async def set_label(
+        self,
+        name: str,
+        version_label: str,
+        version: int | None,
+        *,
+        share: float | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Do as `AdminClient.set_label`."""
+        await self._call(self._admin.SetLabel, _label(name, version_label, version, share), timeout)
