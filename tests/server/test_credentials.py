@@ -5,16 +5,16 @@ import time
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from certificates import Authority
-from guarded import credentials_of
+from guarded import AUTHORITY, SERVER, credentials_of
 from weft_server.checks.credentials import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
 from weft_server.telemetry.metrics import Metrics
 
-AUTHORITY = Authority()
 LINE = "alice call correct-horse-battery\n"
 
 
@@ -30,9 +30,9 @@ def counted(metrics, name):
     return [line for line in generate_latest(metrics.registry).decode().splitlines() if line.startswith(f"weft_{name}")]
 
 
-def tell(**settings):
+def tell(**files):
     """What is odd about settings."""
-    return credentials_of(**settings).oddities()
+    return credentials_of(**files).oddities()
 
 
 def test_without_settings_there_is_nothing():
@@ -77,14 +77,14 @@ def test_good_files_are_taken_in_silence(tls, tmp_path):
 )
 def test_a_broken_file_is_an_error_of_configuration(tls, tmp_path, name, content, said):
     """It names flag, variable and file, and says what is wrong, in one line."""
-    settings = tls | {name: tls.get(name, tmp_path / name)}
+    files = tls | {name: tls.get(name, tmp_path / name)}
     if content is None:
-        settings[name].unlink(missing_ok=True)
+        files[name].unlink(missing_ok=True)
     else:
-        settings[name].write_bytes(content)
+        files[name].write_bytes(content)
 
     with pytest.raises(ConfigError, match=said) as refused:
-        credentials_of(**settings)
+        credentials_of(**files)
     assert "\n" not in str(refused.value)
 
 
@@ -111,6 +111,46 @@ def test_a_kind_of_key_that_grpc_does_not_take_is_refused(tmp_path):
         credentials_of(tls_cert=cert, tls_key=key)
     AUTHORITY.issue(key=rsa.generate_private_key(65537, 2048)).write(tmp_path)
     assert credentials_of(tls_cert=cert, tls_key=key).certificates
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(["tls_cert", "tls_key", "tls_client_ca", "tokens"]),
+    at=st.floats(0, 1),
+    garbage=st.binary(max_size=40),
+    cut=st.booleans(),
+)
+def test_any_damage_is_an_error_of_configuration(tmp_path_factory, name, at, garbage, cut):
+    """Whatever bytes are overwritten, or cut off: credentials that can be used, or one line for the file."""
+    folder = tmp_path_factory.mktemp("damaged")
+    cert, key = SERVER.write(folder)
+    (folder / "ca").write_bytes(AUTHORITY.certificate)
+    (folder / "tokens").write_text(LINE)
+    files = {"tls_cert": cert, "tls_key": key, "tls_client_ca": folder / "ca", "tokens": folder / "tokens"}
+    data = files[name].read_bytes()
+    where = int(at * len(data))
+    files[name].write_bytes(data[:where] + garbage + (b"" if cut else data[where + len(garbage) :]))
+
+    try:
+        credentials_of(**files)
+    except ConfigError as error:
+        assert "\n" not in str(error)  # noqa: PT017 - either is right
+
+
+def test_a_look_that_fails_in_another_way_is_no_end(tls, monkeypatch):
+    """An exception that nobody thought of is logged and counted, and the next change is taken."""
+    credentials = credentials_of(**tls)
+    old = credentials.certificates
+    with monkeypatch.context() as broken, capture_logs() as logs:
+        broken.setattr("weft_server.door.credentials.Certificates", None)
+        AUTHORITY.issue().write(tls["tls_key"].parent)
+        credentials.refresh()
+        assert old is credentials.certificates
+    AUTHORITY.issue().write(tls["tls_key"].parent)
+    credentials.refresh()
+
+    assert old is not credentials.certificates
+    assert [("error", True)] == [(entry["log_level"], bool(entry["exc_info"])) for entry in logs]
 
 
 def test_all_faults_are_told_at_once(tmp_path):
@@ -202,8 +242,8 @@ def test_an_empty_file_of_tokens_locks_nobody_out(tmp_path):
 def test_a_check_says_what_is_spoken_and_asked(tls, tmp_path):
     """One line where all is well, a warning for what is odd, and an error for each file that cannot be used."""
 
-    def look(**settings):
-        return [(state, says) for state, _, says, _ in look_at_credentials(ServerConfig(repository="m", **settings))]
+    def look(**files):
+        return [(state, says) for state, _, says, _ in look_at_credentials(ServerConfig(repository="m", **files))]
 
     tls["tls_key"].chmod(0o644)
     odd, well = look(**tls)

@@ -82,9 +82,10 @@ class Credentials:
                 continue
             try:
                 changed = watched.refresh()
-            except ConfigError as error:
+            except Exception as error:  # noqa: BLE001 - whatever a file holds, the next one is looked at too
                 self._metrics.count_reload("refused")
-                _log.error("kept the old credentials", what=what, why=str(error))
+                bug = None if isinstance(error, ConfigError) else error
+                _log.error("kept the old credentials", what=what, why=str(error), exc_info=bug)
                 continue
             if changed:
                 self._metrics.count_reload("taken")
@@ -151,8 +152,10 @@ def _read_certificates(config: ServerConfig) -> Certificates:
         return Certificates(config.tls_cert, config.tls_key, config.tls_client_ca)
     except CertificatesError as error:
         raise ConfigError(_fault(error.field, f"{getattr(config, error.field)}: {error}")) from error
-    except OSError as error:  # it went between two looks
-        raise ConfigError(_fault("tls_cert", f"{error.filename}: {error.strerror}")) from error
+    except OSError as error:  # it went between two looks, or TLS has an error of its own
+        raise ConfigError(_fault("tls_cert", f"{error.filename or config.tls_cert}: {error.strerror}")) from error
+    except ValueError as error:
+        raise ConfigError(_fault("tls_cert", f"{config.tls_cert}: it holds something that is no PEM")) from error
 
 
 def _read_tokens(path: Path) -> Tokens:
