@@ -107,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(error.message, 2)
     except Error as error:
         hint = "" if error.retry_after is None else f" (try again in {error.retry_after:g} s)"
+        if error.reason == "TOKEN_MISSING":
+            hint = ". --token-file FILE sends one, or WEFT_TOKEN."
         if isinstance(error, Unavailable) and not error.reason:  # no server said it
             hint = ". Is a server there? `weft serve` starts one; --target names another."
         return _fail(error.message + hint, 1)

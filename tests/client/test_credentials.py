@@ -164,6 +164,8 @@ def test_the_command_says_why_there_is_no_connection(tmp_path, files, ask):
     other.write_bytes(Authority().certificate)
 
     async def scenario():
+        async with served(tmp_path) as (target, _, _):
+            assert "send `authorization: Bearer TOKEN`. --token-file FILE sends one" in (await ask(target))[1]
         async with served(tmp_path, tls=True, tokens="") as (target, _, _):
             assert "the server speaks TLS: --tls, or --ca FILE" in (await ask(target))[1]
             assert "certificate is not trusted" in (await ask(target, "--ca", other))[1]
