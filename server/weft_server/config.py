@@ -153,6 +153,12 @@ class ServerConfig(BaseSettings):
         le=1024 * MEBIBYTE,
         description="Largest number of bytes of one gRPC message that the server takes.",
     )
+    max_held_bytes: Count = Field(
+        256 * MEBIBYTE,
+        le=1024 * 1024 * MEBIBYTE,
+        description="Largest number of bytes of the messages that the server holds together. A message is held from "
+        "its arrival until its call ends. One more is refused with BYTE_BUDGET, unless it is the only one.",
+    )
     max_connection_age_s: Seconds = Field(
         300.0,
         description="Seconds after which a client is asked to connect again, so that clients find new servers. "

@@ -62,11 +62,12 @@ class PermissionDenied(RequestError):
 
 
 class Overloaded(RequestError):
-    """A queue is full: QUEUE_FULL counts requests, TENANT_QUEUE_FULL one tenant's, TOKEN_BUDGET counts tokens.
+    """A bound is reached. Each counts something, and has its reason.
 
-    Or the queue is too long for the caller's deadline: DEADLINE_TOO_NEAR. Or the machine is full: MACHINE_BUSY.
-
-    A queue empties at the pace of the engine. After a second, another try makes sense.
+    1. Requests that wait: QUEUE_FULL. Those of one tenant: TENANT_QUEUE_FULL.
+    2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held: BYTE_BUDGET.
+    3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.
+    4. The machine itself: MACHINE_BUSY.
     """
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:

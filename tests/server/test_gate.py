@@ -15,7 +15,8 @@ from weft_proto.v1 import (
 )
 from weft_server.door.gate import _TASKS, MODEL_KEY, Gate
 from weft_server.engine.scheduler import Scheduler
-from weft_server.errors import Overloaded
+from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.sequence import Priority, Standing
 from weft_server.serving.call import Call
 from weft_server.serving.models import Entry, Models
 
@@ -87,3 +88,44 @@ def test_every_method_is_judged_or_known_not_to_be(module):
         for method in service.methods:
             path = f"/{service.full_name}/{method.name}"
             assert (path in _TASKS) != (path in _UNJUDGED), path
+
+
+def test_messages_are_held_up_to_a_bound():
+    """What a message adds is free again when its call ends. One that is the only one may have any size."""
+    gate = Gate(Models([]), max_bytes=10 << 20)
+    first, second = Call("a"), Call("b")
+    gate.hold(first, 20 << 20)
+    with pytest.raises(Overloaded, match=r"^requests of 20 MiB are held already$") as refused:
+        gate.hold(second, 1)
+    assert "BYTE_BUDGET" == refused.value.reason
+    gate.let_go(second)
+    gate.let_go(first)
+    assert 0 == gate.num_bytes
+    gate.hold(first, 4 << 20)
+    gate.hold(second, 6 << 20)
+
+
+def test_metadata_says_class_and_tenant():
+    """The tenant is believed only of the key that the server was given, and never in place of who is known."""
+
+    def standing(*metadata, key="x-tenant", **known):
+        call = Call(GENERATE, **known)
+        Gate(Models([]), key).admit(call, SimpleNamespace(method=GENERATE, invocation_metadata=metadata))
+        return call.standing
+
+    assert Standing() == standing(("x-tenant", "a"), key=None)
+    assert Standing(Priority.LOW, "a") == standing(("weft-priority", "low"), ("x-tenant", "a"))
+    assert Standing(Priority.HIGH, "b") == standing(("x-tenant", "a"), ("weft-priority", "high"), tenant="b")
+    assert Standing() == standing(("x-tenant", "a"), is_known=False)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("weft-priority", "urgent"), ("weft-priority", ""), ("x-tenant", ""), ("x-tenant", "a" * 65)]
+)
+def test_metadata_that_says_nothing_is_refused(key, value):
+    """By the key's name."""
+    with pytest.raises(InvalidRequest) as refused:
+        Gate(Models([]), "x-tenant").admit(
+            Call(GENERATE), SimpleNamespace(method=GENERATE, invocation_metadata=((key, value),))
+        )
+    assert key == refused.value.field

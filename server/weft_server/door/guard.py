@@ -53,7 +53,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self.draining = False
         self.num_active = 0
         self._metrics = metrics
-        self._gate = gate
+        self.gate = gate
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._handlers: dict[str, Any] = {}
@@ -102,7 +102,7 @@ class Guard(grpc.aio.ServerInterceptor):
         """Raise RequestError if a call is refused before its message is read."""
         if self.draining:
             raise Draining
-        self._gate.admit(call, details)
+        self.gate.admit(call, details)
 
     def _refuse(self, call: Call, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come. The call is counted."""
@@ -155,7 +155,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, behaviour: Any, parse: Parse) -> Any:
         async def unary(data: bytes, context: Any) -> Any:
             async with _Watch(self, context):
-                self.check(method, context)
+                self.check(method, context, len(data))
                 return await behaviour(parse(data), context)
 
         return unary
@@ -165,21 +165,22 @@ class Guard(grpc.aio.ServerInterceptor):
         # collected.
         async def stream(data: bytes, context: Any) -> None:
             async with _Watch(self, context):
-                self.check(method, context)
+                self.check(method, context, len(data))
                 async with aclosing(behaviour(parse(data), context)) as responses:
                     async for response in responses:
                         await write(context, response)
 
         return stream
 
-    def check(self, method: str, context: Any) -> None:
-        """Raise RequestError for who may not call, and while the server drains."""
+    def check(self, method: str, context: Any, num_bytes: int) -> None:
+        """Raise RequestError for who may not call, for a message of too many bytes, and while the server drains."""
         call = CALL.get()
         # Who sent no token is known by a certificate, which only the context has.
         if not call.is_known:
             call.tenant = self._access.of_peer(method, context).name
         if self.draining:
             raise Draining
+        self.gate.hold(call, num_bytes)
 
     def begin(self, call: Call) -> None:
         """Take a call in."""
@@ -190,6 +191,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def end(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
         """Let a call go and count it."""
         self.num_active -= 1
+        self.gate.let_go(call)
         self._changed.set()
         self._count(call, code, reason)
         call.let_go()

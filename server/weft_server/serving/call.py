@@ -43,6 +43,8 @@ class Call:
     # The model that answers, and its metrics, under which the call is counted. None until they are known.
     model: Model | None = None
     metrics: ModelMetrics | None = None
+    # Of its message, from its arrival until the call ends.
+    num_bytes: int = 0
     # Whether its handler has begun. It has not while the message is on its way.
     begun: bool = False
 
