@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+from certificates import Authority
 from process import ServerProcess
 from weft_server.checks import bundles, settings
+from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, show
 from weft_server.checks.ports import (
     look_at_admin_port,
@@ -233,3 +235,22 @@ def test_an_admin_port_is_tried_and_one_for_everybody_is_warned_of():
     (error,) = findings(admin=True, admin_host="192.0.2.1")
     assert ERROR == error[0]
     assert "192.0.2.1 is no address of this machine" in error[1]
+
+
+@pytest.mark.parametrize(("days", "states"), [(-1, []), (5, [WARNING]), (13, [WARNING]), (30, [OK])])
+def test_a_certificate_that_ends(tmp_path, days, states):
+    """Soon is a warning. One that has ended is told of by whoever reads it."""
+    cert, key = Authority().issue(days=days).write(tmp_path)
+    findings = list(look_at_credentials(config(tls_cert=cert, tls_key=key)))
+
+    assert states == [finding.state for finding in findings if "the certificate ends on" in finding.says]
+    assert (days < 0) == any("expired on" in finding.says for finding in findings)
+
+
+def test_a_key_of_another_certificate(tmp_path):
+    """It is refused, with the flag and the variable of the key."""
+    cert, _ = Authority().issue().write(tmp_path, "a")
+    _, key = Authority().issue().write(tmp_path, "b")
+    (finding,) = look_at_credentials(config(tls_cert=cert, tls_key=key))
+    assert ERROR == finding.state
+    assert f"--tls-key (WEFT_TLS_KEY): {key}: the key is not that of the certificate" == finding.line
