@@ -195,6 +195,43 @@ def test_a_lane_that_failed_gives_its_memory_back_before_the_next_is_made(toy):
     asyncio.run(run())
 
 
+def test_other_lanes_go_on_while_one_is_made(toy):
+    """A lane that is gone holds nothing, and nobody leaves waiting sequences to it for that."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=2) as running:
+            make, go_on, making = running.engine._make_lane, threading.Event(), threading.Event()
+
+            def slow(index):
+                making.set()
+                assert go_on.wait(20)
+                return make(index)
+
+            def broken(num_rows):
+                raise RuntimeError("broken")
+
+            def slowly(num_rows, decode=running.runners[1].decode):
+                time.sleep(0.005)
+                return decode(num_rows)
+
+            running.engine._make_lane = slow
+            running.runners[0].decode, running.runners[1].decode = broken, slowly
+            while not making.is_set():
+                asked = [running.submit([5], Decoding(4)) for _ in range(2)]
+                await asyncio.gather(*(sequence.reply.done() for sequence in asked), return_exceptions=True)
+            long = running.submit([5], LONG, wants_tokens=True)
+            await long.reply.changed()
+            short = running.submit([7], Decoding(4))
+            await asyncio.wait_for(short.reply.done(), 20)
+            await long.reply.done()
+            assert short.times.admitted < long.times.finished
+            go_on.set()
+            await until(lambda: len(running.engine.lanes) == 2)
+            assert not running.engine._scheduler.closed
+
+    asyncio.run(run())
+
+
 def test_what_onnx_runtime_says_of_memory_is_understood():
     """A tensor that no machine has room for fails in its arena: that is memory, and a wrong shape is none."""
     node = helper.make_node("ConstantOfShape", ["shape"], ["big"])

@@ -7,9 +7,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-import structlog
-
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
+from weft_server.engine.gathering import Gathering
 from weft_server.engine.post import Post
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import ANYBODY, Cancelled, Delivery, EngineStats, FinishReason
@@ -24,17 +23,8 @@ if TYPE_CHECKING:
     from weft_server.sequence import Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
-_log = structlog.get_logger(__name__)
 # An idle lane wakes this often to show that it lives.
 HEARTBEAT_S = 1.0
-# An idle lane does not begin at the first request that comes. It waits for those that come together with it, so that
-# one step takes them all. The wait is counted in turns of the event loop since the last request came:
-# 1. GATHER_TURNS for each request that is here: where many are, more come. For a lone one these take 0.1 ms.
-# 2. At most MAX_GATHER_TURNS.
-# 3. However many come, the wait ends GATHER_S seconds after the first.
-GATHER_TURNS = 8
-MAX_GATHER_TURNS = 64
-GATHER_S = 0.006
 # A step that failed and ended nobody would fail again at once. So would the making of a lane.
 FAILED_STEP_PAUSE_S = 1.0
 
@@ -64,9 +54,7 @@ class Engine:
         self._live: set[Sequence] = set()
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
-        # Whether a call of `_gather` is on its way, and how many turns it still waits.
-        self._gathering = False
-        self._turns = 0
+        self._gathering = Gathering(loop, self._wake_idle)
         self._posts = [Post(index, lane) for index, lane in enumerate(lanes)]
         # Threads of posts that were given up.
         self._strays: list[threading.Thread] = []
@@ -119,22 +107,14 @@ class Engine:
                 raise self._refusal()
             self._scheduler.enqueue(*sequences, is_promised=is_promised, now=time.monotonic())
             self._live.update(sequences)
-        # A lane that woke at the first request would fight the event loop for the interpreter, and run a single row.
-        self._turns = min(GATHER_TURNS * len(self._live), MAX_GATHER_TURNS)
-        if not self._gathering:
-            self._gathering = True
-            self._loop.call_soon(self._gather, time.monotonic() + GATHER_S)
+        self._gathering.note(len(self._live))
 
-    def _gather(self, until: float) -> None:
-        """Wake idle lanes some turns after the last request that came."""
-        if self._turns and time.monotonic() < until:
-            self._turns -= 1
-            self._loop.call_soon(self._gather, until)
-            return
-        self._gathering = False
+    def _wake_idle(self) -> None:
+        """Wake as many lanes as requests wait.
+
+        Idle lanes hold nothing, so any of them may take what waits. Busy lanes look for themselves after each step.
+        """
         with self._lock:
-            # Idle lanes hold nothing, so any of them may take what waits. Busy lanes look for themselves after each
-            # step.
             self._wake.notify(len(self._scheduler.waiting))
 
     def cancel(self, sequence: Sequence, outcome: Outcome | None = None) -> None:
@@ -265,7 +245,10 @@ class Engine:
             self._restarts.spend()
 
     def _vacate(self, post: Post, failure: Failure, deliveries: list[Delivery]) -> list[Delivery]:
-        """End all sequences of a post, some of them with what they have been given. Holds the lock."""
+        """End all sequences of a post, some of them with what they have been given. Holds the lock.
+
+        Until it has a lane again, other lanes do not leave waiting sequences to it.
+        """
         ended = [each for each in deliveries if each.sequence in self._live]
         named = {each.sequence for each in ended if each.outcome is not None}
         lost = [each for each in self._live if each.lane == post.index and each not in named]
@@ -274,6 +257,7 @@ class Engine:
             if delivery.outcome is not None:
                 self._finish(delivery.sequence, delivery.outcome)
         self._scheduler.vacate(post.index)
+        self._wake.notify_all()
         return ended
 
     def _remake(self, post: Post) -> bool:
@@ -290,6 +274,8 @@ class Engine:
                 continue
             with self._lock:
                 post.lane = lane
+                if not post.is_given_up:
+                    self._scheduler.closed.discard(post.index)
             return True
         return False
 

@@ -171,9 +171,9 @@ class Scheduler:
             self.waiting.give_back(sequence)
 
     def vacate(self, lane: int) -> None:
-        """Count all slots of a lane as free: another one takes its place."""
+        """Count all slots of a lane as free, and the lane as closed: it is gone, and another one takes its place."""
         self.loads[lane] = 0
-        self.closed.discard(lane)
+        self.closed.add(lane)
 
     def _check_deadline(self, deadline: float, now: float) -> None:
         wait_s = self._pace.wait_s(self.num_queued)
