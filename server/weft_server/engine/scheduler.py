@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weft_server.engine.bounds import Bounds
 from weft_server.engine.pace import Pace
 from weft_server.engine.waiting import WaitingRoom
-from weft_server.errors import Overloaded
+from weft_server.errors import DeadlineExpired, Overloaded
 from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
 
@@ -82,6 +82,7 @@ class Scheduler:
 
         Raises:
             Overloaded: there are not so many, or the deadline would pass while it waits.
+            DeadlineExpired: it has passed.
         """
         try:
             self.bounds.check_places(count, standing)
@@ -176,6 +177,8 @@ class Scheduler:
         self.closed.add(lane)
 
     def _check_deadline(self, deadline: float, now: float) -> None:
+        if deadline < now:
+            raise DeadlineExpired
         wait_s = self._pace.wait_s(self.num_queued)
         if now + wait_s > deadline:
             seconds = f"{wait_s:.1f} s, and the deadline is in {max(0.0, deadline - now):.1f} s"
