@@ -2,8 +2,11 @@
 
 import asyncio
 import gc
+import os
+import sys
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -248,6 +251,35 @@ def test_a_server_that_leaves_ends_its_changes(two, monkeypatch):
         asyncio.run(run())
     finally:
         go.set()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have priorities of their own on Linux alone")
+@pytest.mark.parametrize(("threads", "times"), [(1, 1), (2, 0)])
+def test_a_load_gives_way_and_what_it_leaves_does_not(tiny_repository, tmp_path, monkeypatch, threads, times):
+    """The thread that loads runs while others leave CPUs. All that it leaves behind runs as it would otherwise."""
+    given, give_way = [], loader.give_way
+
+    def counted():
+        give_way()
+        given.append(_priorities()[threading.get_native_id()])
+
+    monkeypatch.setattr(loader, "give_way", counted)
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    repository = repository_of(tmp_path, tiny_repository / "tiny-generate" / "1", 1)
+
+    async def run():
+        async with Keeping(repository, threads=threads) as kept:
+            await kept.keeper.load("m", 1)
+            await until(lambda: set(_priorities().values()) == {own})
+            assert [min(19, own + 10)] * times == given
+
+    asyncio.run(run())
+
+
+def _priorities():
+    """The nice value of each thread of this process, by its number."""
+    stats = [(path.parent.name, path.read_text()) for path in Path("/proc/self/task").glob("*/stat")]
+    return {int(thread): int(stat.rpartition(")")[2].split()[16]) for thread, stat in stats}
 
 
 async def _asleep(kept):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
@@ -125,7 +126,7 @@ class Grammars:
 
     def stop(self) -> None:
         """Let the workers end. Nothing follows a constraint any more."""
-        if self._opened is not None:
+        if self._opened is not None and "workers" in vars(self._opened):
             self._opened.workers.shutdown(wait=False, cancel_futures=True)
 
     def _build(self, source: str, field: str, end_ids: frozenset[int]) -> Constraint:
@@ -162,7 +163,12 @@ class _Opened:
         self.lexicon: Lexicon = lexicon
         wrapper = llguidance.TokenizerWrapper(_Words(words))
         self.tokenizer: Any = llguidance.LLTokenizer(wrapper, eos_token=[END])
-        self.workers: Executor = deep_pool(_NUM_WORKERS, f"{thread_name}-follow")
+        self._thread_name = f"{thread_name}-follow"
+
+    @cached_property
+    def workers(self) -> Executor:
+        """What follows constraints. Its threads start with the first one: started by a load, they could give way."""
+        return deep_pool(_NUM_WORKERS, self._thread_name)
 
 
 class _Words:

@@ -118,6 +118,12 @@ def _most_lanes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
     return max(1, config.slots // default_width(manifest))
 
 
+def has_lone_threads(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> bool:
+    """Whether the model's sessions start no threads of their own."""
+    device = device_of(config)
+    return device.kind == "cpu" and _share(manifest, config, device)[1] == 1
+
+
 def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widths:
     """Return how many rows a request may take: no more than the narrowest lane has slots.
 

@@ -215,7 +215,7 @@ class Keeper:
         """Load a bundle. The entry has its model, or says why not."""
         entry = Entry(*which)
         async with self._places:
-            await load_entry(entry, self._config, self._metrics)
+            await load_entry(entry, self._config, self._metrics, gives_way=True)
         self.is_stuck |= entry.is_stuck
         if entry.model:
             await self._settled()

@@ -15,7 +15,8 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError, LaneFailed, RequestError
-from weft_server.serving.build import build_model, widths_of
+from weft_server.runtime.cpus import give_way
+from weft_server.serving.build import build_model, has_lone_threads, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import verify_golden
 
@@ -70,11 +71,14 @@ async def _hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Tas
     places.release()
 
 
-async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics) -> None:
-    """Load one entry. Afterwards it is READY with its model, or FAILED with the reason."""
+async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_way: bool = False) -> None:
+    """Load one entry. Afterwards it is READY with its model, or FAILED with the reason.
+
+    One that `gives_way` leaves the CPUs to models that answer already, as far as it can.
+    """
     started = time.monotonic()
     try:
-        entry.model = await _load(entry, config, metrics)
+        entry.model = await _load(entry, config, metrics, gives_way=gives_way)
     except BundleError as error:
         entry.task = entry.task or error.task  # type: ignore[assignment]
         _refuse(entry, metrics, str(error))
@@ -98,7 +102,7 @@ def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
     _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
 
 
-async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
+async def _load(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_way: bool) -> Model:
     # A thread of its own, which nobody else waits for.
     worker = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
     loop = asyncio.get_running_loop()
@@ -109,6 +113,9 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics) -> Model:
         task = TASKS[bundle.manifest.task]
         if task.writes_text:
             verify_default(bundle.manifest, widths_of(bundle.manifest, config))
+        # Threads that a session starts now would give way for ever, also when they answer requests.
+        if gives_way and has_lone_threads(bundle.manifest, config):
+            await work(give_way)
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop)
         model.start()
