@@ -87,12 +87,15 @@ def test_a_deadline_is_one_whoever_notices_it_first():
         metrics = Metrics()
         async with _served(metrics, Wait=grpc.unary_unary_rpc_method_handler(_for_ever, bytes)) as (guard, target):
             async with grpc.aio.insecure_channel(target) as channel:
-                calls = [channel.unary_unary("/weft.v1.Test/Wait")(b"", timeout=0.3) for _ in range(50)]
-                late = await asyncio.gather(*calls, return_exceptions=True)
+                late = []
+                # Few at a time: how late the server sees them is what they must not depend on.
+                for _ in range(5):
+                    calls = [channel.unary_unary("/weft.v1.Test/Wait")(b"", timeout=0.4) for _ in range(4)]
+                    late += await asyncio.gather(*calls, return_exceptions=True)
             await asyncio.wait_for(guard.idle(), 20)
-        assert [grpc.StatusCode.DEADLINE_EXCEEDED] * 50 == [error.code() for error in late]
-        assert {"DEADLINE_EXCEEDED": 50} == _counted(metrics, "weft_requests_total", "code")
-        assert {"DEADLINE": 50} == _counted(metrics, "weft_rejected_total", "reason")
+        assert [grpc.StatusCode.DEADLINE_EXCEEDED] * 20 == [error.code() for error in late]
+        assert {"DEADLINE_EXCEEDED": 20} == _counted(metrics, "weft_requests_total", "code")
+        assert {"DEADLINE": 20} == _counted(metrics, "weft_rejected_total", "reason")
 
     asyncio.run(run())
 
