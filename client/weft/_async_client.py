@@ -59,6 +59,7 @@ class AsyncClient:
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        priority: str | None = None,
         watch_health: bool | None = None,
     ) -> None:
         """Name the servers and what all calls share.
@@ -69,12 +70,19 @@ class AsyncClient:
             credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
             token: A bearer token, sent with every call. It needs TLS, unless the server is on this machine.
             metadata: Sent with every call, for instance {"x-tenant": "blue"}.
+            priority: "high", "normal" or "low": which requests go on first where some wait for a model.
             watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
                 carries no metadata, so by default there is none where `metadata` is given.
         """
         require_loop()
         self._settings = CallSettings.of(
-            target, timeout, metadata, token=token, credentials=credentials, watch_health=watch_health
+            target,
+            timeout,
+            metadata,
+            token=token,
+            credentials=credentials,
+            priority=priority,
+            watch_health=watch_health,
         )
         self._channel, self._control = open_channels(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel)
         self._closed = False

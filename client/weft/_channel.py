@@ -66,6 +66,8 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 
 
 _KEY = re.compile(r"[a-z0-9_.-]+")
+# Classes of those who wait for a model.
+PRIORITIES = ("high", "normal", "low")
 # Thirty years are no deadline.
 MAX_TIMEOUT_S = 1e9
 
@@ -90,6 +92,7 @@ class CallSettings:
         *,
         token: str | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        priority: str | None = None,
         watch_health: bool | None = None,
     ) -> "CallSettings":
         """Check the arguments of a client."""
@@ -107,6 +110,10 @@ class CallSettings:
                     f"token: is not sent to {target} in plain text: give credentials=grpc.ssl_channel_credentials(), "
                     "or where others secure the way, metadata={'authorization': 'Bearer ...'}"
                 )
+        if priority is not None:
+            if priority not in PRIORITIES:
+                raise _wrong(f"priority: must be {', '.join(PRIORITIES[:-1])} or {PRIORITIES[-1]}, not {priority!r}")
+            pairs += (("weft-priority", priority),)
         settings = cls(target, timeout, pairs, credentials, watch)
         settings.seconds(timeout)
         return settings

@@ -63,17 +63,27 @@ class Server:
         ),
     ] = None
 
+    priority: Annotated[
+        str | None,
+        typer.Option(
+            "--priority",
+            metavar="CLASS",
+            envvar="WEFT_PRIORITY",
+            help="high, normal or low: which requests go on first where some wait. By default normal.",
+        ),
+    ] = None
+
     def client(self) -> Client:
         """Return a client of that server."""
-        return Client(self.target, timeout=self.timeout, **self._credentials())
+        return Client(self.target, timeout=self.timeout, priority=self.priority, **self._credentials())
 
     def async_client(self) -> AsyncClient:
         """Return a client of that server for the event loop that runs."""
-        return AsyncClient(self.target, timeout=self.timeout, **self._credentials())
+        return AsyncClient(self.target, timeout=self.timeout, priority=self.priority, **self._credentials())
 
     def settings(self) -> CallSettings:
         """Return what the calls of those clients have in common."""
-        return CallSettings.of(self.target, self.timeout, **self._credentials())
+        return CallSettings.of(self.target, self.timeout, priority=self.priority, **self._credentials())
 
     def look_again(self) -> None:
         """Raise Unavailable with a better reason, if a look at the connection gives one."""

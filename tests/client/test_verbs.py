@@ -382,6 +382,16 @@ def test_the_model_s_name_goes_beside_the_request():
         assert ["y"] * 4 == [seen.metadata["x"] for seen in server.servicer.seen]
 
 
+def test_a_client_s_class_goes_with_every_call():
+    """A client for work that can wait says so, and still watches its servers."""
+    with fake_server() as server, weft.Client(server.target, priority="low") as client:
+        client.generate("a")
+        assert "low" == server.servicer.seen[0].metadata["weft-priority"]
+        assert client._settings.watch_health
+    with pytest.raises(weft.InvalidRequest, match=r"^priority: must be high, normal or low, not 'urgent'$"):
+        weft.Client(priority="urgent")
+
+
 def test_metadata_goes_with_every_call():
     """What the client was given as metadata, for instance a token, stands on unary calls and streams."""
     with fake_server() as server, weft.Client(server.target, metadata={"Authorization": "Bearer x"}) as client:
