@@ -165,6 +165,26 @@ def test_labels_follow_their_file(bundle, tmp_path):
     asyncio.run(run())
 
 
+def test_labels_that_cannot_be_read_keep_new_versions_of_their_model_away(bundle, tmp_path):
+    """One might be meant to be a canary. Other models come and go as ever."""
+    repository = repository_of(tmp_path, bundle, 1)
+    path = repository / "m" / "labels.json"
+
+    async def run():
+        async with Watching(repository) as kept:
+            path.write_text("{")
+            repository_of(tmp_path, bundle, 2)
+            repository_of(tmp_path, bundle, 1, name="n")
+            await kept.look(3)
+            assert {("m", 1): READY, ("n", 1): READY} == kept.standing()
+            path.write_text('{"canary": {"version": 2}}')
+            await kept.look()
+            assert 3 == len(kept.standing())
+            assert Labels(canary=2) == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
 def test_links_are_followed_as_the_scan_does(bundle, tmp_path):
     """A link to a bundle is one, and gone with its target."""
     repository, away = repository_of(tmp_path / "models", bundle, 1), tmp_path / "away"

@@ -33,11 +33,15 @@ _log = structlog.get_logger(__name__)
 
 
 class _Look(NamedTuple):
-    """What a look has seen: whole bundles, folders that are there, and the labels of models that state some."""
+    """What a look has seen: whole bundles, folders that are there, and the labels of models that state some.
+
+    `faults` says by model why its labels cannot be read. Nothing comes to such a model.
+    """
 
     prints: dict[Key, Print]
     folders: set[Key]
     labels: dict[str, Labels]
+    faults: dict[str, str]
 
 
 class Watcher:
@@ -47,7 +51,7 @@ class Watcher:
         self._keeper = keeper
         self._models = models
         self._repository = repository
-        self._last = _Look({}, set(), {})
+        self._last = _Look({}, set(), {}, {})
         # Bundles as they were when they were loaded or refused. They are not tried again, unless they change.
         self._tried: dict[Key, Print] = {}
         # The labels that were set last.
@@ -72,13 +76,13 @@ class Watcher:
             # A repository that is gone or empty for a moment is no reason to stop serving what it held.
             self._complain(str(error))
             return
-        self._complain("")
+        self._complain("; ".join(look.faults.values()))
         for key in known.keys() & look.prints.keys():
             self._tried.setdefault(key, look.prints[key])
         come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
         gone = [key for key in self._tried if key not in look.folders | self._last.folders]
         self._last = look
-        loads = [self._load(key, look) for key in come if not self._answers(key)]
+        loads = [self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults]
         await asyncio.gather(*loads, *map(self._unload, gone))
         self._label(look)
 
@@ -108,7 +112,7 @@ class Watcher:
 
     def _label(self, look: _Look) -> None:
         """Set the labels that files state, where they or the versions have changed since."""
-        for name in look.labels.keys() | self._labelled.keys():
+        for name in (look.labels.keys() | self._labelled.keys()) - look.faults.keys():
             versions = [entry.version for entry in self._models.versions(name)]
             labels = restrict(look.labels.get(name, Labels()), versions)
             if labels != self._labelled.get(name, Labels()):
@@ -130,12 +134,16 @@ def _look(repository: Path, known: dict[Key, Path]) -> _Look:
     # What a scan does not list may be there all the same, but not readable now.
     folders |= {key for key, directory in known.items() if key not in folders and directory.exists()}
     prints = {(each.name, each.version): _print(each.directory) for each in scan.candidates}
-    labels = {}
-    for name in {each.name for each in scan.candidates}:
-        stated = read_labels(repository / name)
-        if stated is not None:
-            labels[name] = stated
-    return _Look({key: seen for key, seen in prints.items() if seen}, folders, labels)
+    labels, faults = {}, {}
+    for name in sorted({each.name for each in scan.candidates}):
+        try:
+            stated = read_labels(repository / name)
+        except RepositoryError as error:
+            faults[name] = str(error)
+        else:
+            if stated is not None:
+                labels[name] = stated
+    return _Look({key: seen for key, seen in prints.items() if seen}, folders, labels, faults)
 
 
 def _print(directory: Path) -> Print:
