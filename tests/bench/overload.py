@@ -36,9 +36,9 @@ class Work(NamedTuple):
 
 
 WORK = (
-    Work("generate", ("--model", "pydocs", "--input-tokens", "16", "--output-tokens", "32", "--unary")),
-    Work("streams", ("--model", "pydocs", "--input-tokens", "16", "--output-tokens", "32", "--stream")),
-    Work("translate", ("--model", "en-es", "--input-tokens", "12", "--output-tokens", "24", "--unary")),
+    Work("generate", ("--model", "pydocs", "--input-tokens", "16", "--output-tokens", "96", "--unary")),
+    Work("streams", ("--model", "pydocs", "--input-tokens", "16", "--output-tokens", "96", "--stream")),
+    Work("translate", ("--model", "en-es", "--input-tokens", "30", "--output-tokens", "60", "--unary")),
     Work("classify", ("--model", "topics", "--input-tokens", "32")),
 )
 

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 import structlog
 
+from weft_server.door.brake import Brake
 from weft_server.door.handlers import (
     abort,
     answering,
@@ -26,7 +27,7 @@ from weft_server.door.handlers import (
 from weft_server.door.health import is_open
 from weft_server.door.limits import max_bytes
 from weft_server.door.status import to_status
-from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, RequestError
+from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, Overloaded, RequestError
 from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self.gate = gate
         self._changed = asyncio.Event()
         self._last_call = 0.0
+        self._brake = Brake()
         self._handlers: dict[str, Any] = {}
         # Bound once: asking the module's lazy logger for a disabled level costs 3 us.
         self._log = _log.bind()
@@ -107,6 +109,8 @@ class Guard(grpc.aio.ServerInterceptor):
     def _refuse(self, call: Call, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come. The call is counted."""
         self._last_call = time.monotonic()
+        if isinstance(error, Overloaded):
+            self._brake.refused()
         status = to_status(error)
         self._count(call, status.code, error.reason)
         return refusing(status)
