@@ -107,7 +107,8 @@ class App:
         if self._last_beat < late:
             return "the event loop is stuck"
         for entry in self.models.entries:
-            if entry.model and entry.model.last_beat < late:
+            model = entry.model  # it may leave meanwhile: this runs in HTTP's threads too
+            if model and model.last_beat < late:
                 return f"model {entry.name} has a lane that is stuck"
         return ""
 

@@ -243,6 +243,8 @@ class Sequence:
     times: Times = field(default_factory=Times)
     # Set by the engine.
     lane: int | None = None
+    # When its tenant was charged for it, as the waiting room counts time. None: it was not.
+    charged_in: int | None = None
     # How many slots it holds, and one of them. Of several, it is the first at the beginning, and later any.
     num_slots: int = 0
     slot: int | None = None

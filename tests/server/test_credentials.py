@@ -246,10 +246,11 @@ def test_a_check_says_what_is_spoken_and_asked(tls, tmp_path):
         return [(state, says) for state, _, says, _ in look_at_credentials(ServerConfig(repository="m", **files))]
 
     tls["tls_key"].chmod(0o644)
-    odd, well = look(**tls)
+    odd, ends, well = look(**tls)
     faults = look(**tls | {"tls_key": tmp_path / "nothing"}, tokens=tmp_path / "nothing")
 
     assert [("ok", "speaks plain text, asks callers for nothing")] == look()
     assert ("ok", "speaks TLS, asks callers for nothing") == well
+    assert ("ok", True) == (ends[0], ends[1].startswith("the certificate ends on "))
     assert ("warning", True) == (odd[0], "can be read by everybody" in odd[1])
     assert ["error", "error"] == [state for state, _ in faults]

@@ -194,6 +194,71 @@ def test_a_deadline_that_the_pace_cannot_meet_is_refused_at_the_door():
     assert 11 == scheduler.num_queued
 
 
+def test_a_long_queue_of_others_is_no_reason_to_refuse_who_goes_before_them():
+    """High ones go before normal ones, and a tenant takes turns with another one that has filled the queue."""
+    scheduler, now = _paced()
+    scheduler.reserve(Standing(HIGH), deadline=now + 0.2, now=now)
+    scheduler = Scheduler(1, 99, 10_000)
+    wait(scheduler, *(make(str(number), Standing(tenant="flood")) for number in range(60)))
+    for number in range(20):
+        one(scheduler, now=(number + 1) / 10)
+    with pytest.raises(Overloaded):
+        scheduler.reserve(Standing(tenant="flood"), deadline=now + 0.5, now=now)
+    scheduler.reserve(Standing(tenant="alone"), deadline=now + 0.5, now=now)
+
+
+def test_a_pace_of_long_ago_refuses_nobody():
+    """After a while without a queue, what was slow then says nothing; and who is being tokenized is no queue."""
+    scheduler = Scheduler(1, 99, 10_000)
+    wait(scheduler, *(make(str(number)) for number in range(21)))
+    for number in range(21):
+        one(scheduler, now=float(number + 1))
+    for _ in range(50):
+        scheduler.reserve(deadline=25.0, now=22.0)
+    scheduler = Scheduler(1, 99, 10_000)
+    wait(scheduler, *(make(str(number)) for number in range(21)))
+    for number in range(21):
+        one(scheduler, now=float(number + 1))
+    wait(scheduler, *(make("later", deadline=3605.0) for _ in range(8)), now=3600.0)
+    scheduler.reserve(deadline=3605.0, now=3600.0)
+
+
+@pytest.mark.parametrize(
+    "standing", [Standing(), Standing(LOW), Standing(HIGH), Standing(tenant="a"), Standing(LOW, "a")]
+)
+@pytest.mark.parametrize("weight", [0.01, 0.5, 1.0, 9.0])
+def test_what_can_be_had_together_is_said_beforehand(standing, weight):
+    """So many places are had in an empty room, behind a first one, and not one more."""
+    scheduler = Scheduler(1, 100, 10_000, {"a": weight})
+    most = scheduler.bounds.most_for(standing)
+    scheduler.reserve(standing)
+    scheduler.reserve(standing, most - 1)
+    with pytest.raises(Overloaded):
+        scheduler.reserve(standing)
+
+
+def test_no_place_is_no_question():
+    """A text of one sentence asks for no further places, which a full queue has too."""
+    scheduler = Scheduler(1, 2, 10_000)
+    scheduler.reserve(count=2)
+    scheduler.reserve(Standing(LOW), 0)
+
+
+def test_what_was_not_charged_is_not_given_back():
+    """A tenant that was alone when its long requests went on has no credit when another one comes."""
+    scheduler = Scheduler(1, 999, 10**6)
+    alone = [make("a", Standing(tenant="a"), new=200) for _ in range(10)]
+    wait(scheduler, *alone)
+    for taken in scheduler.take(0, most=10, budget=10**6):
+        taken.num_output_tokens = 1
+    wait(scheduler, *(make("b", Standing(tenant="b")) for _ in range(20)))
+    wait(scheduler, *(make("a", Standing(tenant="a")) for _ in range(20)))
+    for sequence in alone:
+        scheduler.settle(sequence)
+    scheduler.free(0, 10)
+    assert 4 <= Counter(one(scheduler) for _ in range(10))["a"] <= 6
+
+
 def test_a_refusal_says_when_the_room_will_be_empty():
     """By the pace, in tenths of a second; a second while no pace is known."""
     scheduler, now = _paced()

@@ -25,6 +25,7 @@ from weft_server.errors import (
 )
 from weft_server.serving import keeper, loader, room
 from weft_server.serving.labels import Labels
+from weft_server.serving.models import Entry
 
 READY, SLEEPING = model_pb2.MODEL_STATE_READY, model_pb2.MODEL_STATE_SLEEPING
 DRAINING = model_pb2.MODEL_STATE_DRAINING
@@ -196,6 +197,50 @@ def test_a_label_comes_with_its_version_and_goes_with_it(two):
             assert Labels(2) == kept.models.labels("m")
             await kept.keeper.unload("m", 2)
             assert Labels() == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
+def test_a_swap_to_the_first_version_of_a_model_is_told(two):
+    """Nothing leaves. Who watches the model's health hears of it all the same."""
+
+    async def run():
+        async with Keeping(two) as kept:
+            await kept.keeper.swap("m", 1)
+            assert ("m", [1]) == kept.changes[-1]
+
+    asyncio.run(run())
+
+
+def test_a_version_that_was_refused_bears_no_label(two):
+    """Requests without a version would go to it, and find nothing, beside one that answers."""
+
+    async def run():
+        async with Keeping(two) as kept:
+            await kept.keeper.load("m", 1)
+            kept.models.put(Entry("m", 2, two / "m" / "2", model_pb2.MODEL_STATE_FAILED, "broken"))
+            with pytest.raises(BundleRefused, match=r"bears no label$"):
+                await kept.keeper.label("m", "stable", 2)
+            assert Labels() == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
+def test_the_same_unload_asked_again_waits_for_the_first(two):
+    """Both come back when the calls have ended and the memory is free."""
+
+    async def run():
+        async with Keeping(two) as kept:
+            await kept.keeper.load("m", 1)
+            await kept.take(TASK, M)
+            first = asyncio.create_task(kept.keeper.unload("m", 1))
+            await until(lambda: {("m", 1): DRAINING} == kept.standing())
+            again = asyncio.create_task(kept.keeper.unload("m", 1))
+            await asyncio.sleep(0.05)
+            assert (False, False) == (first.done(), again.done())
+            kept.end_calls()
+            await asyncio.gather(first, again)
+            assert {} == kept.standing()
 
     asyncio.run(run())
 

@@ -12,6 +12,14 @@ PLAIN = "correct-horse-battery"
 HASHED = sha256(b"of-somebody-else").hexdigest()
 
 
+def test_a_line_with_its_columns_swapped_tells_no_token():
+    """The word in the place of the roles may be the token."""
+    with pytest.raises(TokensError) as refused:
+        Tokens("website 4f2c0e6b9d1a77c35b8e call")
+    assert "4f2c" not in str(refused.value)
+    assert "its second word is no role" in str(refused.value)
+
+
 def test_a_line_says_who_may_do_what():
     """A plain token, a digest and a name in a certificate; comments, blank lines and more spaces are nothing."""
     known = Tokens(

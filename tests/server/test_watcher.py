@@ -144,6 +144,8 @@ def test_labels_follow_their_file(bundle, tmp_path):
         async with Watching(repository) as kept:
             path.write_text(json.dumps({"stable": 1, "canary": {"version": 2, "share": 0.1}}))
             await kept.look()
+            assert Labels() == kept.models.labels("m")
+            await kept.look()
             assert Labels(1) == kept.models.labels("m")
             repository_of(tmp_path, bundle, 2)
             await kept.look(2)
@@ -152,15 +154,52 @@ def test_labels_follow_their_file(bundle, tmp_path):
             await kept.look(2)
             assert Labels(1, 2, 0.1) == kept.models.labels("m")
             path.write_text('{"stable": 2}')
-            await kept.look()
+            await kept.look(2)
             assert Labels(2) == kept.models.labels("m")
             # What an admin sets stays until the file changes.
             await kept.keeper.label("m", "stable", 1)
             await kept.look(2)
             assert Labels(1) == kept.models.labels("m")
             path.unlink()
-            await kept.look()
+            await kept.look(2)
             assert Labels() == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
+def test_a_swap_s_labels_stay_though_the_file_names_a_version_that_left(bundle, tmp_path):
+    """A version that leaves is no change of the file. One that comes is: the file may mean it."""
+    repository = repository_of(tmp_path, bundle, 1, 2)
+    (repository / "m" / "labels.json").write_text('{"stable": 1}')
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.look(3)
+            assert Labels(1) == kept.models.labels("m")
+            await kept.keeper.swap("m", 2)
+            await kept.look(2)
+            assert Labels(2) == kept.models.labels("m")
+            await kept.keeper.load("m", 1)
+            await kept.look(2)
+            assert Labels(1) == kept.models.labels("m")
+
+    asyncio.run(run())
+
+
+def test_a_folder_that_cannot_be_listed_for_a_moment_keeps_its_labels(bundle, tmp_path):
+    """It is away for one look, with its file of labels."""
+    repository = repository_of(tmp_path, bundle, 1)
+    (repository / "m" / "labels.json").write_text('{"stable": 1}')
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.look(3)
+            (repository / "m").rename(tmp_path / "away")
+            (repository / "other").mkdir()
+            await kept.look()
+            (tmp_path / "away").rename(repository / "m")
+            await kept.look()
+            assert Labels(1) == kept.models.labels("m")
 
     asyncio.run(run())
 

@@ -34,6 +34,9 @@ def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
         return
     if why := _why_not_host(config.admin_host):
         yield Finding(ERROR, "host", f"{both_names('admin_host')}: {why}")
+    elif config.tls_client_ca and not config.tokens:
+        says = f"{both_names('admin')}: a certificate alone has no role `admin`, so nobody may change the models"
+        yield Finding(WARNING, "host", says, f"{flag_name('tokens')} gives roles")
     elif config.admin_host not in _OWN and not config.tokens:
         says = f"{both_names('admin_host')}: whoever reaches {config.admin_host} may change the models"
         yield Finding(WARNING, "host", says, f"{flag_name('tokens')} asks who calls")
@@ -41,9 +44,12 @@ def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
 
 
 def look_at_both_ports(config: ServerConfig) -> Iterator[Finding]:
-    """Refuse one port for gRPC and HTTP."""
+    """Refuse one port for two servers."""
     if config.port and config.port == config.http_port:
         yield Finding(ERROR, "ports", f"{both_names('http_port')}: {config.port} is the port of gRPC too")
+    if config.admin and config.admin_port and config.admin_port in {config.port, config.http_port}:
+        what = "gRPC" if config.admin_port == config.port else "HTTP"
+        yield Finding(ERROR, "ports", f"{both_names('admin_port')}: {config.admin_port} is the port of {what} too")
 
 
 def _look_at(config: ServerConfig, field: str, what: str, host: str | None = None) -> Iterator[Finding]:

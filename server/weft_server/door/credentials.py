@@ -24,7 +24,7 @@ _log = structlog.get_logger(__name__)
 # A file of credentials is not longer than this.
 MAX_BYTES = 4 * 1024 * 1024
 # Addresses that nobody else reaches.
-_LOOPBACK = ("127.", "localhost", "::1")
+_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 T = TypeVar("T")
 
@@ -102,7 +102,8 @@ class Credentials:
             for field in ("tls_key", "tokens")
             if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
         ]
-        if config.tokens and not config.tls_cert and not config.host.startswith(_LOOPBACK):
+        hosts = {config.host, config.admin_host} if config.admin else {config.host}
+        if config.tokens and not config.tls_cert and not hosts <= _LOOPBACK:
             found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
         if self.certificates:
             found += [_fault("tls_cert", f"{config.tls_cert} {oddity}") for oddity in self.certificates.oddities]

@@ -69,7 +69,9 @@ class Tokens:
         if len(name) > MAX_NAME or not (name.isascii() and name.isprintable()):
             return f"its name must be at most {MAX_NAME} printable ASCII characters"
         if unknown := sorted(set(roles.split(",")) - set(Role)):
-            return f"there is no role {unknown[0]!r}; there are {', '.join(Role)}"
+            # Where the columns are in another order, this word is the token.
+            what = f"there is no role {unknown[0]!r}" if len(unknown[0]) < MIN_TOKEN else "its second word is no role"
+            return f"{what}; there are {', '.join(Role)}"
         identity = Identity(name, frozenset(map(Role, roles.split(","))))
         if token.startswith(_CERTIFICATE):
             return self._add_certificate(token.removeprefix(_CERTIFICATE), identity)

@@ -31,12 +31,13 @@ class Bounds:
         self.num_places = 0
         self.num_tokens = 0
         self._weights = weights or {}
-        # Places of each tenant that has a name.
+        # Places of each class, and of each tenant that has a name.
+        self._classes: Counter[Priority] = Counter()
         self._held: Counter[str] = Counter()
 
     def check_places(self, count: int, standing: Standing) -> None:
         """Raise Overloaded if so many more places are not to be had."""
-        bound = max(1, int(self.max_requests * SHARES[standing.priority]))
+        bound = self._most_of_class(standing)
         if self.num_places + count > bound:
             wanted = f", and {count} more do not fit" if count > 1 else ""
             raise Overloaded("QUEUE_FULL", f"{self.num_places} requests are waiting already{wanted}")
@@ -46,20 +47,42 @@ class Bounds:
             if self._held[tenant] + count > most:
                 raise Overloaded("TENANT_QUEUE_FULL", f"{self._held[tenant]} requests of this tenant wait already")
 
+    def most_for(self, standing: Standing) -> int:
+        """How many places can be had together, if nobody else has any."""
+        most = self._most_of_class(standing)
+        if not standing.tenant:
+            return most
+        # One of these requests has its place already, and the others are for the free ones.
+        free = self.max_requests - 1
+        return max(1, min(most, int(PLACES_FOR_A_FREE_ONE * self._weights.get(standing.tenant, 1.0) * free)))
+
+    def _most_of_class(self, standing: Standing) -> int:
+        return max(1, int(self.max_requests * SHARES[standing.priority]))
+
     def check_tokens(self, count: int) -> None:
         """Raise Overloaded if so many more tokens may not wait."""
         if self.num_tokens + count > self.max_tokens:
             raise Overloaded("TOKEN_BUDGET", f"{self.num_tokens} tokens are waiting already")
 
+    def num_ahead(self, standing: Standing) -> int:
+        """How many requests are likely to go on before one that comes now. Rather too few: others may end sooner."""
+        ahead = sum(self._classes[priority] for priority in Priority if priority <= standing.priority)
+        if not standing.tenant:
+            return ahead
+        # Tenants take turns, so each of the others has as many turns as this one.
+        return min(ahead, (self._held[standing.tenant] + 1) * len(self._held))
+
     def take(self, count: int, standing: Standing) -> None:
         """Count places that are held from now on."""
         self.num_places += count
+        self._classes[standing.priority] += count
         if standing.tenant:
             self._held[standing.tenant] += count
 
     def give_back(self, count: int, standing: Standing) -> None:
         """Count places that are free again."""
         self.num_places -= count
+        self._classes[standing.priority] -= count
         if tenant := standing.tenant:
             self._held[tenant] -= count
             if not self._held[tenant]:

@@ -73,10 +73,9 @@ class Engine:
         """Those that are there now. One that failed is missing until another one has taken its place."""
         return [post.lane for post in self._posts if post.lane]
 
-    @property
-    def max_queued(self) -> int:
-        """How many requests may wait."""
-        return self._scheduler.bounds.max_requests
+    def max_queued(self, standing: Standing = ANYBODY) -> int:
+        """How many requests of one caller may wait together."""
+        return self._scheduler.bounds.most_for(standing)
 
     def check_open(self, standing: Standing = ANYBODY) -> None:
         """Raise Overloaded when a bound of the waiting room is reached. Who is let in may be promised a place."""
@@ -269,7 +268,9 @@ class Engine:
             try:
                 lane = self._make_lane(post.index)
             except Exception as error:  # noqa: BLE001 - memory may be short for a while
-                self._note(post, Failure.of(error))
+                Failure.of(error).note(self._metrics, lane=post.index)
+                # Whatever it is: a lane that can never be made again must not look alive for ever.
+                self._restarts.spend()
                 time.sleep(FAILED_STEP_PAUSE_S)
                 continue
             with self._lock:

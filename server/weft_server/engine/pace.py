@@ -17,9 +17,15 @@ class Pace:
 
     def note(self, num_taken: int, seconds: float) -> None:
         """Requests went on, `seconds` after the last ones, or after the first one began to wait."""
+        self.fade(seconds)
+        self._taken += num_taken
+        self._seconds += seconds
+
+    def fade(self, seconds: float) -> None:
+        """Let what is known count less, for nobody has waited for so long."""
         kept = math.exp(-seconds / MEMORY_S)
-        self._taken = self._taken * kept + num_taken
-        self._seconds = self._seconds * kept + seconds
+        self._taken *= kept
+        self._seconds *= kept
 
     def wait_s(self, num_ahead: int) -> float:
         """Seconds that a request with so many ahead of it is going to wait. 0 if the pace is not known."""

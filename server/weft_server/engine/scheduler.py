@@ -84,9 +84,11 @@ class Scheduler:
             Overloaded: there are not so many, or the deadline would pass while it waits.
             DeadlineExpired: it has passed.
         """
+        if not count:
+            return
         try:
             self.bounds.check_places(count, standing)
-            self._check_deadline(deadline, now)
+            self._check_deadline(standing, deadline, now)
         except Overloaded as error:
             error.retry_after_s = self._retry_after_s()
             raise
@@ -108,6 +110,7 @@ class Scheduler:
         if not (is_only or is_promised):
             self.bounds.check_tokens(num_tokens)
         if not self.waiting:
+            self._pace.fade(max(0.0, now - self._moved))
             self._moved = now
         self.bounds.num_tokens += num_tokens
         self._queued_slots += sum(sequence.width for sequence in sequences)
@@ -151,7 +154,6 @@ class Scheduler:
            A stream or a long input among the first ones is an exception: it gains nothing by company, so they are
            taken.
         """
-        self._drop_late(now)
         if alike:
             taken = self._take_alike(lane, most, budget, now)
         else:
@@ -176,10 +178,11 @@ class Scheduler:
         self.loads[lane] = 0
         self.closed.add(lane)
 
-    def _check_deadline(self, deadline: float, now: float) -> None:
+    def _check_deadline(self, standing: Standing, deadline: float, now: float) -> None:
         if deadline < now:
             raise DeadlineExpired
-        wait_s = self._pace.wait_s(self.num_queued)
+        # Where nobody is ready to go on, those who are tokenized are no queue.
+        wait_s = self._pace.wait_s(self.bounds.num_ahead(standing)) if self.waiting else 0.0
         if now + wait_s > deadline:
             seconds = f"{wait_s:.1f} s, and the deadline is in {max(0.0, deadline - now):.1f} s"
             raise Overloaded("DEADLINE_TOO_NEAR", f"those who wait already take about {seconds}")
@@ -189,23 +192,31 @@ class Scheduler:
         wait_s = self._pace.wait_s(self.num_queued)
         return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
 
-    def _drop_late(self, now: float) -> None:
-        if not self.waiting:
-            return
-        late = [sequence for sequence in self.waiting.in_order(now) if sequence.deadline <= now]
-        for sequence in late:
-            self.waiting.remove(sequence)
-            self._leave(sequence)
-        self.late += late
+    def _first(self, now: float) -> Sequence | None:
+        """The first one whose deadline has not passed. Those before it are dropped."""
+        while self.waiting:
+            first = self.waiting.first(now)
+            if first.deadline > now:
+                return first
+            self._drop(first)
+        return None
+
+    def _drop(self, late: Sequence) -> None:
+        self.waiting.remove(late)
+        self._leave(late)
+        self.late.append(late)
 
     def _take_alike(self, lane: int, most: int, budget: int, now: float) -> list[Sequence]:
-        if not self.waiting:
+        first = self._first(now)
+        if first is None:
             return []
-        first = self.waiting.first(now).source
-        limit = max(1, min(most, budget // first.bucket))
-        alike = first.alike
+        limit = max(1, min(most, budget // first.source.bucket))
+        alike = first.source.alike
         wanted = (sequence for sequence in self.waiting.in_order(now) if sequence.source.alike == alike)
-        return [self._admit(lane, sequence) for sequence in list(islice(wanted, limit))]
+        chosen = list(islice(wanted, limit))
+        for late in [sequence for sequence in chosen if sequence.deadline <= now]:
+            self._drop(late)
+        return [self._admit(lane, sequence) for sequence in chosen if sequence.deadline > now]
 
     def _take_share(self, lane: int, most: int, room: int, budget: int, least: int, now: float) -> list[Sequence]:
         if not self.may_take(lane) or self._should_wait(most, least, now):
@@ -214,8 +225,7 @@ class Scheduler:
         even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
-        while self.waiting and len(taken) < most and self.loads[lane] < limit:
-            first = self.waiting.first(now)
+        while len(taken) < most and self.loads[lane] < limit and (first := self._first(now)):
             budget -= first.source.bucket
             if first.width > room:
                 self.waiting.hold_up(first)

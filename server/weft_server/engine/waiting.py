@@ -37,6 +37,8 @@ class WaitingRoom:
         self._queues: dict[Standing, deque[tuple[int, Sequence]]] = {}
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
         self._had: dict[str, float] = {}
+        # Which beginning that is. What was charged before it is not given back.
+        self._era = 0
         self._arrivals = itertools.count()
         # The first one once found too few slots. It stays the first until it has them: otherwise those who need fewer
         # would pass it again and again.
@@ -58,6 +60,7 @@ class WaitingRoom:
         tenant = sequence.standing.tenant
         if not self._queues:
             self._had.clear()
+            self._era += 1
         elif not any(tenant == standing.tenant for standing in self._queues):
             # Who comes back has no claim on what it did not ask for meanwhile.
             least = min(self._had.get(standing.tenant, 0.0) for standing in self._queues)
@@ -89,11 +92,12 @@ class WaitingRoom:
         tenant = sequence.standing.tenant
         if tenant in self._had or len(self._queues) > 1:
             self._had[tenant] = self._had.get(tenant, 0.0) + self._weighed(tenant, sequence.most_tokens)
+            sequence.charged_in = self._era
 
     def give_back(self, sequence: Sequence) -> None:
         """Take tokens off the account that an ended sequence was charged for and had not."""
         tenant = sequence.standing.tenant
-        if tenant in self._had:
+        if tenant in self._had and sequence.charged_in == self._era:
             spared = sequence.most_tokens - sequence.num_input_tokens - sequence.num_output_tokens
             self._had[tenant] -= self._weighed(tenant, spared)
 

@@ -20,7 +20,7 @@ from weft_server.errors import BundleRefused, Draining, ModelNotFound, ModelNotR
 from weft_server.runtime.memory import give_back
 from weft_server.serving.card import card_of
 from weft_server.serving.labels import STABLE, Labels, check_label, check_share
-from weft_server.serving.loader import STOP_S, load_entry
+from weft_server.serving.loader import STOP_S, hold_place, load_entry
 from weft_server.serving.models import LOADING_RETRY_S, Entry
 from weft_server.serving.waking import Waking
 
@@ -62,6 +62,8 @@ class Keeper:
         self._places = asyncio.Semaphore(num_places)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
+        # Of those who load, until they give their place up.
+        self._holding: set[asyncio.Task[None]] = set()
         self._is_closed = False
         # Whether threads were left behind, whose work nobody needs.
         self.is_stuck = False
@@ -80,6 +82,9 @@ class Keeper:
 
     async def unload(self, name: str, version: int) -> None:
         """Take a version away, and return when its memory is free. Raises ModelNotFound if it is not there."""
+        if self._models.is_leaving(name, version):
+            await self._change(name, asyncio.sleep(0))  # after the one that is under way
+            return
         self._there(name, version)
         await self._change(name, self._unload(name, version))
 
@@ -109,7 +114,10 @@ class Keeper:
             await asyncio.sleep(min(1.0, self._config.idle_unload_s / 4))
             for entry in self._models.entries:
                 if self._is_idle(entry) and not self._locks[entry.name].locked():
-                    await self._change(entry.name, self._sleep(entry))
+                    try:
+                        await self._change(entry.name, self._sleep(entry))
+                    except Exception:  # noqa: BLE001 - a bug with one model is no reason to keep the others awake
+                        _log.exception("sleep failed", model=entry.name, version=entry.version)
 
     def close(self) -> None:
         """End what is going on, for the server leaves. Who waits for it gets Draining."""
@@ -169,14 +177,18 @@ class Keeper:
         return entry
 
     async def _load(self, candidate: Candidate, label: str, share: float | None) -> Entry:
-        labels = self._models.labels(candidate.name)
-        if label:
-            labels = labels.put(label, candidate.version, share)
+        self._labelled(candidate, label, share)  # refused before it is loaded
         entry = await self._answering(candidate)
         self._models.put(entry)
-        self._models.set_labels(candidate.name, labels)
         await self._changed(candidate.name)
+        # Meanwhile the repository's file may have moved labels.
+        self._models.set_labels(candidate.name, self._labelled(candidate, label, share))
         return entry
+
+    def _labelled(self, candidate: Candidate, label: str, share: float | None) -> Labels:
+        """The labels of a model of now, with one put on a version. Raises InvalidRequest if it cannot bear that."""
+        labels = self._models.labels(candidate.name)
+        return labels.put(label, candidate.version, share) if label else labels
 
     async def _unload(self, name: str, version: int) -> None:
         await self._leave(self._there(name, version))
@@ -189,17 +201,20 @@ class Keeper:
         self._models.put(entry)
         had_stable = self._models.labels(name).version(STABLE) is not None
         self._models.set_labels(name, Labels(stable=candidate.version if had_stable else None))
+        await self._changed(name)
         await asyncio.gather(*map(self._leave, others))
         return entry, [each.version for each in others]
 
     async def _label(self, name: str, label: str, version: int | None, share: float | None) -> None:
-        if version is not None:
-            self._there(name, version)
+        if version is not None and not self._there(name, version).answers:
+            raise BundleRefused(f"model {name!r} version {version} was refused, and bears no label")
         self._models.set_labels(name, self._models.labels(name).put(label, version, share))
 
     async def _answering(self, candidate: Candidate) -> Entry:
         """Return an entry that answers: the one that is there, or a new one, which nobody finds yet."""
         there = self._models.at(candidate.name, candidate.version)
+        if there:
+            self.is_stuck |= there.is_stuck
         if there and self._there(there.name, there.version).answers:
             entry, why = there, await self._wake(there)
         else:
@@ -214,8 +229,12 @@ class Keeper:
     async def _loaded(self, *which: Any) -> Entry:
         """Load a bundle. The entry has its model, or says why not."""
         entry = Entry(*which)
-        async with self._places:
-            await load_entry(entry, self._config, self._metrics, gives_way=True)
+        await self._places.acquire()
+        load = asyncio.create_task(load_entry(entry, self._config, self._metrics, gives_way=True))
+        holding = asyncio.create_task(hold_place(self._places, entry, load))
+        self._holding.add(holding)
+        holding.add_done_callback(self._holding.discard)
+        await load
         self.is_stuck |= entry.is_stuck
         if entry.model:
             await self._settled()
@@ -224,6 +243,7 @@ class Keeper:
     async def _leave(self, entry: Entry) -> None:
         """Let an entry go. Nobody finds it from now on, and its calls are finished."""
         self._models.set_labels(entry.name, self._models.labels(entry.name).without(entry.version))
+        self.is_stuck |= entry.is_stuck
         entry.state = model_pb2.MODEL_STATE_DRAINING
         await self._changed(entry.name)
         if entry.model:
@@ -281,6 +301,6 @@ class Keeper:
         loaded = await self._loaded(entry.name, entry.version, entry.directory)
         entry.error = loaded.error
         if loaded.model:
-            entry.model, entry.state = loaded.model, model_pb2.MODEL_STATE_READY
+            entry.model, entry.state, entry.task = loaded.model, model_pb2.MODEL_STATE_READY, loaded.task
             entry.wake = entry.card = None
         return entry.error

@@ -55,7 +55,7 @@ async def load_entries(
         for entry in entries:
             await places.acquire()
             loads.append(group.create_task(load(entry)))
-            group.create_task(_hold_place(places, entry, loads[-1]))
+            group.create_task(hold_place(places, entry, loads[-1]))
         for _ in range(num_places):
             await places.acquire()
         late = [task for task in loads if not task.done()]
@@ -64,7 +64,8 @@ async def load_entries(
         await settled()
 
 
-async def _hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Task[None]) -> None:
+async def hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Task[None]) -> None:
+    """Give a place back when a load has ended, or when it takes so long that others shall go on beside it."""
     done, _ = await asyncio.wait([load], timeout=PATIENCE_S)
     if not done:
         _log.warning("slow to load, others go on", model=entry.name, version=entry.version, seconds=PATIENCE_S)
@@ -118,8 +119,8 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_w
             await work(give_way)
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop)
-        model.start()
         try:
+            model.start()
             await _ask_golden(model)
         except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)

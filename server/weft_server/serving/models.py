@@ -67,6 +67,11 @@ class Models:
         """Return one version, if it is there and does not leave."""
         return next((entry for entry in self.versions(name) if entry.version == version), None)
 
+    def is_leaving(self, name: str, version: int) -> bool:
+        """Whether a version is there no more, and its last calls are."""
+        leaving = [entry for entry in self.entries if entry.state == model_pb2.MODEL_STATE_DRAINING]
+        return any((name, version) == (entry.name, entry.version) for entry in leaving)
+
     def put(self, entry: Entry) -> None:
         """Add an entry, in place of one of the same version that was refused."""
         old = self.at(entry.name, entry.version)

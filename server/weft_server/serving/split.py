@@ -113,7 +113,7 @@ async def _submit(
 
         # A seed that is drawn is drawn once, so all sentences have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
-        _check_room(len(sentences), engine.max_queued)
+        _check_room(len(sentences), engine.max_queued(call.standing))
         engine.reserve(call.standing, len(sentences) - 1)
         num_reserved = len(sentences)
         sequences = [

@@ -6,7 +6,8 @@ Nothing is believed before two looks have seen the same. So a folder that is bei
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -16,6 +17,7 @@ from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.errors import RequestError
 from weft_server.serving.labels import Labels
 from weft_server.serving.labels_file import read_labels, restrict
+from weft_server.serving.loader import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -32,14 +34,23 @@ LOOK_S = 2.0
 _log = structlog.get_logger(__name__)
 
 
+class _Stated(NamedTuple):
+    """The labels that a model's file states, and which of their versions are there."""
+
+    labels: Labels
+    there: frozenset[int]
+
+
 class _Look(NamedTuple):
     """What a look has seen: whole bundles, folders that are there, and the labels of models that state some.
 
-    `faults` says by model why its labels cannot be read. Nothing comes to such a model.
+    `names` are the models that have been listed. `faults` says by model why its labels cannot be read: nothing comes to
+    such a model.
     """
 
     prints: dict[Key, Print]
     folders: set[Key]
+    names: set[str]
     labels: dict[str, Labels]
     faults: dict[str, str]
 
@@ -51,11 +62,13 @@ class Watcher:
         self._keeper = keeper
         self._models = models
         self._repository = repository
-        self._last = _Look({}, set(), {}, {})
+        self._last = _Look({}, set(), set(), {}, {})
         # Bundles as they were when they were loaded or refused. They are not tried again, unless they change.
         self._tried: dict[Key, Print] = {}
-        # The labels that were set last.
-        self._labelled: dict[str, Labels] = {}
+        # Whose labels were set last. Those that an operator moves stay, until the file says something else.
+        self._stated: dict[str, _Stated] = {}
+        # Changes that take long. The next looks go on without them.
+        self._changing: dict[Key, asyncio.Task[None]] = {}
         self._complaint = ""
 
     async def watch(self) -> None:
@@ -81,10 +94,27 @@ class Watcher:
             self._tried.setdefault(key, look.prints[key])
         come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
         gone = [key for key in self._tried if key not in look.folders | self._last.folders]
-        self._last = look
-        loads = [self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults]
-        await asyncio.gather(*loads, *map(self._unload, gone))
-        self._label(look)
+        before, self._last = self._last, look
+        changes = {key: self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults}
+        changes |= {key: self._unload(key) for key in gone}
+        await self._make(changes)
+        self._label(look, before)
+
+    async def _make(self, changes: dict[Key, Coroutine[Any, Any, None]]) -> None:
+        """Make changes side by side. One that takes long goes on by itself: a graph can also loop for ever."""
+        for key, change in changes.items():
+            if key in self._changing:
+                change.close()
+                continue
+            self._changing[key] = task = asyncio.create_task(change)
+            task.add_done_callback(partial(self._made, key))
+        if self._changing:
+            await asyncio.wait(self._changing.values(), timeout=PATIENCE_S)
+
+    def _made(self, key: Key, task: asyncio.Task[None]) -> None:
+        del self._changing[key]
+        if not task.cancelled() and (error := task.exception()):
+            _log.error("watch failed", model=key[0], version=key[1], exc_info=error)
 
     async def _load(self, key: Key, look: _Look) -> None:
         name, version = key
@@ -110,15 +140,20 @@ class Watcher:
         entry = self._models.at(*key)
         return entry is not None and entry.state != model_pb2.MODEL_STATE_FAILED
 
-    def _label(self, look: _Look) -> None:
-        """Set the labels that files state, where they or the versions have changed since."""
-        for name in (look.labels.keys() | self._labelled.keys()) - look.faults.keys():
+    def _label(self, look: _Look, before: _Look) -> None:
+        """Set the labels that files state, where these have changed, or a version that they name has come."""
+        for name in (look.names & before.names) - look.faults.keys():
+            labels = look.labels.get(name, Labels())
+            if labels != before.labels.get(name, Labels()):
+                continue
             versions = [entry.version for entry in self._models.versions(name)]
-            labels = restrict(look.labels.get(name, Labels()), versions)
-            if labels != self._labelled.get(name, Labels()):
-                self._models.set_labels(name, labels)
-                self._labelled[name] = labels
-                _log.info("labels", model=name, stable=labels.stable, canary=labels.canary, share=labels.share)
+            there = frozenset(version for version in versions if labels.of(version))
+            last = self._stated.get(name, _Stated(Labels(), frozenset()))
+            self._stated[name] = _Stated(labels, there)
+            if labels != last.labels or there - last.there:
+                fit = restrict(labels, versions)
+                self._models.set_labels(name, fit)
+                _log.info("labels", model=name, stable=fit.stable, canary=fit.canary, share=fit.share)
 
     def _complain(self, why: str) -> None:
         """Log what is wrong with the repository, once until it changes."""
@@ -134,8 +169,9 @@ def _look(repository: Path, known: dict[Key, Path]) -> _Look:
     # What a scan does not list may be there all the same, but not readable now.
     folders |= {key for key, directory in known.items() if key not in folders and directory.exists()}
     prints = {(each.name, each.version): _print(each.directory) for each in scan.candidates}
+    names = {each.name for each in scan.candidates}
     labels, faults = {}, {}
-    for name in sorted({each.name for each in scan.candidates}):
+    for name in sorted(names):
         try:
             stated = read_labels(repository / name)
         except RepositoryError as error:
@@ -143,7 +179,7 @@ def _look(repository: Path, known: dict[Key, Path]) -> _Look:
         else:
             if stated is not None:
                 labels[name] = stated
-    return _Look({key: seen for key, seen in prints.items() if seen}, folders, labels, faults)
+    return _Look({key: seen for key, seen in prints.items() if seen}, folders, names, labels, faults)
 
 
 def _print(directory: Path) -> Print:

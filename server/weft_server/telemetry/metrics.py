@@ -128,9 +128,10 @@ class ModelMetrics:
     def gauges(self) -> dict[str, float]:
         """Return the gauges now."""
         gauges = {"model_ready": float(self._ready)}
-        if self._stats is None:
+        read = self._stats  # the model may leave meanwhile: a scrape is on another thread
+        if read is None:
             return gauges
-        stats = self._stats()
+        stats = read()
         return gauges | {
             "requests_queued": stats.queued,
             "queued_tokens": stats.queued_tokens,
