@@ -59,7 +59,8 @@ def test_memory_does_not_grow_with_refusals(demo_repository):
             wrapper = generation_pb2.StreamGenerateRequest
             for start in _starts(channel, "GenerationService", "Generate", request, wrapper):
                 assert [invalid] * 30 == [start().code() for _ in range(30)]
-                assert [late] * 10 == [start(timeout=0.02).code() for _ in range(10)]
+                # A message that is too large for its method is refused within milliseconds.
+                assert {late, invalid} >= {start(timeout=0.02).code() for _ in range(10)}
                 for _ in range(10):
                     start().cancel()
             request = generation_pb2.GenerateRequest(text="x" * MEBIBYTE)
