@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "build" / "models"
 OUT = ROOT / "build" / "bench" / "overload"
 TIMES = (0.5, 1, 2, 5, 10)
+# The load generator is one process, and sends no more than this a second in time.
+MAX_RATE = 4000
 MAX_QUEUED = 64
 CALLERS = 96
 SECONDS = 8
@@ -74,7 +76,7 @@ def curve(work):
         server.wait_for("ready")
         (closed,) = loads(server, work, "--concurrency", str(min(CALLERS, MAX_QUEUED)))
         capacity = closed["per_s"]["requests"]
-        rates = ",".join(f"{capacity * times:.4g}" for times in TIMES)
+        rates = ",".join(f"{capacity * times:.4g}" for times in TIMES if capacity * times <= MAX_RATE)
         points = [point(report, capacity) for report in loads(server, work, "--sweep", f"rate:{rates}")]
     return {"name": work.name, "capacity": capacity, "points": points}
 
