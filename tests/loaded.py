@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from pathlib import Path
 
 from weft_proto.v1 import (
     caption_pb2,
@@ -53,6 +54,15 @@ class Loaded:
             await asyncio.sleep(0.01)
         assert await asyncio.to_thread(self.model.stop, 30)
         assert (0, 0, 0, 0) == (stats.queued, stats.running, stats.slots_used, stats.queued_tokens)
+
+
+async def refusal_of(directory):
+    """Why a bundle cannot be loaded, as the server would say it, or nothing."""
+    try:
+        async with Loaded(Path(directory), slots=2):
+            return ""
+    except Exception as error:  # noqa: BLE001 - as serving/loader.py does
+        return str(error) or type(error).__name__
 
 
 async def ask(model, **request):

@@ -11,6 +11,8 @@ from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
 
 ENV_PREFIX = "WEFT_"
 MEBIBYTE = 1024 * 1024
+# Hosts that nobody reaches from another machine.
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]

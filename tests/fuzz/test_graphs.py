@@ -12,7 +12,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bounded import Bounded
-from loaded import Loaded
+from loaded import refusal_of
 from mutations import budget, mutated_bytes, mutated_message
 from weft_server.bundle.load import load_bundle
 from weft_server.errors import BundleError
@@ -47,15 +47,7 @@ def verify(directory, file, content):
 
 def load(directory, file, content):
     """The same, and the graph is opened and tried. A server takes any Exception of a load for a refusal."""
-    return verify(directory, file, content) or asyncio.run(_load(directory))
-
-
-async def _load(directory):
-    try:
-        async with Loaded(Path(directory), slots=2):
-            return ""
-    except Exception as error:  # noqa: BLE001 - as serving/loader.py does
-        return str(error) or type(error).__name__
+    return verify(directory, file, content) or asyncio.run(refusal_of(directory))
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from bounded import Bounded
-from loaded import Loaded
+from loaded import refusal_of
 from mutations import budget, mutated_bytes, mutated_json, mutated_message
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -42,15 +42,7 @@ def verify(directory, content):
 def load(directory, content):
     """The same, and the bundle is loaded. A server takes any Exception of a load for a refusal."""
     why = verify(directory, content)
-    return why or asyncio.run(_load(directory))
-
-
-async def _load(directory):
-    try:
-        async with Loaded(Path(directory), slots=2):
-            return ""
-    except Exception as error:  # noqa: BLE001 - as serving/loader.py does
-        return str(error) or type(error).__name__
+    return why or asyncio.run(refusal_of(directory))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from running import Running
 from toy import Toy
+from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine import restarts
 from weft_server.engine.restarts import Restarts
@@ -35,13 +36,6 @@ def toy(tmp_path_factory):
 def counted(metrics):
     """Failures by their reason."""
     return {reason: counter.value for (name, reason), counter in metrics.counters.items() if name == "failures_total"}
-
-
-async def until(condition):
-    """Let the event loop turn until something holds."""
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - threads tell no event of asyncio's
-            await asyncio.sleep(0.002)
 
 
 async def outcome_of(sequence):

@@ -5,11 +5,10 @@ import socket
 from collections.abc import Iterator
 
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding
-from weft_server.config import ServerConfig, both_names, flag_name
+from weft_server.config import LOOPBACK, ServerConfig, both_names, flag_name
 
 _FIRST_FREE_TO_ALL = 1024
 # What only this machine reaches.
-_OWN = {"127.0.0.1", "::1", "localhost"}
 
 
 def look_at_host(config: ServerConfig) -> Iterator[Finding]:
@@ -37,7 +36,7 @@ def look_at_admin_port(config: ServerConfig) -> Iterator[Finding]:
     elif config.tls_client_ca and not config.tokens:
         says = f"{both_names('admin')}: a certificate alone has no role `admin`, so nobody may change the models"
         yield Finding(WARNING, "host", says, f"{flag_name('tokens')} gives roles")
-    elif config.admin_host not in _OWN and not config.tokens:
+    elif config.admin_host not in LOOPBACK and not config.tokens:
         says = f"{both_names('admin_host')}: whoever reaches {config.admin_host} may change the models"
         yield Finding(WARNING, "host", says, f"{flag_name('tokens')} asks who calls")
     yield from _look_at(config, "admin_port", "admin", config.admin_host)

@@ -1,6 +1,6 @@
 """Keeps the refusals of a flood from taking the time that the answers need.
 
-gRPC ends calls that nobody takes for a tenth of what a refusal of ours costs. So beyond some refusals in a moment, the
+gRPC ends calls that nobody takes for less than a refusal of ours costs. So beyond some refusals in a moment, the
 event loop sleeps until the moment is over. Lanes go on meanwhile. Answers are some milliseconds later.
 """
 

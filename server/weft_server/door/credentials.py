@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 import structlog
 
-from weft_server.config import ConfigError, ServerConfig, both_names
+from weft_server.config import LOOPBACK, ConfigError, ServerConfig, both_names
 from weft_server.door.certificates import Certificates, CertificatesError
 from weft_server.door.tokens import Tokens, TokensError
 from weft_server.door.watched import Watched
@@ -24,7 +24,6 @@ _log = structlog.get_logger(__name__)
 # A file of credentials is not longer than this.
 MAX_BYTES = 4 * 1024 * 1024
 # Addresses that nobody else reaches.
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 T = TypeVar("T")
 
@@ -103,7 +102,7 @@ class Credentials:
             if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
         ]
         hosts = {config.host, config.admin_host} if config.admin else {config.host}
-        if config.tokens and not config.tls_cert and not hosts <= _LOOPBACK:
+        if config.tokens and not config.tls_cert and not hosts <= LOOPBACK:
             found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
         if self.certificates:
             found += [_fault("tls_cert", f"{config.tls_cert} {oddity}") for oddity in self.certificates.oddities]
