@@ -1,14 +1,20 @@
 """A real server whose lanes fail and hang: it goes on, and ends by itself when that happens too often."""
 
+import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
+import grpc
 import pytest
 
 import weft
+from keeping import repository_of
+from weft_proto.v1.generation_pb2 import GenerateRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
+from asking import Asked
 from held import Held
 
 pytestmark = pytest.mark.e2e
@@ -106,3 +112,34 @@ def test_memory_that_runs_out_is_no_failure_of_the_server(repository, points):
                 assert ask("w1")
         assert 6 == server.metric("weft_failures_total", reason="OUT_OF_MEMORY")
         assert 0 == server.terminate()
+
+
+@pytest.mark.parametrize(("ends", "reason"), [("unload", "MODEL_NOT_READY"), ("drain", "DRAINING")])
+def test_who_is_still_there_when_the_wait_is_over_is_told_why(tiny_repository, tmp_path, points, ends, reason):
+    """Wherever a request is then, and though what it is in goes on: UNAVAILABLE, with the reason."""
+    repository = repository_of(tmp_path / "models", tiny_repository / "tiny-generate" / "1", 1)
+    settings = {"slots": 1, "drain_timeout_s": 1, "drain_delay_s": 0, "admin": True, "admin_port": 0}
+    stages = [
+        # Where it is held, the request, and how many: those behind the first wait for their turn.
+        ("m.explain-job", {"token_ids": {"ids": [5]}, "explain": {}}, 2),
+        ("m.decode", {"token_ids": {"ids": [5]}}, 2),
+        ("m.worker-job", {"text": "a b"}, 3),
+    ]
+    with Held(repository, points, **settings) as server, grpc.insecure_channel(server.target) as channel:
+        server.wait_for("ready")
+        address, asked = server.wait_for("listening")["admin"], []
+        for point, request, number in stages:
+            server.say(point, "hold")
+            asked += [Asked(channel, "generate", "unary", GenerateRequest(**request)) for _ in range(number)]
+            server.wait_until(partial(server.is_held, point), what=point)
+        server.wait_until(lambda: server.under_way()["calls"] == len(asked), what="all of them")
+        with weft.AdminClient(address, timeout=60) as admin, ThreadPoolExecutor(1) as pool:
+            unload = pool.submit(admin.unload_model, "m", 1) if ends == "unload" else None
+            if not unload:
+                server.process.send_signal(signal.SIGTERM)
+            assert [("UNAVAILABLE", reason)] * len(asked) == [each.end()[:2] for each in asked]
+            server.free(*(point for point, _, _ in stages))
+            if unload:
+                unload.result()
+                server.process.send_signal(signal.SIGTERM)
+        assert 0 == server.process.wait(60)

@@ -16,7 +16,7 @@ from waiting import until
 from weft_server.engine import engine as engine_module
 from weft_server.engine import restarts
 from weft_server.engine.restarts import Restarts
-from weft_server.errors import LaneFailed, Overloaded
+from weft_server.errors import Draining, LaneFailed, Overloaded
 from weft_server.runtime.session import Session, is_out_of_memory
 from weft_server.sequence import Decoding
 from weft_server.serving.workers import Workers
@@ -379,6 +379,29 @@ def test_a_worker_hangs_though_nobody_waits_for_it():
         await asyncio.wait([hung])
         workers.supervise(-1)
         assert 3 == await asyncio.wait_for(workers.do(lambda: 3), 20)
+        go_on.set()
+        workers.stop()
+
+    asyncio.run(run())
+
+
+def test_workers_end_whoever_waits_for_them_and_whoever_comes_then():
+    """Those whose job has begun, those behind them, those who were just moved: each hears it at once, by itself."""
+
+    async def run():
+        metrics = Metrics().for_model("m", 1, "t")
+        workers, go_on, ran = Workers(1, "m/1-worker", metrics, Restarts(5)), threading.Event(), []
+        hung = asyncio.create_task(workers.do(lambda: go_on.wait(20)))
+        await until(lambda: workers._running)
+        behind = [asyncio.create_task(workers.do(lambda: ran.append(1))) for _ in range(2)]
+        await asyncio.sleep(0)
+        workers.supervise(-1)
+        workers.cancel_all(Draining)
+        late = asyncio.create_task(workers.do(lambda: ran.append(1)))
+        outcomes = await asyncio.gather(hung, *behind, late, return_exceptions=True)
+        assert [LaneFailed, *[Draining] * 3] == [type(each) for each in outcomes]
+        assert 4 == len(set(map(id, outcomes)))
+        assert ([], {}) == (ran, workers._wanted)
         go_on.set()
         workers.stop()
 

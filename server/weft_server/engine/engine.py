@@ -135,13 +135,15 @@ class Engine:
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End everything, now and from now on. Each sequence gets an outcome of its own.
 
-        A running sequence ends before the next step of its lane.
+        Callers hear it at once: a lane may be in a long step, or hang. It drops its sequences before the next step.
         """
         with self._lock:
             self._refusal = outcome
             live = list(self._live)
         for sequence in live:
-            self.cancel(sequence, outcome())
+            end = outcome()
+            self.cancel(sequence, end)
+            sequence.reply.put([], [], end)
 
     def stop(self, timeout: float) -> bool:
         """Let the lanes finish their step and end. Returns whether all did within `timeout` seconds.

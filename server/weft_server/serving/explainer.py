@@ -66,7 +66,6 @@ class Explainer:
         self._worker = worker
         # Finished answers whose explanation is not there yet.
         self.num_waiting = 0
-        self._refusal: Callable[[], Exception] | None = None
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -82,8 +81,6 @@ class Explainer:
 
     async def work(self, job: Callable[[], Result]) -> Result:
         """Run `job` in the explainer's thread, after earlier jobs. Raises the outcome of `cancel_all`, if any."""
-        if self._refusal is not None:
-            raise self._refusal()
         self._count_waiting(1)
         try:
             return await self._worker.do(job)
@@ -100,7 +97,6 @@ class Explainer:
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End all requests that wait for an explanation, now and from now on. Each gets an outcome of its own."""
-        self._refusal = outcome
         self._worker.cancel_all(outcome)
 
     def stop(self) -> None:

@@ -174,11 +174,10 @@ class Model:
             self.cancel_all(ModelFailed)
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End everything that the engines and the explainer have. Each request gets an outcome of its own."""
-        for engine in self.engines:
-            engine.cancel_all(outcome)
-        if self.explainer:
-            self.explainer.cancel_all(outcome)
+        """End everything that engines, workers and explainer have. Each request gets an outcome of its own."""
+        for each in (*self.engines, self._workers, self._builder, self.explainer):
+            if each:
+                each.cancel_all(outcome)
 
     def stop(self, timeout: float) -> bool:
         """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds."""

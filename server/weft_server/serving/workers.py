@@ -50,6 +50,7 @@ class Workers:
         self._wanted: dict[_Job, None] = {}
         # Also those that nobody waits for any more.
         self._running: set[_Job] = set()
+        self._refusal: Callable[[], Exception] | None = None
         if POINTS:
             POINTS.wire(self, "_do", f"{metrics.name}.{name.rsplit('-', 1)[-1]}-job")
 
@@ -64,6 +65,8 @@ class Workers:
         self._wanted[job] = None
         try:
             while True:
+                if self._refusal is not None:
+                    raise self._refusal()
                 job.future = asyncio.get_running_loop().run_in_executor(self._pool, self._run, job, self._pool)
                 try:
                     result: Result = await job.future
@@ -104,7 +107,8 @@ class Workers:
             job.future.cancel()
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
-        """End all that wait for a job. Each gets an outcome of its own."""
+        """End all that wait for a job, now and from now on. Each gets an outcome of its own."""
+        self._refusal = outcome
         for job in self._wanted:
             if job.future.cancel():
                 job.outcome = outcome()
