@@ -114,6 +114,33 @@ def test_a_lane_whose_books_are_broken_loses_nobody(toy):
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_answer_is_handed_over_though_the_books_of_another_are_broken(toy, broken):
+    """Three answers end in one step, and counting one of them fails: each arrives, and the next lane goes on."""
+
+    async def run():
+        async with Running(toy, num_slots=3, num_lanes=1) as running:
+            settle, ended = running.engine._scheduler.settle, []
+
+            def count(sequence):
+                settle(sequence)
+                ended.append(sequence)
+                if len(ended) == broken + 1:
+                    raise RuntimeError("broken")
+
+            running.engine._scheduler.settle = count
+            asked = [running.submit([5], Decoding(4)) for _ in range(3)]
+            for sequence in asked:
+                await asyncio.wait_for(sequence.reply.done(), 20)
+                assert toy.greedy([5], 4) == sequence.reply.token_ids
+            after = running.submit([7], Decoding(4))
+            await after.reply.done()
+            assert toy.greedy([7], 4) == after.reply.token_ids
+            assert sorted(map(id, [*asked, after])) == sorted(map(id, ended))
+
+    asyncio.run(run())
+
+
 def test_memory_that_runs_out_sheds_the_step_and_costs_no_restart(toy):
     """Its requests may come again: RESOURCE_EXHAUSTED with a hint, as often as it happens."""
 

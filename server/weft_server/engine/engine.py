@@ -334,18 +334,25 @@ class Engine:
         return False
 
     def _hand_over(self, post: Post, deliveries: list[Delivery]) -> None:
+        """Count what has ended, and bring each its part. To those of a post that was given up it is of no effect."""
         if not deliveries:
             return
-        leaving = [delivery for delivery in deliveries if delivery.num_freed]
-        if leaving:
-            with self._lock:
-                if post.is_given_up:
-                    return
-                for delivery in leaving:
-                    self._scheduler.free(post.index, delivery.num_freed)
-                    if delivery.outcome is not None:
-                        self._finish(delivery.sequence, delivery.outcome)
-        self._loop.call_soon_threadsafe(_deliver, deliveries)
+        try:
+            if leaving := [delivery for delivery in deliveries if delivery.num_freed]:
+                self._let_go(post, leaving)
+        finally:
+            # Also if counting fails: the answers are there, and nobody else brings them.
+            self._loop.call_soon_threadsafe(_deliver, deliveries)
+
+    def _let_go(self, post: Post, leaving: list[Delivery]) -> None:
+        """Count places that are free now, and sequences that have ended."""
+        with self._lock:
+            if post.is_given_up:
+                return
+            for delivery in leaving:
+                self._scheduler.free(post.index, delivery.num_freed)
+                if delivery.outcome is not None:
+                    self._finish(delivery.sequence, delivery.outcome)
 
     def _lane_of(self, sequence: Sequence) -> Lane:
         """The lane that a live sequence is in. Holds the lock."""
