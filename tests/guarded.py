@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import grpc.aio
@@ -11,6 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import weft_proto.v1
 from certificates import Authority
+from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.config import ServerConfig
 from weft_server.door.access import Access
 from weft_server.door.credentials import Credentials
@@ -18,8 +20,9 @@ from weft_server.door.gate import Gate
 from weft_server.door.guard import Guard
 from weft_server.door.health import Health
 from weft_server.door.server import SERVICES, GrpcServer
+from weft_server.engine.scheduler import Scheduler
 from weft_server.serving.keeper import Keeper
-from weft_server.serving.models import Models
+from weft_server.serving.models import Entry, Models
 from weft_server.telemetry.metrics import Metrics
 
 MAX_REQUEST_BYTES = 16 * 1024 * 1024
@@ -55,13 +58,23 @@ def methods():
     return {f"/{service.full_name}/{each.name}": each.input_type for service in services for each in service.methods}
 
 
+def entry_of(name, *, full, version=1, task=common_pb2.TASK_GENERATE):
+    """A version of a model that has a waiting room and nothing else; a full one lets nobody wait."""
+    scheduler = Scheduler(1, 1, 100)
+    if full:
+        scheduler.reserve()
+    metrics, manifest = Metrics().for_model(name, version, "t"), SimpleNamespace(task=task)
+    model = SimpleNamespace(name=name, engine=scheduler, manifest=manifest, metrics=metrics)
+    return Entry(name, version, None, model_pb2.MODEL_STATE_READY, model=model)
+
+
 async def _nothing(*_):
     """What a keeper tells is of no interest."""
 
 
 @asynccontextmanager
-async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, admin=False, **more):
-    """A gRPC server without models, its target, its metrics and its credentials. `admin`: that of the admin port."""
+async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, admin=False, entries=(), **more):
+    """A gRPC server, its target, its metrics and its credentials. `admin`: that of the admin port."""
     settings = {"port": 0, "admin_port": 0, "reflection": True, **more}
     if tokens:
         settings["tokens"] = tmp_path / "tokens"
@@ -74,11 +87,11 @@ async def served(tmp_path, *, tls=False, mutual=False, tokens=TOKENS, admin=Fals
         settings["tls_client_ca"].write_bytes(AUTHORITY.certificate)
     metrics = Metrics()
     credentials = credentials_of(metrics, **settings)
-    guard = Guard(metrics, Access(credentials), Gate(Models([])), MAX_REQUEST_BYTES)
+    models = Models(list(entries))
+    guard = Guard(metrics, Access(credentials), Gate(models), MAX_REQUEST_BYTES)
     health = Health(SERVICES)
     await health.set_model("secret", serving=True)
     config = ServerConfig(repository="models", **settings)
-    models = Models([])
     keeper = Keeper(models, config, metrics, changed=_nothing, settled=_nothing, num_places=1) if admin else None
     server = GrpcServer(models, config, guard, health, credentials, keeper)
     await server.start()

@@ -13,6 +13,7 @@ from guarded import (
     REFLECTION,
     TOKENS,
     ask,
+    entry_of,
     methods,
     open_channel,
     run,
@@ -124,6 +125,32 @@ def test_liveness_and_readiness_are_open_and_models_are_not(tmp_path):
             assert ("PERMISSION_DENIED", "ROLE_MISSING") == await ask(channel, HEALTH, service("model/secret"), scraper)
             assert ("OK", "") == await ask(channel, HEALTH, service("model/secret"), caller)
             assert ("NOT_FOUND", "SERVICE_NOT_FOUND") == await ask(channel, HEALTH, service("model/x"), caller)
+
+    run(scenario())
+
+
+def test_who_is_not_known_learns_nothing_of_the_models(tmp_path):
+    """Neither that a queue is full nor what is wrong with the metadata: first comes who calls, by certificate too."""
+    expected = {
+        "signed.example.com": ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT"),
+        "stranger.example.com": ("UNAUTHENTICATED", "UNAUTHENTICATED"),
+        "reader": ("PERMISSION_DENIED", "PERMISSION_DENIED"),
+    }
+
+    async def scenario():
+        entries = [entry_of("m", full=True)]
+        async with served(tmp_path, mutual=True, entries=entries) as (target, metrics, _):
+            for name, codes in expected.items():
+                pair = AUTHORITY.issue(name, hosts=(name,))
+                async with open_channel(target, authority=AUTHORITY.certificate, pair=pair) as channel:
+                    # No message comes, and none is waited for.
+                    full = channel.stream_unary("/weft.v1.GenerationService/Generate")(timeout=10)
+                    bad = channel.stream_unary(LIST_MODELS)(timeout=10, metadata=[("weft-priority", "urgent")])
+                    assert (name, codes) == (name, ((await full.code()).name, (await bad.code()).name))
+            counters = metrics.for_model("", "", "").counters
+            assert {"INVALID_ARGUMENT": 1, "UNAUTHENTICATED": 2, "PERMISSION_DENIED": 2} == {
+                code: counter.value for (name, code), counter in counters.items() if name == "requests_total"
+            }
 
     run(scenario())
 

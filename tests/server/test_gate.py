@@ -4,17 +4,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from guarded import entry_of
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
-    common_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
     translation_pb2,
 )
 from weft_server.door.gate import _TASKS, MODEL_KEY, Gate
-from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.sequence import Priority, Standing
 from weft_server.serving.call import Call
@@ -26,20 +25,12 @@ CLASSIFY = "/weft.v1.ClassificationService/Classify"
 _UNJUDGED = {"/weft.v1.ScoreService/Score", "/weft.v1.ModelService/ListModels", "/weft.v1.ModelService/GetModel"}
 
 
-def _entry(name, *, full, version=1, task=common_pb2.TASK_GENERATE):
-    scheduler = Scheduler(1, 1, 100)
-    if full:
-        scheduler.reserve()
-    model = SimpleNamespace(name=name, engine=scheduler, manifest=SimpleNamespace(task=task), metrics=name)
-    return Entry(name, version, None, model_pb2.MODEL_STATE_READY, model=model)
-
-
 def _refuses(entries, method=GENERATE, metadata=()):
     call, details = Call(method), SimpleNamespace(method=method, invocation_metadata=metadata)
     try:
         Gate(Models(entries)).admit(call, details)
     except Overloaded:
-        assert call.metrics in {entry.name for entry in entries}
+        assert call.metrics in [entry.model.metrics for entry in entries]
         return True
     assert call.metrics is None
     return False
@@ -47,14 +38,14 @@ def _refuses(entries, method=GENERATE, metadata=()):
 
 def test_the_only_model_of_a_task_is_judged_without_being_named():
     """A call that can mean one model alone is refused while the model's queue is full, and passes otherwise."""
-    assert _refuses([_entry("gpt", full=True)])
-    assert not _refuses([_entry("gpt", full=False)])
-    assert not _refuses([_entry("gpt", full=True)], CLASSIFY)
+    assert _refuses([entry_of("gpt", full=True)])
+    assert not _refuses([entry_of("gpt", full=False)])
+    assert not _refuses([entry_of("gpt", full=True)], CLASSIFY)
 
 
 def test_of_several_models_the_metadata_names_one():
     """A call without the metadata may mean a model that has room, so it passes. So does one that names no model."""
-    entries = [_entry("full", full=True), _entry("open", full=False)]
+    entries = [entry_of("full", full=True), entry_of("open", full=False)]
     assert not _refuses(entries)
     assert _refuses(entries, metadata=(("user-agent", "x"), (MODEL_KEY, "full")))
     assert not _refuses(entries, metadata=((MODEL_KEY, "open"),))
@@ -63,15 +54,15 @@ def test_of_several_models_the_metadata_names_one():
 
 def test_a_flood_on_one_model_is_no_reason_to_refuse_another_s_calls():
     """Two full models of one task refuse nothing that may mean a third."""
-    entries = [_entry("a", full=True), _entry("b", full=True), _entry("c", full=False)]
+    entries = [entry_of("a", full=True), entry_of("b", full=True), entry_of("c", full=False)]
     assert not _refuses(entries)
     assert not _refuses(entries, metadata=((MODEL_KEY, "c"),))
 
 
 def test_a_version_with_room_may_be_meant():
     """The metadata names no version: all of a model's are full, or the call passes."""
-    assert not _refuses([_entry("gpt", full=True), _entry("gpt", full=False, version=2)])
-    assert _refuses([_entry("gpt", full=True), _entry("gpt", full=True, version=2)])
+    assert not _refuses([entry_of("gpt", full=True), entry_of("gpt", full=False, version=2)])
+    assert _refuses([entry_of("gpt", full=True), entry_of("gpt", full=True, version=2)])
 
 
 def test_a_model_that_is_not_there_yet_is_judged_later():

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from weft_server.door.access import Access
     from weft_server.door.gate import Gate
     from weft_server.door.handlers import Parse
+    from weft_server.door.status import Status
     from weft_server.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
@@ -82,7 +83,8 @@ class Guard(grpc.aio.ServerInterceptor):
         if method not in self._handlers:
             handler = await continuation(handler_call_details)
             if handler is None:
-                return self._unknown(method)
+                # The method's name is not logged.
+                return self._judge(method, Call(""), MethodNotFound(method))
             self._handlers[method] = self._wrap(method, handler)
         caller = None
         # Whether health's answer is for everybody depends on the message.
@@ -96,7 +98,7 @@ class Guard(grpc.aio.ServerInterceptor):
             try:
                 self._check(call, handler_call_details)
             except RequestError as error:
-                return self._refuse(call, error)
+                return self._refuse(call, error) if call.is_known else self._judge(method, call, error)
             self._expect(call)
         return self._handlers[method]
 
@@ -107,13 +109,30 @@ class Guard(grpc.aio.ServerInterceptor):
         self.gate.admit(call, details)
 
     def _refuse(self, call: Call, error: RequestError) -> Any:
-        """A handler for a call that is refused before its message has come. The call is counted."""
+        """A handler for a call that is refused before its message has come."""
+        return refusing(self._refused(call, error))
+
+    def _judge(self, method: str, call: Call, error: RequestError) -> Any:
+        """Do as `_refuse` where nobody has asked yet who calls. Only callers who are known hear why."""
+
+        def why(context: Any) -> Status:
+            try:
+                self._access.of_call(method, context)
+            except RequestError as unknown:
+                call.metrics = None
+                return self._refused(call, unknown)
+            return self._refused(call, error)
+
+        return judging(why)
+
+    def _refused(self, call: Call, error: RequestError) -> Status:
+        """Count a refusal, and return its status."""
         self._last_call = time.monotonic()
         if isinstance(error, Overloaded):
             self._brake.refused()
         status = to_status(error)
         self._count(call, status.code, error.reason)
-        return refusing(status)
+        return status
 
     def _wrap(self, method: str, handler: Any) -> Any:
         """What is done around a method's calls. There are two cases.
@@ -134,20 +153,6 @@ class Guard(grpc.aio.ServerInterceptor):
             return answering(handler, parse, admit)
         assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
         return reflecting(handler, parse, lambda context: self._access.of_call(method, context))
-
-    def _unknown(self, method: str) -> Any:
-        """A handler for a method that there is not. Only callers who are known hear that. Its name is not logged."""
-
-        def why(context: Any) -> RequestError:
-            refusal: RequestError = MethodNotFound(method)
-            try:
-                self._access.of_call(method, context)
-            except RequestError as error:
-                refusal = error
-            self._count(Call(""), to_status(refusal).code, refusal.reason)
-            return refusal
-
-        return judging(why)
 
     def _expect(self, call: Call) -> None:
         """Make sure that a call is counted even if it ends before its handler begins, because its caller has gone."""

@@ -82,11 +82,11 @@ def refusing(status: Status) -> Any:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def judging(why: Callable[[Any], RequestError]) -> Any:
+def judging(why: Callable[[Any], Status]) -> Any:
     """Do as `refusing` where it depends on who calls. `why` takes the context."""
 
     async def refuse(_: Any, context: Any) -> None:
-        _set(context, to_status(why(context)))
+        _set(context, why(context))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
 
