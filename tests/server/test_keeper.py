@@ -370,6 +370,28 @@ def test_a_model_with_a_call_does_not_sleep(two):
     asyncio.run(run())
 
 
+def test_a_model_s_idle_time_begins_when_it_is_found(two, monkeypatch):
+    """Loading may take longer than a model may be idle. It is no reason to sleep at once, at a load and at a wake."""
+
+    async def slow(model):
+        await verify_golden(model)
+        model._idle_since -= 1000
+
+    verify_golden = loader.verify_golden
+    monkeypatch.setattr(loader, "verify_golden", slow)
+
+    async def run():
+        async with Keeping(two, idle_unload_s=900) as kept:
+            entry = await kept.keeper.load("m", 1)
+            assert not kept.keeper._is_idle(entry)
+            entry.model._idle_since -= 1000
+            await kept.keeper._sleep(entry)
+            await entry.wake()
+            assert (READY, False) == (entry.state, kept.keeper._is_idle(entry))
+
+    asyncio.run(run())
+
+
 def test_what_was_counted_outlasts_a_sleep(two):
     """The counters go on; what a model does to prove itself is in none, at the start or later."""
 

@@ -238,6 +238,8 @@ class Keeper:
         self.is_stuck |= entry.is_stuck
         if entry.model:
             await self._settled()
+            # That may have taken longer than a model may be idle.
+            entry.model.be_idle()
         return entry
 
     async def _leave(self, entry: Entry) -> None:

@@ -90,6 +90,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics, *, gi
         entry.state = model_pb2.MODEL_STATE_READY
         entry.model.metrics.watch(entry.model.stats)
         entry.model.metrics.set_ready()
+        entry.model.be_idle()
         metrics.count_load("ready")
         _log.info("model ready", model=entry.name, version=entry.version, seconds=round(time.monotonic() - started, 2))
 

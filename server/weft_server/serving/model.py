@@ -80,9 +80,9 @@ class Model:
         self._restarts = restarts
         self._max_building = max_building
         self._num_building = 0
-        # Calls that are answered by it, and when the last one ended.
+        # Calls that are answered by it, and monotonic seconds at which the last one ended, or its loading.
         self._num_calls = 0
-        self._last_call = time.monotonic()
+        self._idle_since = time.monotonic()
         self._released = asyncio.Event()
 
     def hold(self) -> None:
@@ -92,8 +92,12 @@ class Model:
     def release(self) -> None:
         """Count the end of such a call."""
         self._num_calls -= 1
-        self._last_call = time.monotonic()
+        self.be_idle()
         self._released.set()
+
+    def be_idle(self) -> None:
+        """Count idle time from now."""
+        self._idle_since = time.monotonic()
 
     async def unheld(self) -> None:
         """Wait until no call is answered by it."""
@@ -103,8 +107,8 @@ class Model:
 
     @property
     def idle_s(self) -> float:
-        """Seconds since its last call ended. 0 while it has one."""
-        return 0.0 if self._num_calls else time.monotonic() - self._last_call
+        """Seconds since its last call ended, or its loading. 0 while it has a call."""
+        return 0.0 if self._num_calls else time.monotonic() - self._idle_since
 
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
