@@ -7,7 +7,9 @@ import shutil
 import pytest
 
 from keeping import Keeping, repository_of
+from waiting import until
 from weft_proto.v1 import model_pb2
+from weft_server.serving import watcher
 from weft_server.serving.labels import Labels
 from weft_server.serving.watcher import Watcher
 
@@ -112,6 +114,49 @@ def test_what_an_admin_unloads_stays_away_until_it_changes(bundle, tmp_path):
             await kept.keeper.load("m", 2)
             await kept.look(3)
             assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_what_an_admin_unloads_stays_away_though_its_folder_was_away(bundle, tmp_path):
+    """The same files come back: nobody has asked for them. Other ones do come, and so does what the watch unloaded."""
+    repository = repository_of(tmp_path / "models", bundle, 1, 2)
+    repository_of(repository, bundle, 1, name="n")
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.keeper.unload("m", 2)
+            for version in ("1", "2"):
+                (repository / "m" / version).rename(tmp_path / f"away-{version}")
+            await kept.look(3)
+            assert {("n", 1): READY} == kept.standing()
+            for version in ("1", "2"):
+                (tmp_path / f"away-{version}").rename(repository / "m" / version)
+            await kept.look(3)
+            assert {("m", 1): READY, ("n", 1): READY} == kept.standing()
+            (repository / "m" / "2" / "bundle.json").touch()
+            await kept.look(2)
+            assert READY == kept.models.at("m", 2).state
+
+    asyncio.run(run())
+
+
+def test_what_an_admin_unloads_first_of_all_stays_away_too(bundle, tmp_path, monkeypatch):
+    """The watch has looked before anybody can ask for something."""
+    repository = repository_of(tmp_path, bundle, 1)
+    monkeypatch.setattr(watcher, "LOOK_S", 3600)
+
+    async def run():
+        async with Keeping(repository) as kept:
+            await kept.keeper.load("m", 1)
+            follower = Watcher(kept.keeper, kept.models, repository)
+            watching = asyncio.create_task(follower.watch())
+            await until(lambda: follower._tried)
+            await kept.keeper.unload("m", 1)
+            await follower.look()
+            await follower.look()
+            assert {} == kept.standing()
+            watching.cancel()
 
     asyncio.run(run())
 

@@ -63,7 +63,8 @@ class Watcher:
         self._models = models
         self._repository = repository
         self._last = _Look({}, set(), set(), {}, {})
-        # Bundles as they were when they were loaded or refused. They are not tried again, unless they change.
+        # Bundles as they were when they were loaded or refused. They are not tried again, unless they change. So one
+        # that an operator has unloaded stays away, also if its folder goes for a while.
         self._tried: dict[Key, Print] = {}
         # Whose labels were set last. Those that an operator moves stay, until the file says something else.
         self._stated: dict[str, _Stated] = {}
@@ -72,13 +73,13 @@ class Watcher:
         self._complaint = ""
 
     async def watch(self) -> None:
-        """Look for ever."""
+        """Look for ever. The first look is at once: what is there then is known, and who unloads it is believed."""
         while True:
-            await asyncio.sleep(LOOK_S)
             try:
                 await self.look()
             except Exception:  # noqa: BLE001 - a bug here is no reason to follow nothing any more
                 _log.exception("watch failed")
+            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Look once, and do what this look and the one before agree on."""
@@ -93,7 +94,8 @@ class Watcher:
         for key in known.keys() & look.prints.keys():
             self._tried.setdefault(key, look.prints[key])
         come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
-        gone = [key for key in self._tried if key not in look.folders | self._last.folders]
+        there = look.folders | self._last.folders
+        gone = [key for key in self._tried if key not in there and self._models.at(*key)]
         before, self._last = self._last, look
         changes = {key: self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults}
         changes |= {key: self._unload(key) for key in gone}
@@ -124,7 +126,7 @@ class Watcher:
             self._tried[key] = look.prints[key]
 
     async def _unload(self, key: Key) -> None:
-        if self._models.at(*key) is None or await self._done(self._keeper.unload(*key)):
+        if await self._done(self._keeper.unload(*key)):
             del self._tried[key]
 
     async def _done(self, change: Coroutine[object, object, object]) -> bool:
