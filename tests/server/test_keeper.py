@@ -3,16 +3,20 @@
 import asyncio
 import gc
 import os
+import shutil
 import sys
 import threading
 import weakref
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from keeping import Keeping, repository_of
 from waiting import until
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, model_pb2
+from weft_server.door.catalogue import model_proto
 from weft_server.errors import (
     BundleError,
     BundleRefused,
@@ -407,6 +411,46 @@ def test_what_was_counted_outlasts_a_sleep(two):
             assert metrics is model.metrics
             assert 7 == metrics.prompt_tokens.value
             assert (3, 1.5) == (metrics.session_run.snapshot()[0][-1][1], metrics.session_run.snapshot()[1])
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("other", "task"), [("tiny-text", TASK), ("tiny-tags", common_pb2.TASK_TAG)])
+def test_files_that_changed_during_a_sleep_are_those_that_wake(two, tiny_repository, monkeypatch, other, task):
+    """They are verified as at the start, golden answer too. The log says it, and nothing of the old ones is left."""
+    verified, verify_golden = [], loader.verify_golden
+    monkeypatch.setattr(loader, "verify_golden", lambda model: verified.append(model) or verify_golden(model))
+
+    async def run():
+        async with Keeping(two, idle_unload_s=0.05) as kept:
+            entry = await _asleep(kept)
+            shutil.rmtree(two / "m" / "1")
+            shutil.copytree(tiny_repository / other / "1", two / "m" / "1")
+            manifest = two / "m" / "1" / "bundle.json"
+            manifest.write_text(manifest.read_text().replace('"description": "', '"description": "Another. '))
+            with capture_logs() as logs:
+                await entry.wake()
+            assert "model woke with other files" in [each["event"] for each in logs]
+            assert "Another." in model_proto(entry, kept.models, kept.config).description
+            _, model = await kept.take(task, M)
+            assert [model] == verified[1:]
+            assert [("m", "1", TASKS[task].name)] == [labels for labels in kept.metrics._models if labels[0]]
+            if task != TASK:
+                with pytest.raises(InvalidRequest, match=r"is for tag, not classify_text"):
+                    await kept.take(TASK, M)
+
+    asyncio.run(run())
+
+
+def test_the_same_files_wake_without_a_word(two):
+    """Nothing has changed."""
+
+    async def run():
+        async with Keeping(two, idle_unload_s=0.05) as kept:
+            entry = await _asleep(kept)
+            with capture_logs() as logs:
+                await entry.wake()
+            assert [] == [each for each in logs if each["log_level"] != "info"]
 
     asyncio.run(run())
 

@@ -141,6 +141,21 @@ def test_what_an_admin_unloads_stays_away_though_its_folder_was_away(bundle, tmp
     asyncio.run(run())
 
 
+def test_what_had_changed_before_an_admin_unloads_it_is_no_change_after(bundle, tmp_path):
+    """A version that answers is unloaded as its files are then."""
+    repository = repository_of(tmp_path, bundle, 1, 2)
+
+    async def run():
+        async with Watching(repository) as kept:
+            (repository / "m" / "2" / "bundle.json").touch()
+            await kept.look(2)
+            await kept.keeper.unload("m", 2)
+            await kept.look(3)
+            assert {("m", 1): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
 def test_what_an_admin_unloads_first_of_all_stays_away_too(bundle, tmp_path, monkeypatch):
     """The watch has looked before anybody can ask for something."""
     repository = repository_of(tmp_path, bundle, 1)

@@ -284,7 +284,7 @@ class Keeper:
         if not self._is_idle(entry):
             return
         assert entry.model is not None
-        entry.card = card_of(entry.model, self._config)
+        entry.card, entry.manifest = card_of(entry.model, self._config), entry.model.manifest
         entry.state = model_pb2.MODEL_STATE_SLEEPING
         entry.model.metrics.sleep()
         who = f"model {entry.name!r} version {entry.version}"
@@ -297,12 +297,14 @@ class Keeper:
         return await self._change(entry.name, self._wake(entry))
 
     async def _wake(self, entry: Entry) -> str:
-        """Load an entry that sleeps. Returns why it failed, or nothing."""
+        """Load an entry that sleeps, of the files that are there now. Returns why it failed, or nothing."""
         if entry.state != model_pb2.MODEL_STATE_SLEEPING:
             return ""
         loaded = await self._loaded(entry.name, entry.version, entry.directory)
         entry.error = loaded.error
         if loaded.model:
             entry.model, entry.state, entry.task = loaded.model, model_pb2.MODEL_STATE_READY, loaded.task
-            entry.wake = entry.card = None
+            if loaded.model.manifest != entry.manifest:
+                _log.warning("model woke with other files", model=entry.name, version=entry.version)
+            entry.wake = entry.card = entry.manifest = None
         return entry.error

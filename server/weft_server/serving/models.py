@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from pathlib import Path
 
+    from weft_proto.v1 import bundle_pb2
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
 
@@ -37,9 +38,10 @@ class Entry:
     model: Model | None = None
     # Whether threads of a refused model did not end.
     is_stuck: bool = False
-    # While it sleeps: what wakes it, and what there is to say of it.
+    # While it sleeps: what wakes it, what there is to say of it, and of which files it was.
     wake: Callable[[], Awaitable[None]] | None = None
     card: model_pb2.Model | None = None
+    manifest: bundle_pb2.BundleManifest | None = None
 
     def __post_init__(self) -> None:
         if self.model:

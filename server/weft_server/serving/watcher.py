@@ -92,6 +92,10 @@ class Watcher:
             return
         self._complain("; ".join(look.faults.values()))
         for key in known.keys() & look.prints.keys():
+            entry = self._models.at(*key)
+            if entry and entry.answers:
+                # Its files are not loaded anew. Who unloads it does so as they are now.
+                self._tried[key] = look.prints[key]
             self._tried.setdefault(key, look.prints[key])
         come = [key for key, seen in look.prints.items() if self._last.prints.get(key) == seen != self._tried.get(key)]
         there = look.folders | self._last.folders

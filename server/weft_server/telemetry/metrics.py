@@ -164,11 +164,13 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def for_model(self, name: str, version: int | str, task: str) -> ModelMetrics:
-        """Return the metrics of one model. It is the same object each time."""
+        """Return the metrics of one model. It is the same object each time, until the version has another task."""
         labels = (name, str(version), task)
+        if labels not in self._models:
+            self.forget(name, version)
         return self._models.setdefault(labels, ModelMetrics(labels))
 
-    def forget(self, name: str, version: int) -> None:
+    def forget(self, name: str, version: int | str) -> None:
         """Drop the metrics of a model that left."""
         for labels in list(self._models):
             if labels[:2] == (name, str(version)):
