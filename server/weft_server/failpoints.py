@@ -6,7 +6,7 @@ the object is made. So without the variable, nothing of this file is called.
 A file in the folder that is named for a point, such as `en-es.decode`, says what befalls who comes by:
 
 1. `hold`: he waits until the file is gone or says something else. Meanwhile there is a file `en-es.decode@THREAD`.
-2. `hold 2`: the same, once two have gone by.
+2. `hold 2`: the same, once two have gone by. With `hold 5` instead, three more go by.
 3. `raise`: he does his work, and fails then. It is for one, and the file is gone.
 4. `memory`: the same, for want of memory.
 
@@ -68,7 +68,7 @@ class Failpoints:
     def _arrive(self, point: str) -> Exception | None:
         """Wait as long as the point's file says. Returns the error to fail with, if there is to be one."""
         words = self._words(point)
-        if words[:1] == ["hold"] and self._num_before(point) >= int([*words, "0"][1]):
+        if words[:1] == ["hold"] and self._num_before(point) >= _num_let_by(words):
             words = self._hold(point)
         if words[:1] != ["hold"]:
             with self._lock:
@@ -77,10 +77,10 @@ class Failpoints:
         return error(f"failpoint {point}") if error and self._take(point) else None
 
     def _hold(self, point: str) -> list[str]:
-        """Wait until the point's file does not say to hold. Returns what it says then."""
+        """Wait until the point's file says to hold no more, or only later ones. Returns what it says then."""
         mark = self._folder / f"{point}@{threading.current_thread().name.replace('/', '-')}"
         mark.touch()
-        while (words := self._words(point))[:1] == ["hold"]:
+        while (words := self._words(point))[:1] == ["hold"] and self._num_passed[point] > _num_let_by(words):
             time.sleep(POLL_S)
         mark.unlink()
         return words
@@ -103,6 +103,11 @@ class Failpoints:
         except FileNotFoundError:
             return False
         return True
+
+
+def _num_let_by(words: list[str]) -> int:
+    """How many go by before one is held."""
+    return int(words[1]) if len(words) > 1 else 0
 
 
 POINTS = Failpoints(Path(os.environ[VARIABLE])) if os.environ.get(VARIABLE) else None

@@ -2,73 +2,24 @@
 
 import base64
 import json
-import os
-import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import threading
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import grpc
 import pytest
-import yaml
 
 import weft
+from envoy import envoy, needs_envoy
 from process import ServerProcess, stuck_reader
 
-FOLDER = Path(__file__).parents[2] / "deploy/envoy"
-ENVOY = os.environ.get("WEFT_ENVOY") or shutil.which("envoy")
 SHORT = {"text": "Return the", "decoding": {"max_new_tokens": 4}}
 
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(ENVOY is None, reason="no envoy on PATH, and WEFT_ENVOY names none"),
-]
-
-
-def free_port():
-    """A port that nobody listens on."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return unused.getsockname()[1]
-
-
-@contextmanager
-def envoy(folder, servers, *, tls=False):
-    """Run the committed file, but for its paths and ports; give the address of its listener."""
-    subprocess.run([sys.executable, FOLDER / "descriptors.py", folder / "weft.pb"], check=True)
-    text = (FOLDER / "envoy.yaml").read_text().replace("/etc/envoy", str(folder))
-    if tls:
-        text = re.sub(r"^( +)# (?=transport_socket:|  )", r"\1", text, flags=re.MULTILINE)
-    config = yaml.safe_load(text)
-    (listener,), (cluster,) = config["static_resources"]["listeners"], config["static_resources"]["clusters"]
-    port = free_port()
-    listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": port}
-    addresses = [{"address": "127.0.0.1", "port_value": int(server.target.split(":")[-1])} for server in servers]
-    cluster["load_assignment"]["endpoints"][0]["lb_endpoints"] = [
-        {"endpoint": {"address": {"socket_address": address}}} for address in addresses
-    ]
-    (folder / "envoy.json").write_text(json.dumps(config))
-    command = [ENVOY, "--disable-hot-restart", "--log-level", "warning", "--config-path", folder / "envoy.json"]
-    with subprocess.Popen(command) as process:
-        try:
-            servers[0].wait_until(lambda: process.poll() is not None or listens(port), what="Envoy's listener")
-            yield f"localhost:{port}"
-        finally:
-            process.terminate()
-
-
-def listens(port):
-    """Whether somebody listens; Envoy does once it has checked its servers' health."""
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+pytestmark = [pytest.mark.e2e, needs_envoy]
 
 
 def post(target, method, request):
@@ -86,7 +37,7 @@ def post(target, method, request):
 @pytest.fixture(scope="module")
 def target(server, tmp_path_factory):
     """Envoy before the demo models."""
-    with envoy(tmp_path_factory.mktemp("envoy"), [server]) as target:
+    with envoy(tmp_path_factory.mktemp("envoy"), [server.target]) as target:
         yield target
 
 
@@ -141,7 +92,7 @@ def test_the_sdk_speaks_tls_to_envoy(server, tmp_path):
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *files, *names]
     subprocess.run(command, check=True, capture_output=True)
     credentials = grpc.ssl_channel_credentials((tmp_path / "tls.crt").read_bytes())
-    with envoy(tmp_path, [server], tls=True) as target, weft.Client(target, credentials=credentials) as client:
+    with envoy(tmp_path, [server.target], tls=True) as target, weft.Client(target, credentials=credentials) as client:
         assert "estamos comiendo pan" == client.translate("we are eating bread").text
         with pytest.raises(weft.InvalidRequest, match="empty"):
             client.translate("")
@@ -175,7 +126,7 @@ def test_no_call_through_envoy_is_lost_while_a_server_drains(demo_repository, tm
     with server() as one, server() as other, ThreadPoolExecutor(16) as pool:
         one.wait_for("ready")
         other.wait_for("ready")
-        with envoy(tmp_path, [one, other]) as target, weft.Client(target) as client, stuck_reader(one):
+        with envoy(tmp_path, [one.target, other.target]) as target, weft.Client(target) as client, stuck_reader(one):
             asked = [pool.submit(run, *((by_sdk, client) if kind == "sdk" else (by_json, target))) for _ in range(16)]
             try:
                 one.wait_until(lambda: len(answers) > 100)

@@ -124,6 +124,20 @@ def test_some_go_by_before_one_is_held(wired, tmp_path):
     assert 4 == door.open(wide=4)
 
 
+def test_more_are_let_by_while_one_is_held(wired, tmp_path):
+    """`hold 1` instead of `hold` lets the held one go on, and holds the next."""
+    say, door = wired
+    say("hold")
+    thread = threading.Thread(target=lambda: [door.open(wide=each) for each in range(3)], name="all")
+    thread.start()
+    for num_opened in range(3):
+        _until(lambda n=num_opened: door.num_opened == n and (tmp_path / "house.open@all").exists())
+        say(f"hold {num_opened + 1}")
+    thread.join(20)
+
+    assert 3 == door.num_opened
+
+
 def test_a_failure_comes_after_the_work_and_once(wired):
     """What has been done is done: the worst that a run can leave behind."""
     say, door = wired
