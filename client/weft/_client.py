@@ -15,7 +15,7 @@ from weft import _answers, _requests
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Many, Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
-from weft._status import error_of
+from weft._status import error_of, none_accepts
 from weft._streams import Stream
 from weft._types import (
     Caption,
@@ -80,7 +80,7 @@ class Client:
         )
         self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
         self._closed = False
-        self._methods = methods_on(self._channel)
+        self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
 
@@ -270,14 +270,28 @@ class Client:
         self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Answer:
         request = verb.request(*asked, **options)
-        return verb.read(self._call(self._methods[verb.path], request, timeout))
+        began = time.monotonic()
+        try:
+            response = self._call(self._methods[verb.path], request, timeout)
+        except Unavailable as error:
+            if not none_accepts(error.__cause__):
+                raise
+            left = self._settings.seconds_left(timeout, began)
+            response = self._call(self._methods_of_all[verb.path], request, left)
+        return verb.read(response)
 
     def _stream(
         self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Stream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
+        began = time.monotonic()
         call = self._call(self._methods[verb.stream_path], request, timeout)
-        return Stream(call, verb.read, self._settings.target)
+
+        def ask_all() -> Any:
+            left = self._settings.seconds_left(timeout, began)
+            return self._call(self._methods_of_all[verb.stream_path], request, left)
+
+        return Stream(call, verb.read, self._settings.target, ask_all)
 
     def _many(
         self,

@@ -48,6 +48,8 @@ _TLS = {
 }
 # A call that the server did not look at may be asked again after this number of seconds.
 SHED_RETRY_S = 1.0
+# gRPC's words for servers that say by their health that they take nothing.
+_UNHEALTHY = "backend unhealthy"
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
@@ -63,8 +65,11 @@ def error_of(call: Any, target: str) -> Error:
         # gRPC's own refusals of one large message, and of large headers.
         kind = InvalidRequest
         reason = "MESSAGE_TOO_LARGE"
-    if kind is Unavailable and not reason and text.endswith("backend unhealthy"):  # gRPC's word for what it watches
-        text = "the server takes no new requests: it is draining, or too old for this client"
+    if kind is InternalError and not reason and "Received RST_STREAM" in text:
+        # A proxy has lost the server behind it, in the middle of the answer. A bug of a server has a reason.
+        kind = Unavailable
+    if kind is Unavailable and not reason and text.endswith(_UNHEALTHY):
+        text = "the server takes no new requests: it is starting, draining, or too old for this client"
         reason = "DRAINING"
     if kind is Unavailable and not reason and (why := next((why for word, why in _TLS.items() if word in text), "")):
         text = f"{target}: {why}"
@@ -91,6 +96,11 @@ def error_of(call: Any, target: str) -> Error:
         retry_after=retry_after,
         id=info.metadata.get("error_id", ""),
     )
+
+
+def none_accepts(error: Any) -> bool:
+    """Whether a call was sent to no server, because each of them says that it takes no new requests."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").endswith(_UNHEALTHY)
 
 
 def _hint(text: str) -> str:

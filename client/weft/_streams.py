@@ -7,7 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import grpc
 
-from weft._status import error_of
+from weft._status import error_of, none_accepts
 from weft.exceptions import Cancelled, Error, InternalError
 
 Answer = TypeVar("Answer")
@@ -16,8 +16,10 @@ Answer = TypeVar("Answer")
 class _Events(Generic[Answer]):
     """What both kinds of stream do with the messages of a call."""
 
-    def __init__(self, call: Any, read: Callable[[Any], Answer], target: str) -> None:
+    def __init__(self, call: Any, read: Callable[[Any], Answer], target: str, ask_all: Callable[[], Any]) -> None:
+        """`ask_all` makes the call anew, to servers that are passed by."""
         self._call = call
+        self._ask_all: Callable[[], Any] | None = ask_all
         self._read = read
         self._target = target
         self._result: Answer | None = None
@@ -32,6 +34,12 @@ class _Events(Generic[Answer]):
     def cancel(self) -> None:
         """End the call; the server frees its slot. Nothing happens when it has ended already."""
         self._call.cancel()
+
+    def _begin_anew(self, error: Any) -> None:
+        """Ask servers that take no new requests, once, if there are no others. Raises all other errors."""
+        if self._ask_all is None or not none_accepts(error):
+            raise error_of(error, self._target) from error
+        self._call, self._ask_all = self._ask_all(), None
 
     def _take(self, message: Any) -> str:
         """Give the new text of a message; the final one has none and leaves the result."""
@@ -60,7 +68,8 @@ class Stream(_Events[Answer]):
                 self._check_end()
                 raise
             except grpc.RpcError as error:
-                raise error_of(error, self._target) from error
+                self._begin_anew(error)
+                continue
             if text := self._take(message):
                 return text
 
@@ -84,7 +93,8 @@ class AsyncStream(_Events[Answer]):
             try:
                 message = await self._call.read()
             except grpc.RpcError as error:
-                raise error_of(error, self._target) from error
+                self._begin_anew(error)
+                continue
             except asyncio.CancelledError as error:
                 if task_is_cancelled():
                     raise

@@ -180,6 +180,7 @@ class App:
 
     async def _load(self) -> None:
         await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=self._places)
+        await self.health.accept()
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)

@@ -1,7 +1,6 @@
 """What gRPC does for us by the channel's settings: retry, balance, reconnect."""
 
 import asyncio
-import itertools
 import threading
 import time
 
@@ -163,29 +162,52 @@ def test_threads_share_a_client(client, server):
     assert {f"t{index}": f"t{index} a" for index in range(8)} == answers
 
 
-def test_a_server_that_takes_no_new_requests_is_not_asked(client, server):
-    """No request reaches it, the error says why, and what asks how it is still does; sync and asyncio."""
-    assert client.translate("a").text
+def test_a_server_that_takes_no_new_requests_is_passed_by(server):
+    """Of two servers the other one is asked, and asking how it is reaches both; sync and asyncio."""
+    with fake_server() as other:
+        target = f"ipv4:{server.target},{other.target}"
+        server.set_health("accepting", serving=False)
+
+        async def run():
+            async with weft.AsyncClient(target) as client:
+                for _ in range(20):
+                    assert "a" == (await client.translate("a")).text
+                    assert ["b"] == [piece async for piece in client.stream_translate("b")]
+
+        with weft.Client(target) as client:
+            for _ in range(20):
+                assert "a" == client.translate("a").text
+                assert ["b"] == list(client.stream_translate("b"))
+            for _ in range(4):
+                assert 2 == len(client.list_models())
+        asyncio.run(run())
+        asked = {seen.method for seen in server.servicer.seen}
+        assert 80 == len([seen for seen in other.servicer.seen if seen.method.endswith("Translate")])
+    assert {"ListModels"} == asked
+
+
+def test_where_no_server_takes_new_requests_one_says_why(client, server):
+    """One is asked all the same: its own words come back, or its answer. The deadline is that of the whole call."""
     server.set_health("accepting", serving=False)
-    with pytest.raises(weft.Unavailable, match="it is draining") as caught:
-        list(map(client.translate, itertools.repeat("a")))  # until the watch has heard of it
-    assert "DRAINING" == caught.value.reason
-    assert 2 == len(client.list_models())
-    assert "en-es" == client.get_model("en-es").name
-    client.wait_until_ready(5)
+    no = Failure(StatusCode.FAILED_PRECONDITION, "NO", "not like this")
 
     async def run():
         async with weft.AsyncClient(server.target) as aclient:
-            with pytest.raises(weft.Unavailable, match="it is draining"):
+            server.servicer.script.append(no)
+            with pytest.raises(weft.FailedPrecondition, match="not like this"):
                 await aclient.translate("b")
-            with pytest.raises(weft.Unavailable, match="it is draining"):
-                await anext(aclient.stream_translate("b"))
-            assert 2 == len(await aclient.list_models())
-            assert "en-es" == (await aclient.get_model("en-es")).name
-            await aclient.wait_until_ready(5)
+            assert ["b"] == [piece async for piece in aclient.stream_translate("b")]
 
     asyncio.run(run())
-    assert not [seen for seen in server.servicer.seen if seen.method == "Translate" and seen.request.text == "b"]
+    assert "a" == client.translate("a").text
+    server.servicer.script.append(no)
+    with pytest.raises(weft.FailedPrecondition, match="not like this"):
+        next(client.stream_translate("b"))
+    server.servicer.step_s = 10
+    began = time.monotonic()
+    with pytest.raises(weft.DeadlineExceeded):
+        list(client.stream_generate("a b", timeout=4))
+    assert time.monotonic() - began < 6
 
 
 @pytest.mark.parametrize("settings", [{"metadata": {"token": "x"}}, {"watch_health": False}])
@@ -194,8 +216,11 @@ def test_health_is_not_watched_where_that_may_be_refused(server, settings):
     server.set_health("accepting", serving=False)
     with weft.Client(server.target, **settings) as client:
         assert "a" == client.translate("a").text
-    with weft.Client(server.target, **settings | {"watch_health": True}) as client, pytest.raises(weft.Unavailable):
-        client.translate("a")
+    with fake_server() as other:
+        target = f"ipv4:{server.target},{other.target}"
+        with weft.Client(target, **settings | {"watch_health": True}) as client:
+            assert ["a"] * 8 == [client.translate("a").text for _ in range(8)]
+        assert 8 == len(other.servicer.seen)
 
 
 def test_a_frozen_server_is_left_in_time():

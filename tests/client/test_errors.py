@@ -237,6 +237,19 @@ def test_a_call_that_grpc_sheds_is_an_overload():
     assert (weft.Overloaded, "SHED", 1.0) == (type(error), error.reason, error.retry_after)
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("Stream removed (RST_STREAM (Received RST_STREAM with error code 2))", weft.Unavailable),
+        ("Something else", weft.InternalError),
+    ],
+)
+def test_a_stream_that_a_proxy_resets_is_unavailable(text, kind):
+    """Envoy ends a stream so when the server behind it has gone. gRPC calls it INTERNAL, as if somebody had a bug."""
+    call = SimpleNamespace(code=lambda: StatusCode.INTERNAL, details=lambda: text, trailing_metadata=tuple)
+    assert kind is type(error_of(call, "localhost:1"))
+
+
 def test_closing_the_client_cancels_what_waits(server):
     """A call that waits while its asyncio client is closed ends as Cancelled."""
     server.servicer.script.append(1.0)

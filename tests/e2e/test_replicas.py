@@ -169,7 +169,6 @@ def test_a_killed_replica_costs_only_what_it_held(front, repository, tmp_path):
     )
     assert held[0] > 0
     assert queued[0] > 0
-    print([str(e) for e in lost])
     assert [weft.Unavailable] * held[0] == [type(each) for each in lost]
     assert {alone} == {each for each in outcomes if each not in lost}
     assert [alone] * 9 == behind

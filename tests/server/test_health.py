@@ -145,16 +145,20 @@ def test_of_a_long_name_a_little_is_said():
     asyncio.run(scenario())
 
 
-def test_accepting_ends_with_refusals_alone():
-    """Serving from the start, whatever the models do and through a drain's delay; not once requests are refused."""
+def test_accepting_begins_after_the_first_models_and_ends_with_refusals():
+    """Not before `accept`. Then whatever the models do, and through a drain's delay. Never behind `refuse`."""
 
     async def scenario():
         async with _served() as (health, stub):
-            assert "SERVING" == await _check(stub, "accepting")
+            watch = stub.Watch(health_pb2.HealthCheckRequest(service="accepting"))
+            assert "NOT_SERVING" == await _next(watch)
+            await health.accept()
+            assert "SERVING" == await _next(watch)
             await health.set_model("topics", serving=False)
             await health.drain()
             assert "SERVING" == await _check(stub, "accepting")
             await health.refuse()
+            await health.accept()
             assert "NOT_SERVING" == await _check(stub, "accepting")
 
     asyncio.run(scenario())
@@ -165,6 +169,7 @@ def test_a_watch_ends_once_requests_are_refused():
 
     async def scenario():
         async with _served() as (health, stub):
+            await health.accept()
             call = stub.Watch(health_pb2.HealthCheckRequest(service="accepting"))
             assert "SERVING" == await _next(call)
             await health.refuse()

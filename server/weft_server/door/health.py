@@ -4,9 +4,9 @@ Five kinds of services have a status:
 
 1. "" is readiness.
 2. "live" is the lanes' heartbeat.
-3. "accepting" is for clients that balance. It serves from the first moment until new requests are refused, whatever the
-   models do. Readiness is no help there: a server with one refused bundle is not ready, and still answers for its other
-   models.
+3. "accepting" is for clients that balance. It serves once the models of the start have been loaded or refused, until
+   new requests are refused. Readiness is no help there: a server with one refused bundle is not ready, and still
+   answers for its other models.
 4. Each service of weft.v1 is as ready as the server.
 5. "model/<name>" says whether the model answers.
 
@@ -50,8 +50,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         self._max_watches = max_watches
         self._num_watches = 0
         self._services = (READY, *services)
-        self._statuses = {LIVE: _SERVING, ACCEPTING: _SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
-        self._draining = False
+        self._statuses = {LIVE: _SERVING, ACCEPTING: _NOT_SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
+        self._draining = self._refuses = False
         self._changed = asyncio.Event()
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -62,6 +62,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Say that every service takes requests. Ignored once the server drains."""
         if not self._draining:
             self._set(dict.fromkeys(self._services, _SERVING))
+
+    async def accept(self) -> None:
+        """Say that new requests are taken. Ignored once they are refused."""
+        if not self._refuses:
+            self._set({ACCEPTING: _SERVING})
 
     async def set_live(self, *, serving: bool) -> None:
         """Say whether the lanes move. An orchestrator restarts a process that is not live."""
@@ -84,7 +89,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
 
     async def refuse(self) -> None:
         """Say for good that new requests are refused. The process stays live: it still finishes what it admitted."""
-        self._set({ACCEPTING: _NOT_SERVING})
+        self._refuses = True
+        self._statuses |= {ACCEPTING: _NOT_SERVING}
+        self._tell()
 
     def _set(self, statuses: dict[str, Any]) -> None:
         if statuses.items() <= self._statuses.items():
@@ -125,7 +132,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
             if status != last:
                 await context.write(health_pb2.HealthCheckResponse(status=status))
                 last = status
-            elif self._statuses[ACCEPTING] == _NOT_SERVING:
+            elif self._refuses:
                 await asyncio.sleep(REWATCH_S)
                 return
             else:
