@@ -15,6 +15,7 @@ from weft_proto.v1.generation_pb2 import GenerateRequest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "matrix"))
 from asking import Asked
+
 from held import Held
 
 pytestmark = pytest.mark.e2e
