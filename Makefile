@@ -98,7 +98,7 @@ test-converters: $(READY) ## random models of every kind, against transformers
 test-swaps: models ## swap a model a hundred times under load, two minutes
 	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_swaps.py
 
-test-replicas: models envoy ## restart, kill and stop replicas under load, fifteen minutes
+test-replicas: models envoy ## restart, kill and stop replicas, ten minutes
 	@$(BIN)/python -m pytest -q -s -m long tests/e2e/test_replicas.py
 
 matrix: models ## every fault in every stage of every task, minutes
