@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from weft_server.sequence import Priority
@@ -34,7 +34,9 @@ class WaitingRoom:
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
         self._weights = weights or {}
-        self._queues: dict[Standing, deque[tuple[int, Sequence]]] = {}
+        # With the number of each arrival. One may leave from the middle, and the first is found at once.
+        # In a plain dict it is not: it is looked for behind the places of those who left.
+        self._queues: dict[Standing, OrderedDict[Sequence, int]] = {}
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
         self._had: dict[str, float] = {}
         # Which beginning that is. What was charged before it is not given back.
@@ -53,7 +55,8 @@ class WaitingRoom:
     @property
     def oldest(self) -> float:
         """Monotonic seconds at which the one who has waited longest was accepted. Infinity if nobody waits."""
-        return min((queue[0][1].times.accepted for queue in self._queues.values()), default=float("inf"))
+        firsts = (next(iter(queue)) for queue in self._queues.values())
+        return min((first.times.accepted for first in firsts), default=float("inf"))
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait."""
@@ -65,23 +68,21 @@ class WaitingRoom:
             # Who comes back has no claim on what it did not ask for meanwhile.
             least = min(self._had.get(standing.tenant, 0.0) for standing in self._queues)
             self._had[tenant] = max(self._had.get(tenant, 0.0), least)
-        self._queues.setdefault(sequence.standing, deque()).append((next(self._arrivals), sequence))
+        self._queues.setdefault(sequence.standing, OrderedDict())[sequence] = next(self._arrivals)
         if len(self._had) > MAX_TENANTS:
             waiting = {standing.tenant for standing in self._queues}
             self._had = {tenant: had for tenant, had in self._had.items() if tenant in waiting}
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out. Returns False if it does not wait."""
-        queue = self._queues.get(sequence.standing, ())
-        for index, (_, other) in enumerate(queue):
-            if other is sequence:
-                del self._queues[sequence.standing][index]
-                if not queue:
-                    del self._queues[sequence.standing]
-                if sequence is self._held_up:
-                    self._held_up = None
-                return True
-        return False
+        queue = self._queues.get(sequence.standing)
+        if queue is None or queue.pop(sequence, None) is None:
+            return False
+        if not queue:
+            del self._queues[sequence.standing]
+        if sequence is self._held_up:
+            self._held_up = None
+        return True
 
     def hold_up(self, sequence: Sequence) -> None:
         """Let the first one stay the first, whoever comes."""
@@ -118,23 +119,21 @@ class WaitingRoom:
 
     def _merged(self, now: float) -> Iterator[Sequence]:
         if len(self._queues) == 1:
-            ((_, queue),) = self._queues.items()
-            yield from (sequence for _, sequence in queue)
+            (queue,) = self._queues.values()
+            yield from queue
             return
         had = {standing.tenant: self._had.get(standing.tenant, 0.0) for standing in self._queues}
-        fronts: dict[Standing, Iterator[tuple[int, Sequence]]] = {
-            key: iter(queue) for key, queue in self._queues.items()
-        }
+        fronts = {standing: iter(queue.items()) for standing, queue in self._queues.items()}
         heads = {standing: next(front) for standing, front in fronts.items()}
 
         def place(standing: Standing) -> tuple[int, float, int]:
-            number, sequence = heads[standing]
+            sequence, number = heads[standing]
             raised = int((now - sequence.times.accepted) // AGE_S)
             return max(Priority.HIGH, standing.priority - max(0, raised)), had[standing.tenant], number
 
         while heads:
             standing = min(heads, key=place)
-            sequence = heads[standing][1]
+            sequence = heads[standing][0]
             yield sequence
             had[standing.tenant] += self._weighed(standing.tenant, sequence.most_tokens)
             if (following := next(fronts[standing], None)) is None:
