@@ -335,6 +335,41 @@ def test_an_engine_stops_but_not_while_a_lane_hangs(toy):
     asyncio.run(run())
 
 
+def test_a_lane_that_hangs_and_then_fails_is_one_failure(toy):
+    """It was counted when it was given up. So was the making of a lane that hangs."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            engine, make, entered, go_on = running.engine, running.engine._make_lane, [], threading.Event()
+
+            def hung(*_):
+                entered.append(1)
+                assert go_on.wait(20)
+                raise RuntimeError("woken")
+
+            def broken(num_rows):
+                raise RuntimeError("broken")
+
+            running.runners[0].decode = hung
+            stuck = running.submit([5], LONG)
+            await until(lambda: entered)
+            engine.supervise(0)
+            assert "LANE_STUCK" == (await outcome_of(stuck)).reason
+            await until(lambda: len(engine.lanes) == 1)
+            engine._make_lane, running.runners[1].decode = hung, broken
+            assert "STEP_FAILED" == (await outcome_of(running.submit([5], LONG))).reason
+            await until(lambda: len(entered) == 2)
+            engine._make_lane = make
+            engine.supervise(0)
+            go_on.set()
+            for stray in engine._strays:
+                await asyncio.to_thread(stray.join, 20)
+            assert {"LANE_STUCK": 2, "STEP_FAILED": 1} == counted(running.metrics)
+            assert 7 == running.restarts.num_left
+
+    asyncio.run(run())
+
+
 def test_with_the_budget_spent_no_lane_is_made(toy):
     """One failure more than the budget is the last: the engine waits for the end of the process."""
 

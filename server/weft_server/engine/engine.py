@@ -229,13 +229,14 @@ class Engine:
 
         Nothing of the lane is used again: nobody knows what the step has left in its memory.
         """
-        self._note(post, failure)
         deliveries = failure.ends_of(post.lane)
         with self._lock:
             if post.is_given_up:
-                return True
+                return True  # which has been counted
             ended = self._vacate(post, failure, deliveries)
             post.lane = None
+            post.beat = time.monotonic()  # the step has ended: it is not stuck too
+        self._note(post, failure)
         self._loop.call_soon_threadsafe(_deliver, ended)
         return bool(ended)
 
@@ -270,6 +271,8 @@ class Engine:
             try:
                 lane = self._make_lane(post.index)
             except Exception as error:  # noqa: BLE001 - memory may be short for a while
+                if post.is_given_up:
+                    return False
                 Failure.of(error).note(self._metrics, lane=post.index)
                 # Whatever it is: a lane that can never be made again must not look alive for ever.
                 self._restarts.spend()
