@@ -48,6 +48,8 @@ _TLS = {
 }
 # A call that the server did not look at may be asked again after this number of seconds.
 SHED_RETRY_S = 1.0
+# The reason where no server takes new requests, and none was asked.
+NOT_ACCEPTING = "NOT_ACCEPTING"
 # gRPC's words for servers that say by their health that they take nothing.
 _UNHEALTHY = "backend unhealthy"
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
@@ -70,7 +72,7 @@ def error_of(call: Any, target: str) -> Error:
         kind = Unavailable
     if kind is Unavailable and not reason and text.endswith(_UNHEALTHY):
         text = "the server takes no new requests: it is starting, draining, or too old for this client"
-        reason = "DRAINING"
+        reason = NOT_ACCEPTING
     if kind is Unavailable and not reason and (why := next((why for word, why in _TLS.items() if word in text), "")):
         text = f"{target}: {why}"
         reason = "TLS"

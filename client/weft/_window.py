@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from weft._fields import refusal
+from weft._status import NOT_ACCEPTING
 from weft.exceptions import Error, Overloaded
 
 Answer = TypeVar("Answer")
@@ -43,11 +44,12 @@ class Window(Generic[Answer]):
     """The inputs that were read and whose answers were not taken yet.
 
     A full server is no failure: what it refuses is asked again after the pause that it asks for. Until then no more
-    runs at once than it took, and later as many more as there are answers. Where it took none, nothing is sent.
+    runs at once than it took, and later as many more as there are answers. Where it took none, nothing is sent. So is a
+    server waited for that is starting or draining.
 
     Args:
         concurrency: How many may run at once.
-        patience_s: How long an input may wait for a server that is full, from its first refusal.
+        patience_s: How long an input may wait for a server that is full, or takes nothing, from its first refusal.
         outlasts: Errors besides that are waited for as if the server were full, once it has answered.
     """
 
@@ -101,9 +103,9 @@ class Window(Generic[Answer]):
         """Note how a call ended."""
         asked.call = None
         self._num_running -= 1
-        if isinstance(outcome, Overloaded):
-            self.in_touch = True
-        if isinstance(outcome, Overloaded) or (self.in_touch and isinstance(outcome, self._outlasts)):
+        is_full = isinstance(outcome, Overloaded) or (isinstance(outcome, Error) and outcome.reason == NOT_ACCEPTING)
+        self.in_touch |= is_full
+        if isinstance(outcome, Error) and (is_full or (self.in_touch and isinstance(outcome, self._outlasts))):
             if asked.refused_at is None:
                 asked.refused_at = now
             if now - asked.refused_at < self._patience_s:

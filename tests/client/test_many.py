@@ -49,6 +49,15 @@ def in_a_loop(target, verb, given, **options):
     return asyncio.run(run())
 
 
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_a_server_that_starts_is_waited_for(server, many):
+    """Nothing is asked before it takes requests, and then all is answered."""
+    server.set_health("accepting", serving=False)
+    threading.Timer(2, server.set_health, ["accepting"], {"serving": True}).start()
+    assert ["a", "b"] == texts(many(server.target, "translate", {"texts": ["a", "b"]}))
+    assert 2 == len(server.servicer.seen)
+
+
 def texts(answers):
     """Texts of answers, and reasons of errors."""
     return [each.reason if isinstance(each, weft.Error) else each.text for each in answers]
