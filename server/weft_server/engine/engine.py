@@ -7,11 +7,11 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from weft_server.engine.books import Books
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
 from weft_server.engine.gathering import Gathering
 from weft_server.engine.post import Post
-from weft_server.errors import DeadlineExpired
-from weft_server.sequence import ANYBODY, Cancelled, Delivery, EngineStats, FinishReason
+from weft_server.sequence import ANYBODY, Cancelled, EngineStats
 
 if TYPE_CHECKING:
     import asyncio
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Lane, Take
     from weft_server.engine.restarts import Restarts
     from weft_server.engine.scheduler import Scheduler
-    from weft_server.sequence import Outcome, Sequence, Standing
+    from weft_server.sequence import Delivery, Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
 # An idle lane wakes this often to show that it lives.
@@ -48,10 +48,10 @@ class Engine:
         self._restarts = restarts
         self._metrics = metrics
         self._loop = loop
-        # Guards scheduler, posts, _live, _refusal and _stopping. It is held for list work only, never over a model run.
+        # Guards scheduler, books, posts, _refusal and _stopping. It is held for list work only, never over a model run.
         self._lock = threading.Lock()
         self._wake = threading.Condition(self._lock)
-        self._live: set[Sequence] = set()
+        self._books = Books(scheduler, metrics)
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
         self._gathering = Gathering(loop, self._wake_idle)
@@ -104,9 +104,8 @@ class Engine:
         with self._lock:
             if self._refusal is not None:
                 raise self._refusal()
-            self._scheduler.enqueue(*sequences, is_promised=is_promised, now=time.monotonic())
-            self._live.update(sequences)
-        self._gathering.note(len(self._live))
+            self._books.enter(sequences, is_promised=is_promised)
+        self._gathering.note(len(self._books.live))
 
     def _wake_idle(self) -> None:
         """Wake as many lanes as requests wait.
@@ -126,9 +125,9 @@ class Engine:
         outcome = outcome or Cancelled()
         with self._lock:
             if self._scheduler.remove(sequence):
-                self._finish(sequence, outcome)
+                self._books.end(sequence, outcome)
                 sequence.reply.put([], [], outcome)
-            elif sequence in self._live:
+            elif sequence in self._books.live:
                 self._lane_of(sequence).gone.append((sequence, outcome))
                 self._wake.notify_all()
 
@@ -139,7 +138,7 @@ class Engine:
         """
         with self._lock:
             self._refusal = outcome
-            live = list(self._live)
+            live = list(self._books.live)
         for sequence in live:
             end = outcome()
             self.cancel(sequence, end)
@@ -170,7 +169,8 @@ class Engine:
                 if not post.is_stuck(timeout_s):
                     continue  # it has just ended
                 post.is_given_up = True
-                ended = self._vacate(post, failure, [])
+                ended = self._books.vacate(post.index, failure, [])
+                self._wake.notify_all()
                 fresh = self._posts[post.index] = Post(post.index, None, is_busy=True)
             assert post.thread is not None, "a lane is stuck that was not started. This is a bug."
             self._strays.append(post.thread)
@@ -193,7 +193,7 @@ class Engine:
                 queued=self._scheduler.num_queued,
                 queued_tokens=self._scheduler.queued_tokens,
                 oldest_queued_s=max(0.0, now - waiting.oldest),
-                running=len(self._live) - len(waiting),
+                running=len(self._books.live) - len(waiting),
                 slots_used=sum(usage.slots_used for usage in held),
                 slots_total=sum(usage.slots_total for usage in held),
                 kv_used=sum(usage.kv_used for usage in held),
@@ -233,7 +233,8 @@ class Engine:
         with self._lock:
             if post.is_given_up:
                 return True  # which has been counted
-            ended = self._vacate(post, failure, deliveries)
+            ended = self._books.vacate(post.index, failure, deliveries)
+            self._wake.notify_all()
             post.lane = None
             post.beat = time.monotonic()  # the step has ended: it is not stuck too
         self._note(post, failure)
@@ -245,22 +246,6 @@ class Engine:
         failure.note(self._metrics, lane=post.index)
         if failure.reason != OUT_OF_MEMORY:
             self._restarts.spend()
-
-    def _vacate(self, post: Post, failure: Failure, deliveries: list[Delivery]) -> list[Delivery]:
-        """End all sequences of a post, some of them with what they have been given. Holds the lock.
-
-        Until it has a lane again, other lanes do not leave waiting sequences to it.
-        """
-        ended = [each for each in deliveries if each.sequence in self._live]
-        named = {each.sequence for each in ended if each.outcome is not None}
-        lost = [each for each in self._live if each.lane == post.index and each not in named]
-        ended += [Delivery(sequence, [], [], failure.outcome()) for sequence in lost]
-        for delivery in ended:
-            if delivery.outcome is not None:
-                self._finish(delivery.sequence, delivery.outcome)
-        self._scheduler.vacate(post.index)
-        self._wake.notify_all()
-        return ended
 
     def _remake(self, post: Post) -> bool:
         """Make a lane for a post whose lane has failed. Returns False when the engine stops, or too many have."""
@@ -298,7 +283,7 @@ class Engine:
                 taken = self._scheduler.take(
                     post.index, most=most, budget=budget, room=room, least=least, alike=alike, now=now
                 )
-                late = self._end_late()
+                late = self._books.end_late()
             if late:
                 self._loop.call_soon_threadsafe(_deliver, late)
             for sequence in taken:
@@ -307,15 +292,6 @@ class Engine:
             return taken
 
         return take
-
-    def _end_late(self) -> list[Delivery]:
-        """End those whose deadline has passed while they waited. Holds the lock."""
-        late = [Delivery(sequence, [], [], DeadlineExpired()) for sequence in self._scheduler.late]
-        self._scheduler.late.clear()
-        for delivery in late:
-            assert delivery.outcome is not None
-            self._finish(delivery.sequence, delivery.outcome)
-        return late
 
     def _note_open(self, post: Post, *, is_open: bool) -> None:
         """Note whether other lanes leave waiting sequences to this one. Only this lane changes its own entry."""
@@ -342,20 +318,12 @@ class Engine:
             return
         try:
             if leaving := [delivery for delivery in deliveries if delivery.num_freed]:
-                self._let_go(post, leaving)
+                with self._lock:
+                    if not post.is_given_up:
+                        self._books.free(post.index, leaving)
         finally:
             # Also if counting fails: the answers are there, and nobody else brings them.
             self._loop.call_soon_threadsafe(_deliver, deliveries)
-
-    def _let_go(self, post: Post, leaving: list[Delivery]) -> None:
-        """Count places that are free now, and sequences that have ended."""
-        with self._lock:
-            if post.is_given_up:
-                return
-            for delivery in leaving:
-                self._scheduler.free(post.index, delivery.num_freed)
-                if delivery.outcome is not None:
-                    self._finish(delivery.sequence, delivery.outcome)
 
     def _lane_of(self, sequence: Sequence) -> Lane:
         """The lane that a live sequence is in. Holds the lock."""
@@ -363,18 +331,6 @@ class Engine:
         lane = self._posts[sequence.lane].lane
         assert lane is not None, f"{sequence.request_id} is in a lane that is gone. This is a bug."
         return lane
-
-    def _finish(self, sequence: Sequence, outcome: Outcome) -> None:
-        """Count a sequence's end. Holds the lock."""
-        assert sequence in self._live, f"{sequence.request_id} ended twice. This is a bug."
-        self._live.remove(sequence)
-        self._scheduler.settle(sequence)
-        sequence.times.finished = time.monotonic()
-        self._metrics.observe_sequence(sequence)
-        if not isinstance(outcome, FinishReason):
-            self._metrics.wasted_tokens.inc(sequence.num_output_tokens)
-            if isinstance(outcome, Cancelled) and not sequence.is_counted:
-                self._metrics.cancelled(sequence.stage)
 
     def __repr__(self) -> str:
         return f"<Engine {self._scheduler!r} {self.lanes!r}>"
