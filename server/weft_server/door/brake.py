@@ -6,9 +6,9 @@ event loop sleeps until the moment is over. Lanes go on meanwhile. Answers are s
 
 import time
 
-# A moment, and the refusals that it may have. These are 600 a second, which take about a tenth of a processor.
-MOMENT_S = 0.005
-MOST = 3
+# A moment, and the refusals that it may have. These are 200 a second, which take about 6 % of a processor.
+MOMENT_S = 0.010
+MOST = 2
 
 
 class Brake:

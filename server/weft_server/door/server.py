@@ -55,7 +55,7 @@ NO_LIMIT = 2**31 - 1
 # Calls that have come and that nobody has looked at yet. As many may wait so as may wait in a queue, and at least this
 # number. gRPC ends calls beyond that with a bare CANCELLED, which costs less than a refusal with a reason. So nobody
 # waits long unseen in a flood, and the machine answers on.
-MIN_PENDING_CALLS = 256
+MIN_PENDING_CALLS = 128
 
 
 class GrpcServer:
