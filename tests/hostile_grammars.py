@@ -10,22 +10,16 @@ import itertools
 import json
 import string
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, pre_tokenizers
 
+from followed import constraint_of, follow, vocabulary
 from weft_proto.v1 import common_pb2
-from weft_server.choosing.history import History
 from weft_server.content.grammars import MAX_BYTES, Grammars
-from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import InvalidRequest
-
-STEPS = 100
 
 
 def _names(alphabet):
@@ -35,7 +29,9 @@ def _names(alphabet):
 
 def _filled(make):
     """What `make` gives for the greatest number at which it still fits into the limit."""
-    low, high = 1, MAX_BYTES
+    low, high = 1, 2
+    while high < MAX_BYTES and len(make(high).encode()) <= MAX_BYTES:
+        low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if len(make(middle).encode()) <= MAX_BYTES else (low, middle)
@@ -152,45 +148,9 @@ CASES = {
 }  # fmt: skip
 
 
-def vocabulary(size):
-    """A byte-level tokenizer of random words, as large as `size` says."""
-    rng = np.random.default_rng(0)
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokens = dict.fromkeys(alphabet)
-    while len(tokens) < size:
-        word = "".join(rng.choice(list(string.ascii_lowercase), rng.integers(2, 9)))
-        tokens["Ġ" * bool(rng.random() < 0.5) + word] = None
-    library = Library(models.BPE({token: i for i, token in enumerate(tokens)}, []))
-    library.decoder = decoders.ByteLevel()
-    with tempfile.TemporaryDirectory() as directory:
-        library.save(f"{directory}/tokenizer.json")
-        return Tokenizer(Path(directory) / "tokenizer.json")
-
-
-def constraint_of(kind, source):
-    """A Constraint as a request has it."""
-    return common_pb2.Constraint(**{kind: common_pb2.Choice(texts=source) if kind == "choice" else source})
-
-
 def megabytes():
     """What this process holds in memory."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
-
-
-def follow(constraint, vocab_size, rng):
-    """Seconds of each of some steps with random tokens."""
-    following, history, seconds = constraint.begin(History([])), History([], room=STEPS), []
-    for _ in range(STEPS):
-        scores = np.zeros(vocab_size, np.float32)
-        following.apply(None, scores, history)
-        allowed = np.flatnonzero(scores[:-1] == 0)
-        if not len(allowed):
-            break
-        started = time.process_time()
-        following.advance(int(rng.choice(allowed)), history)
-        following.fork()
-        seconds.append(time.process_time() - started)
-    return seconds
 
 
 def main(seconds, room, size=1000, wanted=""):

@@ -14,7 +14,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import hostile_grammars
+from followed import vocabulary
 from weft_proto.v1 import common_pb2
 from weft_server.choosing.history import History
 from weft_server.content.grammars import Grammars
@@ -65,7 +65,7 @@ def timed(job):
 
 def main(size=32_000):
     """Print a table."""
-    tokenizer = hostile_grammars.vocabulary(size)
+    tokenizer = vocabulary(size)
     end = tokenizer.num_ids
     grammars = Grammars(tokenizer, end + 1, [end], "m", "bench")
     (_, first), gap = longest_gap(lambda: timed(grammars.open))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bounded import Bounded
-from hostile_grammars import constraint_of, follow, vocabulary
+from followed import constraint_of, follow, vocabulary
 from mutations import budget, mutated_bytes, mutated_json
 from weft_server.content.grammars import Grammars
 from weft_server.errors import InvalidRequest, Overloaded
