@@ -5,6 +5,7 @@ import io
 import numpy as np
 import pytest
 from PIL import Image
+from samples import sample
 from tiny import CHECKPOINTS
 
 import weft
@@ -12,7 +13,7 @@ from process import ServerProcess
 
 pytestmark = pytest.mark.e2e
 
-CAN_EXPLAIN = [name for name, make in CHECKPOINTS.items() if make().model.attention_heads]
+CAN_EXPLAIN = [name for name in CHECKPOINTS if sample(name).model.attention_heads]
 TEXT = "the big cat sees a red bird"
 
 

@@ -5,14 +5,15 @@ import hashlib
 import onnx
 import pytest
 from google.protobuf import json_format
+from samples import sample
 from tiny import CHECKPOINTS
 
 from weft_export.graphs.weight_files import REPEATING
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
-WRITERS = [name for name, make in CHECKPOINTS.items() if make().task not in LABELS]
-WITH_ENCODER = [name for name in WRITERS if CHECKPOINTS[name]().task != common_pb2.TASK_GENERATE]
+WRITERS = [name for name in CHECKPOINTS if sample(name).task not in LABELS]
+WITH_ENCODER = [name for name in WRITERS if sample(name).task != common_pb2.TASK_GENERATE]
 
 
 def read_manifest(bundle):

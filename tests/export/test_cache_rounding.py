@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from samples import sample
 from test_families import a_source, assert_generation_equals_recomputation, lengths_of
 from tiny import CHECKPOINTS, INT8, tiny_gpt
 from tiny_gpt import tiny_window
@@ -15,7 +16,7 @@ from weft_export.rounding.calibration import MARGIN, cache_ranges
 from weft_export.rounding.quantising import quantised
 
 HEADS, HEAD_DIM = 2, 8
-CACHED = [name for name in INT8 if getattr(CHECKPOINTS[name]().model, "cached_attentions", ())]
+CACHED = [name for name in INT8 if getattr(sample(name).model, "cached_attentions", ())]
 
 
 def a_rounding():

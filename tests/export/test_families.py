@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 import torch
+from samples import sample
 from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.registry import FAMILIES
@@ -14,10 +15,10 @@ from weft_export.layers.run import Run
 from weft_proto.v1 import common_pb2
 
 BATCH = 3
-WRITERS = [name for name, make in CHECKPOINTS.items() if make().labels == ()]
-GENERATORS = [name for name in WRITERS if not CHECKPOINTS[name]().text.HasField("start_id")]
+WRITERS = [name for name in CHECKPOINTS if sample(name).labels == ()]
+GENERATORS = [name for name in WRITERS if not sample(name).text.HasField("start_id")]
 WITH_ENCODER = [name for name in WRITERS if name not in GENERATORS]
-EXPLAINING = [name for name, make in CHECKPOINTS.items() if make().model.attention_heads]
+EXPLAINING = [name for name in CHECKPOINTS if sample(name).model.attention_heads]
 
 
 def lengths_of(*values):

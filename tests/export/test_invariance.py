@@ -6,6 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from google.protobuf import json_format
+from samples import sample
 from tiny import CHECKPOINTS, INT8
 from tiny_parts import randomised
 
@@ -17,9 +18,9 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.source import SHORT
 
 ROWS = 7
-WRITERS = [name for name, make in CHECKPOINTS.items() if not make().labels]
-READERS = [name for name, make in CHECKPOINTS.items() if make().task != common_pb2.TASK_GENERATE]
-TRANSLATORS = [name for name, make in CHECKPOINTS.items() if make().task == common_pb2.TASK_TRANSLATE]
+WRITERS = [name for name in CHECKPOINTS if not sample(name).labels]
+READERS = [name for name in CHECKPOINTS if sample(name).task != common_pb2.TASK_GENERATE]
+TRANSLATORS = [name for name in CHECKPOINTS if sample(name).task == common_pb2.TASK_TRANSLATE]
 RNG = np.random.default_rng(0)
 READ_ALL = {READS_ALL: np.ones(1, np.int32)}
 

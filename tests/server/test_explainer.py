@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from samples import sample
 from tiny import CHECKPOINTS
 
 from loaded import Loaded, ask, golden_request
@@ -14,7 +15,7 @@ from weft_proto.v1 import common_pb2
 from weft_server.errors import CannotExplain, Draining, InvalidRequest, Overloaded
 from weft_server.serving.explainer import Explainer, Explanation, Reading
 
-MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
+MODELS = {name: sample(name).model for name in CHECKPOINTS}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
 SILENT = [name for name, model in MODELS.items() if not model.attention_heads]
 

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from samples import sample
 from tiny import CHECKPOINTS, INT8
 
 from loaded import Loaded
@@ -21,11 +22,11 @@ from weft_server.runtime.session import Session
 from weft_server.serving.explainer import Explanation
 from weft_server.serving.golden import verify_golden
 
-MODELS = {name: make().model for name, make in CHECKPOINTS.items()}
+MODELS = {name: sample(name).model for name in CHECKPOINTS}
 EXPLAINED = [name for name, model in MODELS.items() if model.attention_heads]
 # A model's only layer may be its own summary.
 NOT_SUMMARISED = [name for name in EXPLAINED if not MODELS[name].summarises and len(MODELS[name].attention_heads) > 1]
-TINY_BY_TASK = {make().task: name for name, make in reversed(CHECKPOINTS.items())}
+TINY_BY_TASK = {sample(name).task: name for name in reversed(CHECKPOINTS)}
 
 
 @pytest.mark.parametrize("name", CHECKPOINTS)

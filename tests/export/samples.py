@@ -1,0 +1,13 @@
+"""The tiny checkpoints, to be looked at: which are of a kind is asked at collection, by many files."""
+
+from functools import cache
+
+from tiny import CHECKPOINTS
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+
+
+@cache
+def sample(name: str) -> Checkpoint:
+    """Return one of CHECKPOINTS, always the same object. Who changes a model makes one of its own."""
+    return CHECKPOINTS[name]()
