@@ -94,7 +94,9 @@ def test_a_closed_stream_is_no_bug(server, closed, argv):
     )
 
     expected = {"2>&-": (0, "b a\n", ""), "<&-": (2, "", "weft: stdin is closed\n"), ">&-": (0, "", "")}
-    assert expected[closed] == (run.returncode, run.stdout, run.stderr)
+    # On a busy machine a benchmark says that it may have been late itself.
+    said = "".join(line for line in run.stderr.splitlines(keepends=True) if "the generator itself" not in line)
+    assert expected[closed] == (run.returncode, run.stdout, said)
 
 
 @pytest.mark.parametrize(("argv", "code"), [(["generate"], 2), (["models", "-t", "x"], 2), (["health", "no"], 1)])

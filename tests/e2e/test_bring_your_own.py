@@ -144,6 +144,7 @@ def run(directory, command, target=""):
     return done.stdout
 
 
+@pytest.mark.timeout(900)
 def test_models_of_ones_own_are_served(tmp_path):
     """The page's scripts and commands, as they stand there. Each model answers as it did where it comes from.
 

@@ -255,6 +255,7 @@ def test_backslashes_and_flags_that_mean_what_they_say(opened, regex, text):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # of processor time it takes half a minute
 def test_hostile_constraints_end_in_bounded_time_and_memory():
     """Each is built or refused within 5 seconds of processor time and 200 MB, and so is each step; nothing crashes."""
     script = Path(__file__).parents[1] / "hostile_grammars.py"

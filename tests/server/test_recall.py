@@ -182,7 +182,9 @@ def long_prompts(request, tmp_path_factory):
     text.max_total_tokens, text.max_new_tokens = 640, 600
     model = type(checkpoint.model)(replace(checkpoint.model.config, max_tokens=640))
     save_checkpoint(folder / "checkpoint", replace(checkpoint, model=randomised(model), text=text))
-    export_checkpoint(folder / "checkpoint", folder / "long" / "1", request.param, mixed_runs=True)
+    export_checkpoint(
+        folder / "checkpoint", folder / "long" / "1", request.param, mixed_runs=True, explains=False, scores=False
+    )
     return Graphs(folder / "long" / "1", model.config.num_heads)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import cache
 from itertools import pairwise, product
 
 import pytest
@@ -200,19 +201,32 @@ async def ours(bundle, requests, prefix=()):
         return (await asyncio.gather(*searches, *beside))[: len(searches)]
 
 
-def verify(name, seed, num, tmp_path, forced_first=None):
-    """Serve a random model of a kind, and compare `num` searches, a third with rules. Returns how many nearly tied.
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Export a random model of a kind: the model, and its bundle. Some are asked by two tests."""
 
-    If it has a `forced_first` token, our decoder is fed this as a prefix.
+    @cache
+    def export(name, seed, forced_first=None):
+        folder = tmp_path_factory.mktemp(name)
+        model = made(KINDS[name], seed, folder / "model")
+        model.generation_config.forced_eos_token_id = None
+        if forced_first is not None:
+            model.generation_config.forced_bos_token_id = forced_first
+            model.generation_config.save_pretrained(folder / "model")
+        bundle = folder / "bundle" / name / "1"
+        choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
+        # The graphs that explain and score are not asked.
+        export_checkpoint(folder / "model", bundle, explains=False, scores=False, choices=choices)
+        return model, bundle
+
+    return export
+
+
+def verify(model, bundle, seed, num):
+    """Compare `num` searches of a model, a third with rules, with those of its bundle. Returns how many nearly tied.
+
+    If generate() forces its first token, our decoder is fed this as a prefix.
     """
-    model = made(KINDS[name], seed, tmp_path / "model")
-    model.generation_config.forced_eos_token_id = None
-    if forced_first is not None:
-        model.generation_config.forced_bos_token_id = forced_first
-        model.generation_config.save_pretrained(tmp_path / "model")
-    bundle = tmp_path / "bundle" / name / "1"
-    choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
-    export_checkpoint(tmp_path / "model", bundle, choices=choices)
     rows = token_rows(model.config.vocab_size, tuple(3 + index % 9 for index in range(num)), seed)
     rng = random.Random(seed)
     end_id = model.config.eos_token_id
@@ -246,16 +260,16 @@ def verify(name, seed, num, tmp_path, forced_first=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["marian", "t5", "gpt2", "llama"])
-def test_searches_are_those_of_generate(name, tmp_path):
+def test_searches_are_those_of_generate(name, exported):
     """Tokens, scores and order, in a crowd: 2 to 8 beams, all kinds of stopping, lengths and penalties."""
-    assert verify(name, 1, 16, tmp_path) <= 3
+    assert verify(*exported(name, 1), 1, 16) <= 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bart", "m2m_100"])
-def test_a_forced_first_token_counts_in_the_length_as_in_generate(name, tmp_path):
+def test_a_forced_first_token_counts_in_the_length_as_in_generate(name, exported):
     """It is no part of our answers, and their scores are those of generate() all the same."""
-    assert verify(name, 1, 16, tmp_path, forced_first=77) <= 3
+    assert verify(*exported(name, 1, forced_first=77), 1, 16) <= 3
 
 
 def behind(model, ids, prefix, asked):
@@ -284,13 +298,9 @@ def behind(model, ids, prefix, asked):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["marian", "t5", "llama"])
-def test_a_prefix_counts_in_no_score(name, tmp_path):
+def test_a_prefix_counts_in_no_score(name, exported):
     """As with generate(), whose decoder is given it: its tokens are neither in the sum nor in the length."""
-    model = made(KINDS[name], 1, tmp_path / "model")
-    model.generation_config.forced_eos_token_id = None
-    bundle = tmp_path / "bundle" / name / "1"
-    choices = Choices() if model.config.is_encoder_decoder else Choices(max_tokens=48)
-    export_checkpoint(tmp_path / "model", bundle, choices=choices)
+    model, bundle = exported(name, 1)
     prefix, requests = token_rows(model.config.vocab_size, (3,), 9)[0], []
     for ids, length_penalty in product(token_rows(model.config.vocab_size, tuple(range(3, 11)), 2), (0.5, 2.0)):
         asked = {
@@ -320,6 +330,6 @@ def test_a_prefix_counts_in_no_score(name, tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", sorted(KINDS))
-def test_searches_are_those_of_generate_for_every_kind(name, seed, tmp_path):
+def test_searches_are_those_of_generate_for_every_kind(name, seed, exported):
     """The broad matrix: each kind that writes text, in random sizes."""
-    assert verify(name, seed + 10, 60, tmp_path) <= 10
+    assert verify(*exported(name, seed + 10), seed + 10, 60) <= 10
