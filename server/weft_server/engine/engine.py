@@ -54,7 +54,7 @@ class Engine:
         self._books = Books(scheduler, metrics)
         self._refusal: Callable[[], Exception] | None = None
         self._stopping = False
-        self._gathering = Gathering(loop, self._wake_idle)
+        self._gathering = Gathering(loop)
         self._posts = [Post(index, lane) for index, lane in enumerate(lanes)]
         # Threads of posts that were given up.
         self._strays: list[threading.Thread] = []
@@ -105,7 +105,7 @@ class Engine:
             if self._refusal is not None:
                 raise self._refusal()
             self._books.enter(sequences, is_promised=is_promised)
-        self._gathering.note(len(self._books.live))
+        self._gathering.note(len(self._books.live), self._wake_idle)
 
     def _wake_idle(self) -> None:
         """Wake as many lanes as requests wait.
