@@ -14,6 +14,7 @@ import grpc
 import pytest
 from asking import Asked, Client, request_of
 from cells import ALL, CELLS, FAULTS, KINDS, STAGES, TASKS, expected, few, why_not
+
 from held import Held
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
