@@ -18,7 +18,7 @@ from pathlib import Path
 
 # Run as a script: what the tests share lies above and beside.
 TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "bench"), str(TESTS / "matrix")]
+sys.path[:0] = [str(TESTS), str(TESTS / "bench")]
 
 from gate import ALLOWED_MB, judge
 from report import print_report, write_report
