@@ -69,7 +69,7 @@ class Kills:
             said = victim.stdout.readline()
             time.sleep(self._chance.uniform(0, 0.05))
             victim.kill()
-        assert said == "begun\n", f"a client could not begin its calls: {said!r}"
+        assert "begun\n" == said, f"a client could not begin its calls: {said!r}"
         self.count += 1
 
 
