@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
 
 _log = structlog.get_logger(__name__)
+# Seconds between two looks at the lanes.
+BEAT_S = 1.0
 # A lane that hangs is replaced after --step-timeout-s. The server is stuck if that has not happened this much later.
 STALL_S = 10.0
 # At most this number of oddities of a repository is logged.
@@ -225,17 +227,19 @@ class App:
         await asyncio.to_thread(collapse)
 
     async def _pulse(self) -> None:
-        """Once a second, replace what hangs, and tell the health service whether the lanes move."""
+        """At each beat, replace what hangs, and tell the health service whether the lanes move."""
         while True:
+            stood_still = time.monotonic() - self._last_beat > 2 * BEAT_S
             self._last_beat = time.monotonic()
             for entry in self.models.entries:
-                if entry.model:
+                # The lanes of a process that stood still look as if they hung. They have until the next beat.
+                if entry.model and not stood_still:
                     entry.model.supervise(self.config.step_timeout_s)
                     if entry.model.has_failed and not self._draining.is_set():
                         _log.error("too many failures, the server ends", model=entry.name)
                         self._draining.set()
             await self.health.set_live(serving=not self.why_not_live())
-            await asyncio.sleep(1)
+            await asyncio.sleep(BEAT_S)
 
     async def _watch_credentials(self) -> None:
         """Look for new certificates and tokens once a second. A file system that hangs keeps nothing else waiting."""

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -66,6 +67,27 @@ def test_a_lane_that_hangs_is_replaced_and_the_server_stays_live(repository, poi
         server.say("tiny-translate.decode", "hold")
         assert (weft.InternalError, "LANE_STUCK") == _fails(pool.submit(client.translate, "w1 w2"))
         assert 1 == server.terminate()
+
+
+def test_a_process_that_stood_still_has_no_lanes_that_hang(repository, points):
+    """A machine that sleeps, or SIGSTOP: what was under way goes on, and nothing has failed."""
+    with (
+        Held(repository, points, step_timeout_s=1) as server,
+        weft.Client(server.target, timeout=60) as client,
+        ThreadPoolExecutor(4) as pool,
+    ):
+        server.wait_for("ready")
+        expected = client.translate("w1 w2").text
+        server.say("tiny-translate.decode", "hold")
+        asked = pool.submit(client.translate, "w1 w2")
+        server.wait_until(lambda: server.is_held("tiny-translate.decode"))
+        server.process.send_signal(signal.SIGSTOP)
+        server.free("tiny-translate.decode")
+        time.sleep(2.5)
+        server.process.send_signal(signal.SIGCONT)
+        assert expected == asked.result().text
+        assert 0 == server.metric("weft_failures_total")
+        assert 0 == server.terminate()
 
 
 def test_too_many_failures_end_the_server(repository, points):
