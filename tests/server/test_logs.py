@@ -1,6 +1,7 @@
 """Log lines: one event is one line, readable by a person or a machine, with the request it belongs to."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -52,3 +53,15 @@ def test_less_severe_events_are_left_out(level, seen):
 def test_what_callers_sent_is_not_logged(log_format):
     """A traceback shows where, and not with which values."""
     assert "what a caller sent" not in _log(log_format, "info")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing():
+    """A line is lost, and no error, where the disk is full or nobody reads the pipe any more."""
+    script = SCRIPT.format(log_format="json", level="info") + "print('went on', flush=True)"
+    command = [sys.executable, "-c", script]
+    reader, nobody_reads = os.pipe()
+    os.close(reader)
+    for where in (os.open("/dev/full", os.O_WRONLY), nobody_reads):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=where, text=True, check=False)
+        os.close(where)
+        assert (0, "went on\n") == (done.returncode, done.stdout)
