@@ -2,10 +2,10 @@
 
     python tests/soak/run.py MINUTES [--leak] [--rate CALLS_A_SECOND]
 
-MINUTES is all of it, but for a minute of starts and rests. A fifth of it, at most CONTROL_S, belongs to a control that
-comes first: a server that leaks LEAK_MB in what is measured of it, evenly over its calls. The same gate must find that
-it leaks, and nothing else wrong with it. Then the server itself has to pass. The exit code is 0 if both are so. With
---leak there is the leaking server alone, and the exit code says that it was found: 1.
+MINUTES is all of it, but for two minutes of starts, first swaps and rests. A fifth of it, at most CONTROL_S, belongs to
+a control that comes first: a server that leaks LEAK_MB in what is measured of it, evenly over its calls. The same gate
+must find that it leaks, and nothing else wrong with it. Then the server itself has to pass. The exit code is 0 if both
+are so. With --leak there is the leaking server alone, and the exit code says that it was found: 1.
 
 What is measured begins after a warm-up: see soaking.py. What the gate asks stands in gate.py. The report, each call and
 a picture are in build/soak.

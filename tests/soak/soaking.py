@@ -20,6 +20,8 @@ from held import GAUGES
 MODELS = Path(__file__).parents[2] / "build" / "models"
 # The first share of a soak warms up, but for no longer than this. Nothing of it is in a slope or a p99.
 WARM_SHARE, MAX_WARM_S = 0.2, 240.0
+# Swaps before the load. The allocator's gaps fill up over so many of them, at any pace: see `make test-swaps`.
+NUM_FIRST_SWAPS = 50
 # How long a server may take until it is at rest.
 REST_S = 30.0
 
@@ -116,6 +118,8 @@ def soak(seconds, rate, folder, seed, leak_bytes=0):
         server.wait_for("ready")
         with _load(server.target, rate, path, seed) as load:
             soaking = Soaking(server, load, seed)
+            for _ in range(NUM_FIRST_SWAPS):
+                soaking.swaps()
             soaking.stretch(seconds - measured_s(seconds))
             before = soaking.rest()
             samples = soaking.stretch(measured_s(seconds))
