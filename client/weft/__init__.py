@@ -4,7 +4,11 @@ with weft.Client("localhost:7070") as client:
     print(client.translate("we are eating bread").text)
 """
 
+import os as _os
 from importlib.metadata import version as _version
+
+# Read by gRPC when it is imported. It would write lines of its own on stderr, for each handshake that fails.
+_os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from weft._admin_client import AdminClient, AsyncAdminClient
 from weft._async_client import AsyncClient

@@ -87,9 +87,7 @@ class Server:
 
     def look_again(self) -> None:
         """Raise Unavailable with a better reason, if a look at the connection gives one."""
-        why = (
-            why_no_tls(self.target, self.ca, shows=self.cert is not None) if self._speaks_tls else why_tls(self.target)
-        )
+        why = why_no_tls(self.target, self.ca, self.cert, self.key) if self._speaks_tls else why_tls(self.target)
         if why:
             raise Unavailable(f"{self.target}: {why}", reason="TLS")
 

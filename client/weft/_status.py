@@ -43,6 +43,7 @@ _TLS = {
     "WRONG_VERSION_NUMBER": "the server speaks plain text, and this client TLS",
     "Hostname Verification Check failed": "the server's certificate is for another name",
     "certificate has expired": "the server's certificate has expired",
+    "certificate is not yet valid": "the server's certificate is not valid yet",
     "CERTIFICATE_VERIFY_FAILED": "the server's certificate is of no authority that this client trusts",
     "BAD_SIGNATURE": "the server's certificate is of no authority that this client trusts",
 }

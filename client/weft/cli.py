@@ -98,7 +98,6 @@ def root(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code: 0, 1, 2 for a wrong request or usage, 130 for Ctrl-C."""
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its notices of lost connections have no place beside our lines
     _prepare_streams()
     command: Any = typer.main.get_command(app)
     try:

@@ -159,18 +159,23 @@ def test_the_command_shows_what_it_is_given(tmp_path, files, ask, monkeypatch):
 
 
 def test_the_command_says_why_there_is_no_connection(tmp_path, files, ask):
-    """Wrong authority, plain text to TLS, TLS to plain text, no certificate: plain words, and what to do."""
+    """Other authority, plain to TLS, TLS to plain text, no certificate or a stranger's: plain words, and a way."""
     other = tmp_path / "other.crt"
-    other.write_bytes(Authority().certificate)
+    stranger = Authority()
+    other.write_bytes(stranger.certificate)
+    stranger.issue("stranger", hosts=()).write(files, "stranger")
 
     async def scenario():
         async with served(tmp_path) as (target, _, _):
             assert "send `authorization: Bearer TOKEN`. --token-file FILE sends one" in (await ask(target))[1]
         async with served(tmp_path, tls=True, tokens="") as (target, _, _):
             assert "the server speaks TLS: --tls, or --ca FILE" in (await ask(target))[1]
-            assert "certificate is not trusted" in (await ask(target, "--ca", other))[1]
+            assert "--ca FILE names the authority to trust" in (await ask(target, "--ca", other))[1]
         async with served(tmp_path, mutual=True, tokens="") as (target, _, _):
             assert "it may want a certificate: --cert FILE" in (await ask(target, "--ca", files / "ca.crt"))[1]
+            shown = ["--cert", files / "stranger.crt", "--key", files / "stranger.key"]
+            said = (await ask(target, "--ca", files / "ca.crt", *shown))[1]
+            assert "it may not trust the authority of --cert" in said
         async with served(tmp_path, tokens="") as (target, _, _):
             assert "does not speak TLS: leave out --tls" in (await ask(target, "--ca", files / "ca.crt"))[1]
         assert "Is a server there?" in (await ask(target))[1]

@@ -250,6 +250,22 @@ def test_a_stream_that_a_proxy_resets_is_unavailable(text, kind):
     assert kind is type(error_of(call, "localhost:1"))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CERTIFICATE_VERIFY_FAILED: certificate is not yet valid: OK", "the server's certificate is not valid yet"),
+        ("CERTIFICATE_VERIFY_FAILED: certificate has expired: OK", "the server's certificate has expired"),
+        ("CERTIFICATE_VERIFY_FAILED: unable to get local issuer certificate: OK", "is of no authority that"),
+    ],
+)
+def test_a_certificate_that_is_refused_is_said_in_words(text, said):
+    """The words of gRPC name functions of OpenSSL."""
+    call = SimpleNamespace(code=lambda: StatusCode.UNAVAILABLE, details=lambda: text, trailing_metadata=tuple)
+    error = error_of(call, "localhost:1")
+    assert (weft.Unavailable, "TLS") == (type(error), error.reason)
+    assert said in str(error)
+
+
 def test_closing_the_client_cancels_what_waits(server):
     """A call that waits while its asyncio client is closed ends as Cancelled."""
     server.servicer.script.append(1.0)

@@ -86,6 +86,15 @@ def test_the_command_and_the_bench_go_by_tls_and_token(server, folder):
     assert "wants to know who calls" in said
 
 
+def test_a_handshake_that_fails_is_one_line_at_most(server, tmp_path):
+    """The caller's command says why in a line of its own. Nothing but our own events is in the server's log."""
+    (tmp_path / "ca.crt").write_bytes(Authority("another authority").certificate)
+    code, out, said = command(server, tmp_path, "translate", "we are eating bread")
+    assert (1, "", 1) == (code, out, said.count("\n"))
+    assert "certificate is not trusted" in said
+    assert all("level" in event for event in server.log)
+
+
 def test_the_http_port_speaks_tls(server):
     """Probes are open, metrics are not; the one says when the certificate ends."""
     trust = ssl.create_default_context(cadata=AUTHORITY.certificate.decode())
