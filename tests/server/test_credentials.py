@@ -42,6 +42,17 @@ def test_without_settings_there_is_nothing():
     assert (None, None) == (credentials.certificates, credentials.tokens)
 
 
+def test_all_files_that_cannot_be_used_are_told_of_at_once(tmp_path):
+    """Not one at each start: certificate, key, authorities and tokens."""
+    (tmp_path / "empty").touch()
+    files = {"tls_cert": "empty", "tls_key": "nothing", "tls_client_ca": "empty", "tokens": "empty"}
+    with pytest.raises(ConfigError) as refused:
+        credentials_of(**{field: tmp_path / name for field, name in files.items()})
+
+    flags = ["--tls-cert", "--tls-key", "--tls-client-ca", "--tokens"]
+    assert flags == [line.split()[0] for line in str(refused.value).splitlines()]
+
+
 def test_good_files_are_taken_in_silence(tls, tmp_path):
     """Certificate, key, authorities, tokens; the metric says when the certificate ends."""
     (tmp_path / "ca.crt").write_bytes(AUTHORITY.certificate)

@@ -61,10 +61,6 @@ class Certificates:
 
 
 def _server_context(cert: Path, key: Path) -> ssl.SSLContext:
-    if b"-----BEGIN CERTIFICATE-----" not in cert.read_bytes():
-        raise CertificatesError("tls_cert", "it holds no certificate as PEM")
-    if b"PRIVATE KEY-----" not in key.read_bytes():
-        raise CertificatesError("tls_key", "it holds no private key as PEM")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # A file of credentials is not longer than this.
 MAX_BYTES = 4 * 1024 * 1024
-# Addresses that nobody else reaches.
+# What each file of TLS holds, as its first line in PEM ends.
+_HOLDS = {"tls_cert": "CERTIFICATE", "tls_key": "PRIVATE KEY", "tls_client_ca": "CERTIFICATE"}
 
 T = TypeVar("T")
 
@@ -97,7 +99,7 @@ class Credentials:
         """What works, and is probably not meant. A line for each, with flag and variable."""
         config = self._config
         found = [
-            _fault(field, f"{path} can be read by everybody on this machine")
+            _fault(field, f"{path} can be read by everybody on this machine; `chmod 600 {path}`")
             for field in ("tls_key", "tokens")
             if (path := getattr(config, field)) and path.stat().st_mode & stat.S_IROTH
         ]
@@ -124,9 +126,9 @@ class Credentials:
             self._metrics.certificate_expiry = self.certificates.expires
 
 
-def _first(watch: Callable[[], T], faults: list[str]) -> T | None:
+def _first(make: Callable[[], T], faults: list[str]) -> T | None:
     try:
-        return watch()
+        return make()
     except ConfigError as error:
         faults.append(str(error))
         return None
@@ -145,9 +147,11 @@ def _lone_settings(config: ServerConfig) -> list[str]:
 def _read_certificates(config: ServerConfig) -> Certificates:
     assert config.tls_cert, "certificates without a setting. This is a bug."
     assert config.tls_key, "certificates without a setting. This is a bug."
-    for field in ("tls_cert", "tls_key", "tls_client_ca"):
-        if path := getattr(config, field):
-            _read(field, path)
+    faults: list[str] = []
+    for field in _HOLDS:
+        _first(partial(_refuse_other_content, config, field), faults)
+    if faults:
+        raise ConfigError("\n".join(faults))
     try:
         return Certificates(config.tls_cert, config.tls_key, config.tls_client_ca)
     except CertificatesError as error:
@@ -156,6 +160,12 @@ def _read_certificates(config: ServerConfig) -> Certificates:
         raise ConfigError(_fault("tls_cert", f"{error.filename or config.tls_cert}: {error.strerror}")) from error
     except ValueError as error:
         raise ConfigError(_fault("tls_cert", f"{config.tls_cert}: it holds something that is no PEM")) from error
+
+
+def _refuse_other_content(config: ServerConfig, field: str) -> None:
+    path, holds = getattr(config, field), _HOLDS[field]
+    if path and f"{holds}-----".encode() not in _read(field, path):
+        raise ConfigError(_fault(field, f"{path}: it holds no {holds.lower()} as PEM"))
 
 
 def _read_tokens(path: Path) -> Tokens:
