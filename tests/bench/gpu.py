@@ -183,8 +183,9 @@ def rehearsal(precision):
 
     folder = TESTS.parent / "build" / "bench" / "gpu-rehearsal"
     save_tiny("tiny-generate", folder / "checkpoint")
-    export_checkpoint(folder / "checkpoint", folder / "tiny-generate" / "1", precision, force=True)
-    return folder, folder / "tiny-generate" / "1"
+    bundle = folder / "tiny-generate" / "1"
+    export_checkpoint(folder / "checkpoint", bundle, precision, explains=False, scores=False, force=True)
+    return folder, bundle
 
 
 def main():
