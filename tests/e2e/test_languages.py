@@ -60,16 +60,24 @@ def translate(client, text, source, into, max_new, **more):
     )
 
 
+@pytest.fixture(scope="module")
+def expected():
+    """For each of REQUESTS: its ids, and the tokens and log-probabilities of a plain loop."""
+    found = []
+    for text, source, into, max_new in REQUESTS:
+        ids, start = given(CHECKPOINT, text, source, into)
+        found.append((ids, *greedy(CHECKPOINT, ids, start, max_new, min(MIN_NEW, max_new))))
+    return found
+
+
 @pytest.mark.parametrize("crowd", [1, 24], ids=["alone", "in a batch"])
-def test_answers_are_those_of_a_plain_loop(client, crowd):
+def test_answers_are_those_of_a_plain_loop(client, expected, crowd):
     """Every text between all languages, short and long: tokens, scores and reason, and never the prefix."""
     with ThreadPoolExecutor(crowd) as threads:
         answers = list(threads.map(lambda request: translate(client, *request), REQUESTS))
 
     forced = 0
-    for (text, source, into, max_new), answer in zip(REQUESTS, answers, strict=True):
-        ids, start = given(CHECKPOINT, text, source, into)
-        tokens, log_probs = greedy(CHECKPOINT, ids, start, max_new, min(MIN_NEW, max_new))
+    for (*_, max_new), (ids, tokens, log_probs), answer in zip(REQUESTS, expected, answers, strict=True):
         assert tokens == list(answer.token_ids)
         assert pytest.approx(log_probs, abs=1e-4) == list(answer.token_log_probs)
         assert (len(ids), len(tokens)) == (answer.usage.input_tokens, answer.usage.output_tokens)
