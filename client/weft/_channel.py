@@ -110,8 +110,9 @@ class CallSettings:
             pairs += (("authorization", f"Bearer {_checked_token(token, pairs)}"),)
             if credentials is None and not is_local(target):
                 raise _wrong(
-                    f"token: is not sent to {target} in plain text: give credentials=grpc.ssl_channel_credentials(), "
-                    "or where others secure the way, metadata={'authorization': 'Bearer ...'}"
+                    f"token: is not sent to {target} in plain text: give credentials=grpc.ssl_channel_credentials() "
+                    "(of the command: --tls, or --ca FILE), or where others secure the way, "
+                    "metadata={'authorization': 'Bearer ...'}"
                 )
         if priority is not None:
             if priority not in PRIORITIES:

@@ -207,10 +207,8 @@ class App:
         """Set the labels that the repository states. Raises RepositoryError for a file that states no labels."""
         for name in {entry.name for entry in self.models.entries}:
             stated = read_labels(self.config.repository / name) or Labels()
-            labels = restrict(stated, [entry.version for entry in self.models.versions(name)])
-            if labels != stated:
-                _log.warning("repository", oddity=f"the labels of model {name} name versions that are not there")
-            self.models.set_labels(name, labels)
+            versions = [entry.version for entry in self.models.versions(name)]
+            self.models.set_labels(name, restrict(stated, versions))
 
     def _followers(self) -> list[asyncio.Task[None]]:
         """What changes models by itself, as the settings say."""

@@ -221,6 +221,9 @@ class ServerConfig(BaseSettings):
     def _check_weights(cls, text: str | None) -> str | None:
         if text is not None and not all(map(_WEIGHT.fullmatch, text.split(","))):
             raise ValueError("must be like `search=4,nightly=0.5`, with weights from 0.01 to 999")
+        tenants = [each.rpartition("=")[0] for each in (text or "").split(",")]
+        if len(set(tenants)) < len(tenants):
+            raise ValueError("must name each tenant once")
         return text
 
     @property

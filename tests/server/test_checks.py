@@ -107,6 +107,15 @@ def test_warnings_do_not_fail_a_check(two_models):
     assert "ok, warnings: 3" == ended.stdout.splitlines()[-1]
 
 
+def test_labels_of_versions_that_are_not_there_are_a_warning(tmp_path):
+    """They would be left out without a word, and another version would answer."""
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    for stated, states in (('{"stable": 1}', [OK]), ('{"stable": 7}', [WARNING, OK])):
+        (tmp_path / "m" / "labels.json").write_text(stated)
+        found = list(settings.look_at_repository(read_config(repository=str(tmp_path))))
+        assert states == [finding.state for finding in found]
+
+
 def test_a_server_logs_what_is_odd(tmp_path):
     """The same warnings, in the log of a start."""
     (tmp_path / "m" / "1").mkdir(parents=True)

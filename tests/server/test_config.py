@@ -49,6 +49,7 @@ def test_config_is_frozen():
         ({"drain_timeout_s": float("inf")}, "--drain-timeout-s"),
         ({"drain_delay_s": -1}, "--drain-delay-s"),
         ({"log_format": "xml"}, "--log-format"),
+        ({"tenant_weights": "a=1,b=2,a=3"}, "must name each tenant once"),
         ({"prefix_cache_mb": -1}, r"--prefix-cache-mb \(WEFT_PREFIX_CACHE_MB\): .* or equal to 0, not -1"),
         ({"prefix_cache_mb": 2**20 + 1}, "--prefix-cache-mb"),
         ({"prefix_cache_mb": 0.5}, "--prefix-cache-mb"),

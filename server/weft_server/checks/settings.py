@@ -20,7 +20,7 @@ from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import device_of
 from weft_server.runtime.session import verify_device
-from weft_server.serving.labels_file import read_labels
+from weft_server.serving.labels_file import read_labels, restrict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,13 +64,14 @@ def look_at_repository(config: ServerConfig) -> Iterator[Finding]:
     """Refuse a repository that cannot be read, in which nothing may be a bundle, or that states labels wrongly."""
     try:
         candidates = scan_repository(config.repository).candidates
-        for name in {candidate.name for candidate in candidates}:
-            read_labels(config.repository / name)
+        stated = {name: read_labels(config.repository / name) for name in {each.name for each in candidates}}
     except RepositoryError as error:
         yield Finding(ERROR, "repository", f"{both_names('repository')}: {error}")
         return
-    models = len({candidate.name for candidate in candidates})
-    yield Finding(OK, "repository", f"{config.repository}, models: {models}, versions: {len(candidates)}")
+    for name, labels in sorted(stated.items()):
+        if labels and labels != restrict(labels, [each.version for each in candidates if each.name == name]):
+            yield Finding(WARNING, "repository", f"the labels of model {name} name versions that are not there")
+    yield Finding(OK, "repository", f"{config.repository}, models: {len(stated)}, versions: {len(candidates)}")
 
 
 def look_at_device(config: ServerConfig) -> Iterator[Finding]:
