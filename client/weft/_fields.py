@@ -27,6 +27,9 @@ def fill(message: Message, within: str = "", /, **values: Any) -> None:
                 getattr(message, field).extend(value)
             else:
                 setattr(message, field, value)
+        except UnicodeEncodeError as error:
+            why = f"is no text in Unicode: {error.object[error.start]!r} at place {error.start}"
+            raise refusal(within + field, why) from None
         except (TypeError, ValueError, OverflowError) as error:
             raise refusal(within + field, str(error)) from None
 

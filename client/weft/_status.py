@@ -110,6 +110,8 @@ def _hint(text: str) -> str:
     """What may be behind words of gRPC."""
     if "health check call failed" in text:
         return " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
+    if text == "Deadline Exceeded":
+        return " (no answer came within the timeout)"
     if text.endswith("Socket closed"):
         return " (does the server want TLS, or a certificate?)"
     return ""

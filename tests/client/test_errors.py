@@ -114,7 +114,7 @@ def test_without_a_server_the_error_names_the_target_once(target):
 def test_an_answer_later_than_the_timeout_is_too_late(client, server):
     """A call's own timeout, or else the client's, ends it; sync and asyncio."""
     server.servicer.script.extend([2.0, 2.0, 2.0])
-    with pytest.raises(weft.DeadlineExceeded):
+    with pytest.raises(weft.DeadlineExceeded, match="no answer came within the timeout"):
         client.translate("a", timeout=0.1)
     with weft.Client(server.target, timeout=0.1) as hasty, pytest.raises(weft.DeadlineExceeded):
         hasty.translate("a")
@@ -172,6 +172,12 @@ LOCAL = [
     (lambda c: c.translate("a", timeout=0), "INVALID_FIELD", None),
     (lambda c: c.translate("a", timeout=math.nan), "INVALID_FIELD", None),
 ]
+
+
+def test_half_a_character_is_said_in_words(client):
+    """Python's own words name a codec."""
+    with pytest.raises(weft.InvalidRequest, match=r"text: is no text in Unicode: '.udc80' at place 1"):
+        client.translate("a\udc80")
 
 
 @pytest.mark.parametrize(("call", "reason", "field"), LOCAL)
