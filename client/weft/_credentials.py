@@ -9,6 +9,8 @@ import grpc
 
 from weft.exceptions import InvalidRequest
 
+# A bundle of all authorities of the world has a quarter of a megabyte.
+MAX_BYTES = 4 * 1024 * 1024
 TOKEN = "WEFT_TOKEN"  # noqa: S105 - the variable's name
 
 
@@ -61,6 +63,10 @@ def _refuse_passphrase() -> str:
 
 def _read(path: Path, flag: str) -> bytes:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise InvalidRequest(f"{flag}: {str(path)!r}: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise InvalidRequest(f"{flag}: {str(path)!r}: it has more than {MAX_BYTES} bytes")
+    return content

@@ -17,6 +17,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
 # One tenant and its weight.
+_KEY = re.compile(r"[a-z0-9_.-]{1,64}")
 _WEIGHT = re.compile(r"[^\s,]{1,64}=(?=.*[1-9])\d{1,3}(\.\d{1,2})?")
 Seconds = Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False)]
 
@@ -131,7 +132,6 @@ class ServerConfig(BaseSettings):
     )
     tenant_key: str | None = Field(
         None,
-        pattern=r"^[a-z0-9_.-]{1,64}$",
         description="Metadata key whose value names the tenant of a call, for instance `x-tenant`. "
         "Believe it only behind a gateway that sets it. By default nobody is believed.",
     )
@@ -215,6 +215,17 @@ class ServerConfig(BaseSettings):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Log events of this level and of higher ones."
     )
+
+    @field_validator("tenant_key")
+    @classmethod
+    def _check_key(cls, key: str | None) -> str | None:
+        if key is None:
+            return None
+        if not _KEY.fullmatch(key):
+            raise ValueError("must be 1 to 64 of a-z, 0-9, `_`, `.` and `-`")
+        if key == "authorization" or key.startswith(("grpc-", "weft-")) or key.endswith("-bin"):
+            raise ValueError("must be a key that has no other meaning, for instance `x-tenant`")
+        return key
 
     @field_validator("tenant_weights")
     @classmethod

@@ -47,7 +47,8 @@ class MethodNotFound(RequestError):
     """The server has no such method."""
 
     def __init__(self, method: str) -> None:
-        super().__init__("METHOD_NOT_FOUND", f"there is no method {method[:128]!r}")
+        hint = ": it is at the admin port" if method.startswith("/weft.v1.ModelAdminService/") else ""
+        super().__init__("METHOD_NOT_FOUND", f"there is no method {method[:128]!r} here{hint}")
 
 
 class Unauthenticated(RequestError):

@@ -194,6 +194,8 @@ def test_the_command_says_why_there_is_no_connection(tmp_path, files, ask):
         (["--cert", "ca.crt", "--key", "caller.key"], "'ca.crt' and 'caller.key' do not belong together"),
         (["--cert", "ca.crt", "--key", "locked.key"], "--key: has a passphrase"),
         (["--token-file", "nothing"], "--token-file: 'nothing': No such file or directory"),
+        (["--token-file", "/dev/zero"], "--token-file: '/dev/zero': it has more than 4194304 bytes"),
+        (["--ca", "/dev/zero"], "--ca: '/dev/zero': it has more than 4194304 bytes"),
         (["--token-file", "caller.key"], "--token-file: 'caller.key' must hold one token"),
         (
             ["--token-file", "token", "--target", "weft.example:7070"],

@@ -86,7 +86,7 @@ def test_messages_are_held_up_to_a_bound():
     gate = Gate(Models([]), max_bytes=10 << 20)
     first, second = Call("a"), Call("b")
     gate.hold(first, 20 << 20)
-    with pytest.raises(Overloaded, match=r"^requests of 20 MiB are held already$") as refused:
+    with pytest.raises(Overloaded, match=r"^requests of 20,971,520 bytes are held already$") as refused:
         gate.hold(second, 1)
     assert "BYTE_BUDGET" == refused.value.reason
     gate.let_go(second)

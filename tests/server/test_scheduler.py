@@ -99,7 +99,7 @@ def test_places_and_tokens_are_had_all_or_none():
     """Sequences that belong together are refused together, and then nothing of them waits."""
     scheduler = Scheduler(1, 4, 20)
     enqueue(scheduler, 5)
-    with pytest.raises(Overloaded, match="1 requests are waiting already, and 4 more do not fit"):
+    with pytest.raises(Overloaded, match="1 request is waiting already, and 4 more do not fit"):
         scheduler.reserve(count=4)
     assert 1 == scheduler.num_queued
     scheduler.reserve(count=3)

@@ -52,6 +52,13 @@ def test_every_error_class_is_in_the_table():
     assert concrete == set(statuses._CODES)
 
 
+def test_who_takes_the_normal_port_for_the_admin_port_is_told():
+    """A method of the admin port is not just unknown."""
+    said = statuses.to_status(errors.MethodNotFound("/weft.v1.ModelAdminService/LoadModel")).message
+    assert "there is no method '/weft.v1.ModelAdminService/LoadModel' here: it is at the admin port" == said
+    assert "there is no method '/a/B' here" == statuses.to_status(errors.MethodNotFound("/a/B")).message
+
+
 def test_field_violation_names_the_field():
     """An invalid request tells which field is wrong in a BadRequest."""
     status = statuses.to_status(errors.InvalidRequest("image.data", "is no picture", "BAD_IMAGE"))

@@ -72,7 +72,7 @@ class Gate:
         self.num_bytes += num_bytes
         if num_bytes < self.num_bytes > self._max_bytes:
             held = self.num_bytes - num_bytes
-            raise Overloaded("BYTE_BUDGET", f"requests of {held >> 20} MiB are held already")
+            raise Overloaded("BYTE_BUDGET", f"requests of {held:,} bytes are held already")
 
     def let_go(self, call: Call) -> None:
         """Take the message of a call off the count."""

@@ -40,7 +40,8 @@ class Bounds:
         bound = self._most_of_class(standing)
         if self.num_places + count > bound:
             wanted = f", and {count} more do not fit" if count > 1 else ""
-            raise Overloaded("QUEUE_FULL", f"{self.num_places} requests are waiting already{wanted}")
+            waiting = "1 request is" if self.num_places == 1 else f"{self.num_places} requests are"
+            raise Overloaded("QUEUE_FULL", f"{waiting} waiting already{wanted}")
         if tenant := standing.tenant:
             free = max(0, self.max_requests - self.num_places)
             most = max(1.0, PLACES_FOR_A_FREE_ONE * self._weights.get(tenant, 1.0) * free)

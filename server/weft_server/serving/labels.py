@@ -80,4 +80,4 @@ def check_share(label: str, share: float | None) -> None:
     if label != CANARY:
         raise InvalidRequest("share", f"is for the label {CANARY} alone")
     if not 0 <= share <= 1:
-        raise InvalidRequest("share", f"must be 0..1, not {str(share)[:20]}")
+        raise InvalidRequest("share", f"must be 0..1, not {share:.6g}")
