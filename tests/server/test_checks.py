@@ -256,6 +256,20 @@ def test_a_certificate_that_ends(tmp_path, days, states):
     assert (days < 0) == any("expired on" in finding.says for finding in findings)
 
 
+def test_what_has_no_effect_is_told_of(tmp_path):
+    """Callers who are known by a certificate that nobody asks for, and weights of tenants that no call has."""
+    (tmp_path / "tokens").write_text("operator call cert:operator.example\n")
+    (tmp_path / "tokens").chmod(0o600)
+    asked = config(tokens=tmp_path / "tokens")
+    (warning,) = (each for each in look_at_credentials(asked) if each.state == WARNING)
+    assert "callers by `cert:` are never known" in warning.says
+    (warning,) = (each for each in look_at_credentials(config(tenant_weights="a=2")) if each.state == WARNING)
+    assert "--tenant-weights (WEFT_TENANT_WEIGHTS): no call has a tenant" in warning.says
+    for more in ({"tenant_key": "x-tenant"}, {}):
+        given = config(tenant_weights="a=2" if more else None, **more)
+        assert [] == [each for each in look_at_credentials(given) if each.state == WARNING]
+
+
 def test_a_key_of_another_certificate(tmp_path):
     """It is refused, with the flag and the variable of the key."""
     cert, _ = Authority().issue().write(tmp_path, "a")

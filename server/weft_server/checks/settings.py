@@ -104,7 +104,9 @@ CHECKS = (
     Check(("host", "port"), look_at_grpc_port),
     Check(("host", "http_port"), look_at_http_port),
     Check(("port", "http_port"), look_at_both_ports),
-    Check(("host", "tls_cert", "tls_key", "tls_client_ca", "tokens"), look_at_credentials),
+    Check(
+        ("host", "tls_cert", "tls_key", "tls_client_ca", "tokens", "tenant_key", "tenant_weights"), look_at_credentials
+    ),
     Check(("admin", "admin_host", "admin_port", "tokens"), look_at_admin_port),
     Check(
         ("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb", "admin", "watch", "idle_unload_s"),

@@ -106,6 +106,12 @@ class Credentials:
         hosts = {config.host, config.admin_host} if config.admin else {config.host}
         if config.tokens and not config.tls_cert and not hosts <= LOOPBACK:
             found.append(_fault("tokens", "tokens travel in plain text, because there is no certificate"))
+        if self.tokens and self.tokens.names_certificates and not self.shows_certificates:
+            found.append(
+                _fault("tokens", "callers by `cert:` are never known, because nobody is asked for a certificate")
+            )
+        if config.tenant_weights and not (config.tokens or config.tls_client_ca or config.tenant_key):
+            found.append(_fault("tenant_weights", "no call has a tenant: there are no tokens, and no --tenant-key"))
         if self.certificates:
             found += [_fault("tls_cert", f"{config.tls_cert} {oddity}") for oddity in self.certificates.oddities]
         return found

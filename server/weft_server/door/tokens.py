@@ -48,6 +48,11 @@ class Tokens:
         if faults:
             raise TokensError("; ".join(faults))
 
+    @property
+    def names_certificates(self) -> bool:
+        """Whether somebody is known by a certificate."""
+        return bool(self._by_name)
+
     def of_token(self, token: str) -> Identity | None:
         """Return whose token it is. How long that takes says nothing about the tokens that are known.
 
