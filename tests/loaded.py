@@ -11,6 +11,7 @@ from weft_proto.v1 import (
     generation_pb2,
     model_pb2,
     score_pb2,
+    tokenization_pb2,
     translation_pb2,
 )
 from weft_server.bundle.load import load_bundle
@@ -18,6 +19,7 @@ from weft_server.config import read_config
 from weft_server.door.classification import ClassificationServicer
 from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.door.tokenization import TokenizationServicer
 from weft_server.serving.build import build_model
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.models import Entry, Models
@@ -80,6 +82,23 @@ async def score(model, /, deadline=math.inf, **request):
     selector = common_pb2.ModelSelector(name=model.name)
     request = score_pb2.ScoreRequest(**{"model": selector, **request})
     return await ScoreServicer(Models([entry])).Score(request, None)
+
+
+async def tokenize(model, /, call=None, **request):
+    """Ask a loaded model's tokenizer for tokens; the response, or the RequestError it raises."""
+    return await _of_tokenizer(model, "Tokenize", tokenization_pb2.TokenizeRequest, call, request)
+
+
+async def detokenize(model, /, call=None, **request):
+    """Ask a loaded model's tokenizer for a text; the response, or the RequestError it raises."""
+    return await _of_tokenizer(model, "Detokenize", tokenization_pb2.DetokenizeRequest, call, request)
+
+
+async def _of_tokenizer(model, method, message, call, request):
+    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    CALL.set(call or Call(method))
+    selector = common_pb2.ModelSelector(name=model.name)
+    return await getattr(TokenizationServicer(Models([entry])), method)(message(model=selector, **request), None)
 
 
 def golden_request(model, **more):

@@ -7,10 +7,27 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.rpc import error_details_pb2
 
-from weft_proto.v1 import caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, translation_pb2
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    tokenization_pb2,
+    translation_pb2,
+)
 
 # Without error_details Envoy cannot read the details of an error, and answers with an empty body.
-ROOTS = (caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, translation_pb2, error_details_pb2)
+ROOTS = (
+    caption_pb2,
+    classification_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    tokenization_pb2,
+    translation_pb2,
+    error_details_pb2,
+)
 
 
 def add(file: FileDescriptor, files: dict[str, FileDescriptor]) -> None:

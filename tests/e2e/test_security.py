@@ -27,6 +27,7 @@ from weft_proto.v1 import (
     generation_pb2,
     model_pb2,
     score_pb2,
+    tokenization_pb2,
     translation_pb2,
 )
 
@@ -135,6 +136,8 @@ def bases(scene):
         "Tag": classification_pb2.TagRequest(text="Maria Silva is in Lisbon"),
         "Generate": generation_pb2.GenerateRequest(text="def"),
         "Score": score_pb2.ScoreRequest(model=pydocs, text="def", target_text="open"),
+        "Tokenize": tokenization_pb2.TokenizeRequest(model=pydocs, text="def"),
+        "Detokenize": tokenization_pb2.DetokenizeRequest(model=pydocs, token_ids=[5, 6]),
         "GetModel": model_pb2.GetModelRequest(model=pydocs),
         "ListModels": model_pb2.ListModelsRequest(),
     }

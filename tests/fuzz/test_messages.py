@@ -11,7 +11,15 @@ from PIL import Image
 
 from mutations import budget, mutated_bytes, mutated_message
 from process import ServerProcess
-from weft_proto.v1 import caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, translation_pb2
+from weft_proto.v1 import (
+    caption_pb2,
+    classification_pb2,
+    generation_pb2,
+    model_pb2,
+    score_pb2,
+    tokenization_pb2,
+    translation_pb2,
+)
 
 pytestmark = pytest.mark.e2e
 MODELS = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-text", "tiny-image", "tiny-caption")
@@ -76,6 +84,13 @@ METHODS = {
     ],
     "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
     "ScoreService/Score": [SCORE],
+    "TokenizationService/Tokenize": [
+        tokenization_pb2.TokenizeRequest(model={"name": "tiny-translate"}, text="the dog", side="SIDE_OUTPUT"),
+        tokenization_pb2.TokenizeRequest(model={"name": "tiny-generate"}, messages=CHAT.messages, count_only=True),
+    ],
+    "TokenizationService/Detokenize": [
+        tokenization_pb2.DetokenizeRequest(model={"name": "tiny-tags"}, token_ids=[5, 6, 2], side="SIDE_INPUT")
+    ],
     "ModelService/GetModel": [model_pb2.GetModelRequest(model={"name": "tiny-text"})],
     "ModelService/ListModels": [model_pb2.ListModelsRequest()],
 }

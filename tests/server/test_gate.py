@@ -11,6 +11,7 @@ from weft_proto.v1 import (
     generation_pb2,
     model_pb2,
     score_pb2,
+    tokenization_pb2,
     translation_pb2,
 )
 from weft_server.door.gate import _TASKS, MODEL_KEY, Gate
@@ -22,7 +23,13 @@ from weft_server.serving.models import Entry, Models
 GENERATE = "/weft.v1.GenerationService/Generate"
 CLASSIFY = "/weft.v1.ClassificationService/Classify"
 # Of these it is not known before the message is read which queue they come to, or they come to none.
-_UNJUDGED = {"/weft.v1.ScoreService/Score", "/weft.v1.ModelService/ListModels", "/weft.v1.ModelService/GetModel"}
+_UNJUDGED = {
+    "/weft.v1.ScoreService/Score",
+    "/weft.v1.TokenizationService/Tokenize",
+    "/weft.v1.TokenizationService/Detokenize",
+    "/weft.v1.ModelService/ListModels",
+    "/weft.v1.ModelService/GetModel",
+}
 
 
 def _refuses(entries, method=GENERATE, metadata=()):
@@ -71,7 +78,8 @@ def test_a_model_that_is_not_there_yet_is_judged_later():
 
 
 @pytest.mark.parametrize(
-    "module", [caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, translation_pb2]
+    "module",
+    [caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, tokenization_pb2, translation_pb2],
 )
 def test_every_method_is_judged_or_known_not_to_be(module):
     """A new method needs a line in the gate's table, or here."""

@@ -122,18 +122,9 @@ class InputReader:
         return self._chat is not None
 
     def read_messages(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> Ids:
-        """Return the token ids of the prompt that messages make.
-
-        Raises:
-            InvalidRequest: they are not messages that the model takes.
-            DeadlineExpired: the prompt is not wanted any more.
-        """
-        assert self._chat is not None, "this model takes no messages. This is a bug."
+        """Return the token ids of the prompt that messages make. Raises as `prompt_of` does, and for one too long."""
+        text = self.prompt_of(messages, field, wanted)
         assert self._tokenizer is not None
-        most = self.max_tokens * MAX_CHARS_PER_TOKEN
-        text = self._chat.prompt(messages, field, most, wanted)
-        if len(text) > most:
-            raise self._prompt_too_long(field, f"{len(text)} characters")
         # The template has written the special tokens that a post-processor would add.
         ids = known(self._tokenizer.encode_framed, text, field)
         if not ids:
@@ -141,6 +132,20 @@ class InputReader:
         if len(ids) > self.max_tokens:
             raise self._prompt_too_long(field, f"{len(ids)} tokens")
         return Ids(np.array(ids, np.int64))
+
+    def prompt_of(self, messages: generation_pb2.Messages, field: str, wanted: Wanted) -> str:
+        """Return the prompt that messages make.
+
+        Raises:
+            InvalidRequest: they are not messages that the model takes.
+            DeadlineExpired: the prompt is not wanted any more.
+        """
+        assert self._chat is not None, "this model takes no messages. This is a bug."
+        most = self.max_tokens * MAX_CHARS_PER_TOKEN
+        text = self._chat.prompt(messages, field, most, wanted)
+        if len(text) > most:
+            raise self._prompt_too_long(field, f"{len(text)} characters")
+        return text
 
     def split_text(self, text: str, field: str) -> list[Piece]:
         """Return the tokens of a text, each with its place in it. Raises as `read_text` does."""

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
-from weft_proto.languages import LanguageError
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2, score_pb2, score_pb2_grpc
+from weft_server.door.languages import frame_of
 from weft_server.door.messages import add_tops, resolved_proto, timings_proto, written
 from weft_server.errors import InvalidRequest
 from weft_server.sequence import FinishReason
@@ -17,7 +17,6 @@ from weft_server.serving.completion import finishing, input_of
 from weft_server.serving.scoring import score, target_of
 
 if TYPE_CHECKING:
-    from weft_proto.languages import Frame
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
 
@@ -34,7 +33,7 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
         call.name(request.request_id)
         model = await self._models.take_writer(call, request.model)
         kind = _source_kind(model, request)
-        frame = _frame(model, request)
+        frame = frame_of(model, request)
         if request.num_top_tokens > MAX_TOP_TOKENS:
             raise InvalidRequest("num_top_tokens", f"must be 0..{MAX_TOP_TOKENS}, not {request.num_top_tokens}")
         target = target_of(model, request, frame.prefix)
@@ -74,15 +73,3 @@ def _source_kind(model: Model, request: Any) -> str:
     if takes_image != (kind == "image"):
         raise InvalidRequest(kind, f"is not what the model {model.name!r} takes: give {kinds}", "WRONG_INPUT_KIND")
     return kind
-
-
-def _frame(model: Model, request: Any) -> Frame:
-    if TASKS[model.manifest.task].takes_language:
-        try:
-            return model.languages.frame(request.source_language, request.target_language)
-        except LanguageError as error:
-            raise InvalidRequest(error.field, str(error)) from error
-    for field in ("source_language", "target_language"):
-        if getattr(request, field):
-            raise InvalidRequest(field, f"is for models that translate, and {model.name!r} does not")
-    return model.languages.plain

@@ -13,6 +13,7 @@ from weft_proto.v1 import (
     generation_pb2_grpc,
     model_pb2_grpc,
     score_pb2_grpc,
+    tokenization_pb2_grpc,
     translation_pb2_grpc,
 )
 from weft_server.config import ConfigError
@@ -22,6 +23,7 @@ from weft_server.door.classification import ClassificationServicer
 from weft_server.door.reflection import add_reflection
 from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.door.tokenization import TokenizationServicer
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -37,6 +39,7 @@ SERVICES = (
     "weft.v1.ClassificationService",
     "weft.v1.GenerationService",
     "weft.v1.ScoreService",
+    "weft.v1.TokenizationService",
     "weft.v1.ModelService",
 )
 # On the admin port.
@@ -111,6 +114,7 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
     classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(ScoreServicer(models), server)
+    tokenization_pb2_grpc.add_TokenizationServiceServicer_to_server(TokenizationServicer(models), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), server)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.languages import LanguageError
 from weft_proto.v1 import (
     caption_pb2,
     caption_pb2_grpc,
@@ -16,6 +15,7 @@ from weft_proto.v1 import (
     translation_pb2_grpc,
 )
 from weft_server.door.alignment import explain_text, reading_of
+from weft_server.door.languages import frame_of
 from weft_server.door.messages import write_completion
 from weft_server.errors import InvalidRequest, RequestError
 from weft_server.serving.call import CALL
@@ -131,10 +131,7 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
         return self._stream(request.request, translation_pb2.StreamTranslateResponse)
 
     def _frame(self, model: Model, request: Any) -> Frame:
-        try:
-            return model.languages.frame(request.source_language, request.target_language)
-        except LanguageError as error:
-            raise InvalidRequest(error.field, str(error)) from error
+        return frame_of(model, request)
 
     def _splits(self, request: Any) -> bool:
         return bool(request.split_sentences)

@@ -24,6 +24,7 @@ from weft_server.serving.extremes import verify_explainer
 from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes
 from weft_server.serving.model import Model, worker_name
 from weft_server.serving.room import verify_room
+from weft_server.serving.tokenizing import Tokenizing
 from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         reader=reader,
         engine=_engine(lanes, config, metrics, loop, restarts),
         explainer=explainer,
+        tokenizing=_tokenizing(bundle, config, metrics, restarts),
         scorer=_engine(scoring, config, metrics, loop, restarts) if scoring else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
@@ -166,6 +168,11 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, rest
     )
     verify_explainer(explainer, graphs.manifest)
     return explainer
+
+
+def _tokenizing(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Tokenizing:
+    worker = Workers(1, f"{worker_name(bundle)}-tokens", metrics, restarts)
+    return Tokenizing(worker, max(1, config.max_queued_requests // 4), config.weights)
 
 
 def _engine(

@@ -9,7 +9,6 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
-from weft_server.content.wanted import Wanted
 from weft_server.errors import ModelFailed, Overloaded
 from weft_server.serving.workers import Workers
 
@@ -22,11 +21,13 @@ if TYPE_CHECKING:
     from weft_server.content.grammars import Grammars
     from weft_server.content.inputs import InputReader
     from weft_server.content.tokenizer import Tokenizer
+    from weft_server.content.wanted import Wanted
     from weft_server.engine.engine import Engine
     from weft_server.engine.restarts import Restarts
     from weft_server.sequence import EngineStats
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
+    from weft_server.serving.tokenizing import Tokenizing
     from weft_server.telemetry.metrics import ModelMetrics
 
 Result = TypeVar("Result")
@@ -51,6 +52,7 @@ class Model:
         reader: InputReader,
         engine: Engine,
         explainer: Explainer | None,
+        tokenizing: Tokenizing,
         scorer: Engine | None,
         widths: Widths,
         grammars: Grammars,
@@ -68,6 +70,7 @@ class Model:
         self.reader = reader
         self.engine = engine
         self.explainer = explainer
+        self.tokenizing = tokenizing
         # Scores given answers, apart from the engine that produces them.
         self.scorer = scorer
         self.widths = widths
@@ -113,11 +116,9 @@ class Model:
     async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Run `job` in one of the model's worker threads: off the event loop, off the engine's lanes.
 
-        Nobody waits for the job any more in two cases: its deadline (monotonic seconds) has passed, or the task that
-        awaits it is cancelled. Then it does not begin. If it has begun, it ends with DeadlineExpired where it asks
-        next.
+        See `Workers.work`.
         """
-        return await _worked(self._workers, job, deadline)
+        return await self._workers.work(job, deadline)
 
     async def build(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
         """Do as `work` with a job that builds a constraint: in a thread of its own, one after the other.
@@ -128,7 +129,7 @@ class Model:
             raise Overloaded("QUEUE_FULL", f"{self._num_building} requests wait for their constraint already")
         self._num_building += 1
         try:
-            return await _worked(self._builder, job, deadline)
+            return await self._builder.work(job, deadline)
         finally:
             self._num_building -= 1
 
@@ -171,7 +172,7 @@ class Model:
         """
         for engine in self.engines:
             engine.supervise(timeout_s)
-        for each in (self._workers, self._builder, self.explainer):
+        for each in (self._workers, self._builder, self.tokenizing, self.explainer):
             if each:
                 each.supervise(timeout_s)
         if self.has_failed:
@@ -179,7 +180,7 @@ class Model:
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End everything that engines, workers and explainer have. Each request gets an outcome of its own."""
-        for each in (*self.engines, self._workers, self._builder, self.explainer):
+        for each in (*self.engines, self._workers, self._builder, self.tokenizing, self.explainer):
             if each:
                 each.cancel_all(outcome)
 
@@ -188,6 +189,7 @@ class Model:
         give_up = time.monotonic() + timeout
         self._workers.stop()
         self._builder.stop()
+        self.tokenizing.stop()
         if self.explainer:
             self.explainer.stop()
         stopped = [engine.stop(max(0.0, give_up - time.monotonic())) for engine in self.engines]
@@ -202,17 +204,3 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"
-
-
-async def _worked(workers: Workers, job: Callable[[Wanted], Result], deadline: float) -> Result:
-    """Run `job` in one of some workers, unless nobody waits for it any more."""
-    wanted = Wanted(deadline)
-
-    def run() -> Result:
-        wanted.check()
-        return job(wanted)
-
-    try:
-        return await workers.do(run)
-    finally:
-        wanted.give_up()

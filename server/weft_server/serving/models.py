@@ -158,11 +158,22 @@ class Models:
     async def take_writer(self, call: Call, selector: common_pb2.ModelSelector) -> Model:
         """Do as `take` with the model that a selector names, which produces text."""
 
-        def meant() -> Entry:
-            entry = self.find(selector, call.request_id)
-            if entry.answers and not TASKS[entry.task].writes_text:
+        def check(entry: Entry) -> None:
+            if not TASKS[entry.task].writes_text:
                 why = f"{entry.name!r} is for {TASKS[entry.task].name}, and produces no text"
                 raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")
+
+        return await self.take_named(call, selector, check)
+
+    async def take_named(
+        self, call: Call, selector: common_pb2.ModelSelector, check: Callable[[Entry], object]
+    ) -> Model:
+        """Do as `take` with the model that a selector names. `check` refuses what is not fit, before it wakes."""
+
+        def meant() -> Entry:
+            entry = self.find(selector, call.request_id)
+            if entry.answers:
+                check(entry)
             return entry
 
         return await _taken(call, meant)

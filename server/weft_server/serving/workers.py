@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft_server.content.wanted import Wanted
 from weft_server.engine.failure import Failure
 from weft_server.failpoints import POINTS
 
@@ -53,6 +55,24 @@ class Workers:
         self._refusal: Callable[[], Exception] | None = None
         if POINTS:
             POINTS.wire(self, "_do", f"{metrics.name}.{name.rsplit('-', 1)[-1]}-job")
+
+    async def work(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
+        """Do as `do` with a job that stops where it asks whether it is still wanted.
+
+        Nobody waits for the job any more in two cases: its deadline (monotonic seconds) has passed, or the task that
+        awaits it is cancelled. Then it does not begin. If it has begun, it ends with DeadlineExpired where it asks
+        next.
+        """
+        wanted = Wanted(deadline)
+
+        def run() -> Result:
+            wanted.check()
+            return job(wanted)
+
+        try:
+            return await self.do(run)
+        finally:
+            wanted.give_up()
 
     async def do(self, do: Callable[[], Result]) -> Result:
         """Run a job after earlier ones, and return what it gives.
