@@ -26,6 +26,8 @@ from weft_proto.v1 import model_pb2 as model
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1 import score_pb2 as score
 from weft_proto.v1 import score_pb2_grpc as score_grpc
+from weft_proto.v1 import tokenization_pb2 as tokenization
+from weft_proto.v1 import tokenization_pb2_grpc as tokenization_grpc
 from weft_proto.v1 import translation_pb2 as translation
 from weft_proto.v1 import translation_pb2_grpc as translation_grpc
 
@@ -85,6 +87,7 @@ class FakeServicer(
     classification_grpc.ClassificationServiceServicer,
     generation_grpc.GenerationServiceServicer,
     score_grpc.ScoreServiceServicer,
+    tokenization_grpc.TokenizationServiceServicer,
     model_grpc.ModelServiceServicer,
 ):
     """Answers with the request's own words in reverse order.
@@ -163,6 +166,14 @@ class FakeServicer(
     def Score(self, request, context):
         self._enter("Score", request, context)
         return self._finish(context, score_of(request))
+
+    def Tokenize(self, request, context):
+        self._enter("Tokenize", request, context)
+        return self._finish(context, tokenize(request))
+
+    def Detokenize(self, request, context):
+        self._enter("Detokenize", request, context)
+        return self._finish(context, detokenize(request))
 
     def Tag(self, request, context):
         self._enter("Tag", request, context)
@@ -362,6 +373,36 @@ def score_of(request):
     )
 
 
+def tokenize(request):
+    """Each word is a token, numbered from 1; a token 0 is added behind them."""
+    prompt = " ".join(_words(request)) if request.HasField("messages") else ""
+    places = [match.span() for match in re.finditer(r"\S+", prompt or request.text)]
+    words = [(prompt or request.text)[start:end] for start, end in places]
+    lists = {
+        "token_ids": [*range(1, len(words) + 1), 0],
+        "tokens": [*words, "</s>"],
+        "starts": [*(start for start, _ in places), 0],
+        "ends": [*(end for _, end in places), 0],
+        "added": [False] * len(words) + [True],
+    }
+    return tokenization.TokenizeResponse(
+        num_tokens=len(words) + 1, prompt=prompt, **({} if request.count_only else lists), **_which(request)
+    )
+
+
+def detokenize(request):
+    """Each token is a word of its number."""
+    words = [f"w{token}" for token in request.token_ids]
+    return tokenization.DetokenizeResponse(text=" ".join(words), tokens=words, **_which(request))
+
+
+def _which(request):
+    return {
+        "model": common.ResolvedModel(name=request.model.name, version=request.model.version or 1),
+        "request_id": request.request_id or "made-by-server",
+    }
+
+
 def _facts(request, name):
     return {
         "usage": common.Usage(input_tokens=4),
@@ -398,6 +439,7 @@ def fake_server(port=0):
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
     generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)
     score_grpc.add_ScoreServiceServicer_to_server(servicer, server)
+    tokenization_grpc.add_TokenizationServiceServicer_to_server(servicer, server)
     model_grpc.add_ModelServiceServicer_to_server(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     for service in ("", "accepting"):

@@ -27,6 +27,7 @@ from weft._decoding import (
 from weft._many import Many
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._streams import AsyncStream, Stream
+from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
     Alignment,
     Caption,
@@ -88,6 +89,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "CaptionOptions",
     "ClassifyOptions",
     "Decoding",
+    "DetokenizeOptions",
     "EarlyStopping",
     "Explain",
     "GenerateOptions",
@@ -100,12 +102,14 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "ScoreOptions",
     "TagOptions",
     "Text",
+    "TokenizeOptions",
     "TranslateOptions",
     # what comes out
     "Alignment",
     "Caption",
     "Classification",
     "Completion",
+    "Detokenization",
     "FinishReason",
     "Generation",
     "Health",
@@ -120,7 +124,9 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Tagging",
     "Task",
     "Timings",
+    "Token",
     "TokenLabel",
+    "Tokenization",
     "TopToken",
     "Translation",
     "Usage",

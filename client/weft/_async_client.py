@@ -4,7 +4,7 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ from weft._many import Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._status import error_of, none_accepts
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
+from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
     Classification,
@@ -33,7 +34,20 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, SCORE_PAIR, TAG, TRANSLATE, Verb, WritingVerb, methods_on
+from weft._verbs import (
+    CAPTION,
+    CLASSIFY,
+    DETOKENIZE,
+    GENERATE,
+    SCORE,
+    SCORE_PAIR,
+    TAG,
+    TOKENIZE,
+    TRANSLATE,
+    Verb,
+    WritingVerb,
+    methods_on,
+)
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -164,6 +178,23 @@ class AsyncClient:
         The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
         """
         return await self._ask(SCORE, timeout, source, target, **options)
+
+    async def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TokenizeOptions],
+    ) -> Tokenization:
+        """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
+        return await self._ask(TOKENIZE, timeout, text, messages, **options)
+
+    async def detokenize(
+        self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
+    ) -> Detokenization:
+        """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
+        return await self._ask(DETOKENIZE, timeout, token_ids, **options)
 
     def translate_many(
         self,

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ from weft._many import Many, Sending, making
 from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
 from weft._status import error_of, none_accepts
 from weft._streams import Stream
+from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
     Classification,
@@ -30,7 +31,20 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, SCORE_PAIR, TAG, TRANSLATE, Verb, WritingVerb, methods_on
+from weft._verbs import (
+    CAPTION,
+    CLASSIFY,
+    DETOKENIZE,
+    GENERATE,
+    SCORE,
+    SCORE_PAIR,
+    TAG,
+    TOKENIZE,
+    TRANSLATE,
+    Verb,
+    WritingVerb,
+    methods_on,
+)
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -156,6 +170,23 @@ class Client:
         The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
         """
         return self._ask(SCORE, timeout, source, target, **options)
+
+    def tokenize(
+        self,
+        text: str | None = None,
+        *,
+        messages: Messages | None = None,
+        timeout: float | None = None,
+        **options: Unpack[TokenizeOptions],
+    ) -> Tokenization:
+        """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
+        return self._ask(TOKENIZE, timeout, text, messages, **options)
+
+    def detokenize(
+        self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
+    ) -> Detokenization:
+        """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
+        return self._ask(DETOKENIZE, timeout, token_ids, **options)
 
     def translate_many(
         self,

@@ -9,13 +9,26 @@ import typer
 
 from weft import _show as show
 from weft._files.options import Files
-from weft._options import AsJson, CacheSalt, Language, PicturePath, Request, SourceText, TextRequest
+from weft._options import (
+    AsJson,
+    CacheSalt,
+    Language,
+    ModelName,
+    ModelVersion,
+    PicturePath,
+    Request,
+    SideName,
+    SourceText,
+    TextRequest,
+    VersionLabel,
+)
 from weft._server import Server
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
     from weft._requests import ScoreOptions
+    from weft._tokenization import TokenizeOptions
 
 
 def translate(
@@ -187,13 +200,8 @@ def score(
     ] = None,
     *,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="Name of the model. It is required.")] = "",
-    model_version: Annotated[
-        int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
-    ] = None,
-    version_label: Annotated[
-        str | None,
-        typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
-    ] = None,
+    model_version: ModelVersion = None,
+    version_label: VersionLabel = None,
     source_language: Language = "",
     target_language: Language = "",
     picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
@@ -232,6 +240,59 @@ def score(
         with server.client() as client, show.patience("scoring"):
             scored = client.score(Path(source) if picture else _read(source), _read(answer), **asked)
         show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
+
+
+def tokenize(
+    model: ModelName,
+    text: Annotated[str, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")],
+    *,
+    side: SideName = "",
+    source_language: Language = "",
+    target_language: Language = "",
+    count: Annotated[bool, typer.Option("--count", help="Print how many tokens there are, and nothing else.")] = False,
+    model_version: ModelVersion = None,
+    version_label: VersionLabel = None,
+    as_json: AsJson = False,
+    server: Server,
+) -> None:
+    """Cut a text into a model's tokens.
+
+    Each is one line: its id, start, end and text, with tabs between them. Start and end count the characters of the
+    text (Unicode code points). They are equal for a token that stands for none of it.
+    """
+    asked: TokenizeOptions = {
+        "model": model,
+        "model_version": model_version,
+        "version_label": version_label,
+        "side": side,
+        "source_language": source_language,
+        "target_language": target_language,
+        "count_only": count,
+    }
+    with server.client() as client, show.patience("cutting"):
+        answer = client.tokenize(_read(text), **asked)
+    show.tokens(answer, counts=count, as_json=as_json)
+
+
+def detokenize(
+    model: ModelName,
+    token_ids: Annotated[list[int], typer.Argument(metavar="ID...", min=0, show_default=False, help="Token ids.")],
+    *,
+    side: SideName = "",
+    model_version: ModelVersion = None,
+    version_label: VersionLabel = None,
+    as_json: AsJson = False,
+    server: Server,
+) -> None:
+    """Print the text that tokens of a model stand for."""
+    with server.client() as client, show.patience("joining"):
+        answer = client.detokenize(
+            token_ids, model=model, model_version=model_version, version_label=version_label, side=side
+        )
+    if as_json:
+        show.emit_json(answer)
+    else:
+        show.emit(answer.text)
 
 
 def health(

@@ -26,6 +26,17 @@ Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag such as e
 CacheSalt = Annotated[
     str, typer.Option("--cache-salt", metavar="TEXT", help="Share the server's cache only with who has the same.")
 ]
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="Name of the model.")]
+ModelVersion = Annotated[
+    int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
+]
+VersionLabel = Annotated[
+    str | None,
+    typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
+]
+SideName = Annotated[
+    str, typer.Option("--side", metavar="SIDE", help="input, for what the model reads, or output, for what it writes.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")]
 
 
@@ -38,13 +49,8 @@ class Request(Server):
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="Name of the model. By default the only one for the task.")
     ] = ""
-    model_version: Annotated[
-        int | None, typer.Option("--model-version", min=1, help="Version of the model. By default the highest.")
-    ] = None
-    version_label: Annotated[
-        str | None,
-        typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
-    ] = None
+    model_version: ModelVersion = None
+    version_label: VersionLabel = None
     explain: Annotated[
         Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at, into this file.")
     ] = None

@@ -134,7 +134,8 @@ def _fill_text(message: Message, text: Text, field: str = "text", ids_field: str
         fill(message, **{ids_field: ids})
 
 
-def _messages(messages: Messages) -> generation_pb2.Messages:
+def messages_of(messages: Messages) -> generation_pb2.Messages:
+    """Return a chat as the wire has it."""
     if isinstance(messages, str | Mapping):  # one message, or its text
         raise refusal("messages", f"must be a list of messages, not {type(messages).__name__}")
     chat = generation_pb2.Messages()
@@ -217,7 +218,7 @@ def generate_request(
     if (prompt is None) == (messages is None):
         raise InvalidRequest("give either a prompt or messages to go on with", reason="WRONG_INPUT_KIND")
     if messages is not None:
-        message.messages.CopyFrom(_messages(messages))
+        message.messages.CopyFrom(messages_of(messages))
     elif prompt is not None:
         _fill_text(message, prompt)
     _fill_options(message, {**options})

@@ -17,6 +17,7 @@ from weft._decoding_json import plain_decoding
 from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
+from weft._tokenization import Tokenization
 from weft._types import Classification, Completion, Score, Tagging
 from weft.exceptions import Error
 
@@ -141,6 +142,17 @@ def tags(answer: Tagging, *, tokens: bool, scores: bool, as_json: bool) -> None:
     for each, text in found:
         score = [f"{each.score:.4f}"] if scores else []
         emit("\t".join((*score, " ".join(each.label.split()), str(each.start), str(each.end), " ".join(text.split()))))
+
+
+def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
+    """Print a line for each token: id, start, end and text, between tabs. Or print how many there are."""
+    if as_json:
+        emit_json(answer)
+    elif counts:
+        emit(str(answer.num_tokens))
+    else:
+        lines = ("\t".join((str(each.id), str(each.start), str(each.end), repr(each.token))) for each in answer.tokens)
+        emit("\n".join(lines))
 
 
 def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from google.protobuf.message import Message
 
-from weft import _answers, _requests
+from weft import _answers, _requests, _tokenization
 from weft._types import Task
 from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
 from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
@@ -16,6 +16,8 @@ from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest
 from weft_proto.v1.generation_pb2_grpc import GenerationServiceStub
 from weft_proto.v1.score_pb2 import ScoreResponse
 from weft_proto.v1.score_pb2_grpc import ScoreServiceStub
+from weft_proto.v1.tokenization_pb2 import DetokenizeResponse, TokenizeResponse
+from weft_proto.v1.tokenization_pb2_grpc import TokenizationServiceStub
 from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
 from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -132,7 +134,26 @@ SCORE_PAIR = Verb(
     SCORE.stub, SCORE.service, SCORE.method, SCORE.tasks, _requests.pair_request, SCORE.response, SCORE.read
 )
 
-VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, SCORE)
+TOKENIZE = Verb(
+    TokenizationServiceStub,
+    "TokenizationService",
+    "Tokenize",
+    frozenset(),  # any model that reads or writes text may answer
+    _tokenization.tokenize_request,
+    TokenizeResponse,
+    _tokenization.tokenization,
+)
+DETOKENIZE = Verb(
+    TokenizationServiceStub,
+    "TokenizationService",
+    "Detokenize",
+    frozenset(),
+    _tokenization.detokenize_request,
+    DetokenizeResponse,
+    _tokenization.detokenization,
+)
+
+VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, SCORE, TOKENIZE, DETOKENIZE)
 
 
 def methods_on(channel: Any) -> dict[str, Any]:

@@ -30,7 +30,7 @@ _PLUGINS = {
 }
 
 # They take texts, which a shell splits at their spaces.
-_TEXT_VERBS = ("translate", "tag", "generate", "score")
+_TEXT_VERBS = ("translate", "tag", "generate", "score", "tokenize")
 
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
@@ -43,6 +43,8 @@ for _verb in (
     _commands.tag,
     _commands.generate,
     _commands.score,
+    _commands.tokenize,
+    _commands.detokenize,
     _commands.health,
 ):
     app.command(cls=SectionedCommand)(flat(names_flags(_verb)))

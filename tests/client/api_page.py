@@ -27,13 +27,15 @@ GROUPS = {
     ],
     "What goes in": [
         "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "GenerateOptions", "ClassifyOptions", "TagOptions", "ScoreOptions", "Decoding", "Phrase", "Greedy",
+        "GenerateOptions", "ClassifyOptions", "TagOptions", "ScoreOptions", "TokenizeOptions", "DetokenizeOptions",
+        "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
         "Completion", "Translation", "Caption", "Generation", "Output", "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
-        "Span", "Score", "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "Span", "Score", "Tokenization", "Token", "Detokenization",
+        "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "ModelState", "Health",
     ],
     "What goes wrong": [

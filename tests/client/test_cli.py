@@ -47,6 +47,24 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "b a\n", "") == weft_command("generate", "a b")
 
 
+def test_tokens_are_lines(weft_command, server, monkeypatch):
+    """Id, start, end and text of each; --count prints their number, --json all of it, and a dash reads the text."""
+    assert (0, "1\t0\t1\t'a'\n2\t3\t5\t'ñb'\n0\t0\t0\t'</s>'\n", "") == weft_command("tokenize", "m", "a  ñb")
+    assert (0, "3\n", "") == weft_command("tokenize", "m", "a b", "--count", "--side", "output")
+    feed(monkeypatch, b"from stdin\n")
+    _, out, _ = weft_command("tokenize", "m", "-", "--json", "--source-language", "en", "--model-version", "3")
+    token = {"id": 2, "token": "stdin", "start": 5, "end": 10, "added": False}
+    assert (3, token) == (json.loads(out)["num_tokens"], json.loads(out)["tokens"][1])
+    sent = server.servicer.seen[-1].request
+    assert ("m", 3, "from stdin", "en") == (sent.model.name, sent.model.version, sent.text, sent.source_language)
+    assert (0, "w7 w8\n", "") == weft_command("detokenize", "m", "7", "8", "--side", "input")
+    _, out, _ = weft_command("detokenize", "m", "7", "--json")
+    assert ("w7", ["w7"]) == (json.loads(out)["text"], json.loads(out)["tokens"])
+    assert all(2 == weft_command(*wrong)[0] for wrong in (["tokenize", "m"], ["detokenize", "m"]))
+    assert all(2 == weft_command(verb, "m", "7", "--side", "left")[0] for verb in ("tokenize", "detokenize"))
+    assert 2 == weft_command("detokenize", "m", "seven")[0]
+
+
 def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):
     """It is the sum; --top and --scores show each token on stderr, --json is all of it, and --picture takes a path."""
     assert (0, "-1.5000\n", "") == weft_command("score", "a b c", "d e", "--model", "m")

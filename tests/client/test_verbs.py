@@ -22,6 +22,8 @@ from weft_proto.v1 import (
     generation_pb2_grpc,
     score_pb2,
     score_pb2_grpc,
+    tokenization_pb2,
+    tokenization_pb2_grpc,
     translation_pb2,
     translation_pb2_grpc,
 )
@@ -53,6 +55,9 @@ VERBS = [
     ("score", ("a b c", "d e"), {"num_top_tokens": 2, "source_language": "en", "target_language": "es", **COMMON}),
     ("score", ([1, 2], [3]), {"model": "m"}),
     ("score", (b"12345", "a cat"), {"model": "m"}),
+    ("tokenize", ("a b c",), {"side": "output", "source_language": "en", "target_language": "es", **COMMON}),
+    ("tokenize", (), {"messages": [{"role": "user", "content": "b c"}], "model": "m", "count_only": True}),
+    ("detokenize", ([3, 4],), {"side": "input", **COMMON}),
     ("list_models", (), {}),
     ("get_model", ("en-es",), {}),
     ("get_model", ("topics", 2), {}),
@@ -135,6 +140,45 @@ def test_what_cannot_be_scored_is_refused_here(client, server, given):
     """Nothing is sent for a target or a source of a wrong type, or an option that scoring has not."""
     with pytest.raises((weft.InvalidRequest, TypeError)):
         client.score(given.get("source", "a"), given.get("target", "b"), model="m", **given.get("options", {}))
+    assert not server.servicer.seen
+
+
+def test_tokens_are_read_whole(client, server):
+    """Each token has its id, its piece and its place, and the ids can be sent again."""
+    text = "a wet cat"
+    answer = client.tokenize(text, model="m", side="input")
+    back = client.detokenize(answer.token_ids, model="m")
+
+    cut, joined = (seen.request for seen in server.servicer.seen)
+    assert (text, tokenization_pb2.SIDE_INPUT) == (cut.text, cut.side)
+    assert ([1, 2, 3, 0], tokenization_pb2.SIDE_UNSPECIFIED) == (list(joined.token_ids), joined.side)
+    assert (4, weft.Token(2, "wet", 2, 5, added=False)) == (answer.num_tokens, answer.tokens[1])
+    assert ["a", "wet", "cat"] == [text[each.start : each.end] for each in answer.tokens if not each.added]
+    assert ("w1 w2 w3 w0", ("w1", "w2", "w3", "w0")) == (back.text, back.tokens)
+    assert weft.ResolvedModel("m", 1) == answer.model == back.model
+
+
+@pytest.mark.parametrize(
+    ("verb", "args", "options"),
+    [
+        ("tokenize", (), {}),
+        ("tokenize", ("a",), {"messages": []}),
+        ("tokenize", (b"raw",), {}),
+        ("tokenize", ([1, 2],), {}),
+        ("tokenize", ("a",), {"side": "left"}),
+        ("tokenize", ("a",), {"side": ["input"]}),
+        ("tokenize", ("a",), {"token_ids": [1]}),
+        ("tokenize", ("a",), {"explain": True}),
+        ("detokenize", ("12",), {}),
+        ("detokenize", (7,), {}),
+        ("detokenize", ([-1],), {}),
+        ("detokenize", ([1],), {"count_only": True}),
+    ],
+)
+def test_what_cannot_be_cut_or_joined_is_refused_here(client, server, verb, args, options):
+    """Nothing is sent for a text or ids of a wrong type, a side that there is not, or an option that is another's."""
+    with pytest.raises((weft.InvalidRequest, TypeError)):
+        getattr(client, verb)(*args, model="m", **options)
     assert not server.servicer.seen
 
 
@@ -430,7 +474,7 @@ def test_the_clients_have_the_same_verbs(name):
 
 def test_the_table_of_verbs_is_the_contract():
     """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
-    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2, score_pb2)
+    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2, score_pb2, tokenization_pb2)
     services = [each for contract in contracts for each in contract.DESCRIPTOR.services_by_name.values()]
     rpcs = {
         f"/{service.full_name}/{rpc.name}": (rpc.input_type, rpc.output_type)
@@ -470,5 +514,6 @@ def test_methods_are_made_as_the_generated_stubs_make_them():
     classification_pb2_grpc.ClassificationServiceStub(stubs)
     generation_pb2_grpc.GenerationServiceStub(stubs)
     score_pb2_grpc.ScoreServiceStub(stubs)
+    tokenization_pb2_grpc.TokenizationServiceStub(stubs)
 
     assert stubs.methods == methods_on(ours)

@@ -36,6 +36,30 @@ def test_translate(client):
     assert weft.ResolvedModel("en-es", 1) == answer.model
 
 
+def test_tokens_are_those_that_each_task_counts(client, scene):
+    """Of each model that reads or writes text. The ids of an answer say its text."""
+    texts = {
+        "en-es": (client.translate, SENTENCE),
+        "pydocs": (client.generate, PROMPT),
+        "topics": (client.classify, "Open a TCP connection to the server."),
+        "tags": (client.tag, "Maria Silva sent 25 euros to Lisbon on Monday. 🙂"),
+    }
+    for model, (ask, text) in texts.items():
+        cut = client.tokenize(text, model=model)
+        assert ask(text).usage.input_tokens == cut.num_tokens == len(cut.tokens)
+        assert cut.num_tokens == client.tokenize(text, model=model, count_only=True).num_tokens
+        assert weft.ResolvedModel(model, 1) == cut.model
+    said = [client.translate(SENTENCE), client.caption(scene), client.generate(PROMPT)]
+    for answer in said:
+        back = client.detokenize(answer.token_ids, model=answer.model.name)
+        assert answer.text == back.text
+    cut = client.tokenize(said[0].text, model="en-es", side="output")
+    assert said[0].token_ids == cut.token_ids
+    assert said[0].usage.output_tokens == cut.num_tokens
+    with pytest.raises(weft.InvalidRequest, match="has no tokenizer"):
+        client.tokenize("7", model="digits")
+
+
 def test_caption(client, scene):
     """A caption streams to what it is at once, and its alignment covers the patch grid."""
     answer = client.caption(scene, explain=True)
