@@ -72,6 +72,9 @@ def bad_calls(client):
         ("top_k 0", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=0)),
         ("top_k over the labels", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=11)),
         ("a version of no model", "MODEL_REQUIRED", "model.name", lambda: client.translate("a", model_version=99)),
+        ("tokens of a picture", "WRONG_INPUT_KIND", "side", lambda: client.tokenize("a", model="scenes", side="input")),
+        ("tokens of a giant", "INPUT_TOO_LONG", "text", lambda: client.tokenize("a" * 1_000_000, model="en-es")),
+        ("no token", "TOKEN_OUT_OF_RANGE", "token_ids[1]", lambda: client.detokenize([5, 99_999], model="en-es")),
         ("a captioner to translate", "WRONG_INPUT_KIND", "model.name", lambda: client.translate("a", model="scenes")),
     ]
 
