@@ -31,7 +31,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
-.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real check lint fmt
+.PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
 .PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
 
 help: ## say what each target does
@@ -137,6 +137,9 @@ $(REAL)/smollm2/config.json: tests/real/smollm2.py tests/real/fetch.py | $(READY
 
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
+
+test-precisions: $(READY) ## weights in blocks for each kind of product, five minutes
+	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py
 
 test-real: real $(REAL)/smollm2/config.json ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real

@@ -60,6 +60,14 @@ def int8_repository():
     return _exported(INT8, "int8")
 
 
+@pytest.fixture(scope="session")
+def int4_repository():
+    """Those of tiny.INT4 at int4: a model repository with tiny-*-int4/1; it outlives the tests too."""
+    from tiny import INT4
+
+    return _exported(INT4, "int4")
+
+
 def _exported(names, precision):
     """Their bundles in build/tiny, exported again only when one of SOURCES has changed."""
     repository, digest = ROOT / "build" / "tiny" / precision, _digest()

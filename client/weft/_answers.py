@@ -186,4 +186,5 @@ def model(message: model_pb2.Model) -> Model:
         takes_constraints=message.takes_constraints,
         version_labels=tuple(message.version_labels),
         canary_share=message.canary_share,
+        precision=message.precision,
     )

@@ -107,13 +107,15 @@ def _labels(model: Model) -> list[str]:
 
 
 def _facts(model: Model) -> Iterator[str]:
-    """Yield what there is to know before asking: limits, what explains, how a text must begin."""
+    """Yield what there is to know before asking: precision, limits, what explains, how a text must begin."""
     limits = {
         "source": model.limits.max_source_tokens,
         "prompt": model.limits.max_prompt_tokens,
         "new": model.limits.max_new_tokens,
         "total": model.limits.max_total_tokens,
     }
+    if model.precision:
+        yield f"precision: {model.precision}"
     if stated := [f"{name} {count}" for name, count in limits.items() if count]:
         yield f"tokens: {', '.join(stated)}"
     if heads := model.attention_heads:

@@ -316,7 +316,7 @@ class Model:
     `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
-    requests that name neither version nor label.
+    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
     """
 
     name: str
@@ -341,3 +341,4 @@ class Model:
     takes_constraints: bool = False
     version_labels: tuple[str, ...] = ()
     canary_share: float = 0.0
+    precision: str = ""

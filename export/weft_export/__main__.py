@@ -1,6 +1,8 @@
 """`weft export`."""
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +27,9 @@ class Precision(StrEnum):
     FP16 = "fp16"
     BF16 = "bf16"
     INT8 = "int8"
+    INT8_WEIGHTS = "int8-weights"
+    INT4 = "int4"
+    NF4 = "nf4"
 
 
 @export_app.command()
@@ -37,12 +42,12 @@ def export(
         ),
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="fp32 and int8 are for CPU. fp16 and bf16 are for CUDA.")
+        Precision, typer.Option(help="fp16 and bf16 are for CUDA. The others are for CPU.")
     ] = Precision.FP32,
     held_out: Annotated[
         Path | None,
         typer.Option(
-            help="With int8: file of held-out examples. They measure what int8 costs.",
+            help="Where weights are rounded: file of held-out examples. They measure what it costs.",
             show_default="held_out.jsonl of the checkpoint, if any",
         ),
     ] = None,
@@ -179,17 +184,25 @@ def export(
         f" {parity.max_abs_error:.1e} (allowed {parity.tolerance:.2g}), {report.seconds:.1f} s,"
         f" peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )
-    if precision == Precision.INT8:
-        typer.echo(_quality_line(report.manifest))
-        from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
-
-        if report.manifest.rounding.products or report.manifest.rounding.effect > MAX_EFFECT:
-            typer.echo(_rounding_line(report.manifest.rounding))
+    if report.manifest.HasField("rounding"):
+        typer.echo("\n".join(_rounding_lines(report.manifest, precision)))
 
 
 def say_note(sentence: str) -> None:
     """Say what a person should know of a checkpoint: on stderr beside the progress, so that stdout has the result."""
     typer.echo(f"note: {sentence}", err=True)
+
+
+def _rounding_lines(manifest: bundle_pb2.BundleManifest, precision: str) -> Iterator[str]:
+    yield _quality_line(manifest)
+    rounding = manifest.rounding
+    if precision != Precision.INT8:
+        yield _bits_line(rounding, precision)
+        return
+    from weft_export.rounding.choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+
+    if rounding.products or rounding.effect > MAX_EFFECT:
+        yield _rounding_line(rounding)
 
 
 def _quality_line(manifest: bundle_pb2.BundleManifest) -> str:
@@ -220,6 +233,15 @@ def _rounding_line(rounding: bundle_pb2.Rounding) -> str:
         f" moves an answer by {rounding.effect:.4f} nats instead of {rounding.plain_effect:.4f} (estimated)"
         f"{f'; more than {MAX_EFFECT} is not for int8' if rounding.effect > MAX_EFFECT else ''}"
     )
+
+
+def _bits_line(rounding: bundle_pb2.Rounding, precision: str) -> str:
+    from weft_export.rounding.block_choice import MAX_EFFECT  # noqa: PLC0415 - late: torch takes seconds to import
+
+    counts = Counter(product.bits for product in rounding.products)
+    said = " and ".join(f"{count} with weights of {bits} bits" for bits, count in sorted(counts.items()))
+    too_much = f"; more than {MAX_EFFECT} is not for {precision}" if rounding.effect > MAX_EFFECT else ""
+    return f"{said}: rounding moves an answer by {rounding.effect:.4f} nats (estimated){too_much}"
 
 
 if __name__ == "__main__":

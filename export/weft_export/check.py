@@ -44,15 +44,15 @@ def check(
         *(f"note: {note}" for note in loaded.notes),
     ]
     if exact.slot_bytes == 0:
-        lines.append(f"{'precision':11}{'bundle':>10}{'server':>12}    an export takes about")
+        lines.append(f"{'precision':13}{'bundle':>10}{'server':>12}    an export takes about")
     else:
-        lines.append(f"{'precision':11}{'bundle':>10}{'a slot':>10}{_slots(num_slots):>18}    an export takes about")
+        lines.append(f"{'precision':13}{'bundle':>10}{'a slot':>10}{_slots(num_slots):>18}    an export takes about")
     for name, precision in PRECISIONS.items():
         try:
             check_bf16(checkpoint, precision)
             check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
         except ExportError as error:
-            lines.append(f"{name:11}not possible: {error}")
+            lines.append(f"{name:13}not possible: {error}")
         else:
             lines.append(_row(name, estimate(checkpoint, precision, num_slots, mixed_runs=mixed_runs)))
     where = "the current directory" if place is None else place
@@ -62,9 +62,9 @@ def check(
 
 def _row(name: str, made: Estimate) -> str:
     if made.slot_bytes == 0:
-        return f"{name:11}{size(made.bundle_bytes):>10}{size(made.server_bytes):>12}    {told(made)}"
+        return f"{name:13}{size(made.bundle_bytes):>10}{size(made.server_bytes):>12}    {told(made)}"
     sizes = f"{size(made.bundle_bytes):>10}{size(made.slot_bytes):>10}{size(made.server_bytes):>18}"
-    return f"{name:11}{sizes}    {told(made)}"
+    return f"{name:13}{sizes}    {told(made)}"
 
 
 def _slots(number: int) -> str:
@@ -91,7 +91,7 @@ def _more_graphs(checkpoint: Checkpoint, *, scores: bool, mixed_runs: bool) -> l
         lines.append("with a graph that says what an answer attended to (--no-explain leaves it out)")
     if scores and isinstance(checkpoint.model, Writer) and checkpoint.model.scores:
         lines.append(
-            "with a graph that says how probable a given answer is, at fp32 and int8 (--no-score leaves it out)"
+            "with a graph that says how probable a given answer is, not at fp16 and bf16 (--no-score leaves it out)"
         )
     if mixed_runs:
         lines.append("with a graph that reads prompts in decode runs: a server holds the weights twice (--mixed-runs)")

@@ -10,7 +10,7 @@ from weft_export.families.writer import Writer
 from weft_export.graphs.graphs import states_of
 from weft_export.layers.embedding import TiedEmbedding
 from weft_export.rounding.watching import MIN_COLUMNS
-from weft_proto.bundle_rules import FLOAT_TYPE
+from weft_proto.bundle_rules import FLOAT_TYPE, ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 _BYTES = {
@@ -27,7 +27,7 @@ _PEAK = {
     bundle_pb2.PRECISION_FP32: 2.3,
     bundle_pb2.PRECISION_FP16: 3.4,
     bundle_pb2.PRECISION_BF16: 3.4,
-    bundle_pb2.PRECISION_INT8: 2.9,
+    **dict.fromkeys(ROUNDED, 2.9),
 }
 # Where a context ends, parity fills the states of one sequence, and torch returns them anew.
 _PARITY_SLOTS = 2
@@ -38,7 +38,14 @@ _SECONDS_FOR_A_MILLION = {
     bundle_pb2.PRECISION_FP32: 0.18,
     bundle_pb2.PRECISION_FP16: 0.25,
     bundle_pb2.PRECISION_BF16: 0.25,
-    bundle_pb2.PRECISION_INT8: 0.33,
+    **dict.fromkeys(ROUNDED, 0.33),
+}
+# Of a rounded weight, scales included: of a product, and of a table of tokens.
+_ROUNDED_BYTES = {
+    bundle_pb2.PRECISION_INT8: (1, 1),
+    bundle_pb2.PRECISION_INT8_WEIGHTS: (1 + 2 / 64, 1 + 2 / 64),
+    bundle_pb2.PRECISION_INT4: (0.5 + 2 / 32, 0.5 + 2 / 32),
+    bundle_pb2.PRECISION_NF4: (0.5 + 1 / 64, 1 + 2 / 64),
 }
 # What a server takes beside weights and slots: of the demo's topics and pydocs, on 2026-11-23.
 _SERVER_BYTES = 130 * 10**6
@@ -69,8 +76,8 @@ def estimate(
     """
     number = sum(parameter.numel() for parameter in checkpoint.model.parameters())
     weights = number * _BYTES[FLOAT_TYPE[precision]]
-    if precision == bundle_pb2.PRECISION_INT8:
-        weights -= 3 * _num_rounded(checkpoint.model)
+    if precision in ROUNDED:
+        weights -= _saved_bytes(checkpoint.model, precision)
     weights += sum(table.nbytes for table in checkpoint.model.buffers())
     files = sum(map(len, checkpoint.files.values()))
     slot = _slot_bytes(checkpoint.model, precision)
@@ -105,20 +112,21 @@ def duration(seconds: float) -> str:
 
 
 def _slot_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> int:
-    """How much a sequence's states take. At int8, those of attention are rounded."""
-    rounds = precision == bundle_pb2.PRECISION_INT8 and isinstance(model, Writer) and bool(model.cached_attentions)
+    """How much a sequence's states take. Where weights are rounded, those of attention are too."""
+    rounds = precision in ROUNDED and isinstance(model, Writer) and bool(model.cached_attentions)
     return sum(
         math.prod(state.shape) * (1 if rounds else _BYTES[state.data_type]) for state in states_of(model, precision)
     )
 
 
-def _num_rounded(model: nn.Module) -> int:
-    """How many weights int8 rounds."""
-    rounded = {
-        id(parameter): parameter.numel()
+def _saved_bytes(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> int:
+    """By how much rounding makes weights smaller, where no product needs more bits than the precision has."""
+    of_products, of_tables = _ROUNDED_BYTES[precision]
+    saved = {
+        id(parameter): parameter.numel() * (4 - (of_tables if isinstance(module, TiedEmbedding) else of_products))
         for module in model.modules()
         if isinstance(module, TiedEmbedding) or (isinstance(module, nn.Linear) and module.out_features >= MIN_COLUMNS)
         for name, parameter in module.named_parameters(recurse=False)
         if name == "weight"
     }
-    return sum(rounded.values())
+    return int(sum(saved.values()))

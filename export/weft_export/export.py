@@ -29,8 +29,9 @@ from weft_export.proofs.parity import check_parity
 from weft_export.proofs.quality import check_quality
 from weft_export.proofs.runtime import onnx_run
 from weft_export.proofs.session import runtime_version
-from weft_export.rounding.quantising import quantised
+from weft_export.rounding.rounding import rounded
 from weft_export.target import check_target, put
+from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {
@@ -38,6 +39,9 @@ PRECISIONS = {
     "fp16": bundle_pb2.PRECISION_FP16,
     "bf16": bundle_pb2.PRECISION_BF16,
     "int8": bundle_pb2.PRECISION_INT8,
+    "int8-weights": bundle_pb2.PRECISION_INT8_WEIGHTS,
+    "int4": bundle_pb2.PRECISION_INT4,
+    "nf4": bundle_pb2.PRECISION_NF4,
 }
 
 # What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
@@ -77,7 +81,7 @@ def export_checkpoint(
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
-    held_out is the file of examples that int8 is measured on. The default is held_out.jsonl of the checkpoint, if any.
+    held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
     choices are for a Hugging Face directory, which does not say them.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
 
@@ -86,7 +90,7 @@ def export_checkpoint(
     Raises:
         CheckpointError: the checkpoint is broken.
         ParityError: torch and ONNX Runtime disagree.
-        QualityError: int8 costs too much of the quality.
+        QualityError: rounding costs too much of the quality.
         ExportError: the bundle's path is not of that form, or it exists and force is not set. The three above are
             ExportErrors too.
     """
@@ -146,16 +150,16 @@ def _build(
     check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, loaded.held_out)
     checkpoint = original
-    if precision == bundle_pb2.PRECISION_INT8:
+    if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
-        checkpoint = quantised(original, examples)
+        checkpoint = rounded(original, precision, examples)
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
     request = GoldenRequest(checkpoint, precision)
     manifest_of(checkpoint, precision, request.answer())
     # bf16 and fp16 are for devices, which have not been tried with it.
-    scores = scores and precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
+    scores = scores and precision in HOST_PRECISIONS
     graphs, files = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores), WeightFiles()
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
@@ -170,7 +174,7 @@ def _build(
     if examples:
         on_stage("measuring quality", num_stages - 2, num_stages)
         exact = torch_run(graphs_of(original, bundle_pb2.PRECISION_FP32))
-        quality = check_quality(original, exact, run, examples)
+        quality = check_quality(original, exact, run, examples, precision_name(precision))
     on_stage("writing the bundle", num_stages - 1, num_stages)
     for name, content in checkpoint.files.items():
         (work / name).write_bytes(content)
@@ -184,9 +188,9 @@ def _build(
 def _held_out(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, given: Path | None, default: Path
 ) -> list[Example]:
-    if precision != bundle_pb2.PRECISION_INT8:
+    if precision not in ROUNDED:
         if given is not None:
-            raise ExportError("held-out examples are for int8, whose rounding they measure")
+            raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
         return []
     if given is None:
         if not default.exists():
@@ -206,5 +210,5 @@ def check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.Val
     """Raise ExportError for a model, or a precision, that no server reads prompts with in decode runs."""
     if mixed_runs and not getattr(checkpoint.model, "mixes", False):
         raise ExportError("mixed runs are for models that generate: others have no prompt to read")
-    if mixed_runs and precision in (bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16):
-        raise ExportError("mixed runs are for fp32 and int8: no server runs them on a device")
+    if mixed_runs and precision not in HOST_PRECISIONS:
+        raise ExportError("mixed runs are not for fp16 and bf16: no server runs them on a device")

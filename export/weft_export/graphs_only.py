@@ -12,7 +12,7 @@ from weft_export.export import PRECISIONS, OnNote, OnStage, check_bf16, load
 from weft_export.graphs.graphs import graphs_of, states_of
 from weft_export.graphs.onnx_graph import read_ports, write_graph
 from weft_export.proofs.parity import check_parity
-from weft_export.rounding.quantising import quantised
+from weft_export.rounding.rounding import rounded
 from weft_proto.v1 import bundle_pb2
 
 PORTS_FILE = "ports.json"
@@ -43,8 +43,7 @@ def export_graphs(
         on_note(note)
     checkpoint = replace(loaded.checkpoint, explains=explains)
     check_bf16(checkpoint, number)
-    if number == bundle_pb2.PRECISION_INT8:
-        checkpoint = quantised(checkpoint)
+    checkpoint = rounded(checkpoint, number)
     graphs = graphs_of(checkpoint, number)
     home = next(path for path in folder.absolute().parents if path.is_dir())
     try:

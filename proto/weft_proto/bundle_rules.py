@@ -37,7 +37,21 @@ FLOAT_TYPE = {
     bundle_pb2.PRECISION_FP16: bundle_pb2.DATA_TYPE_FLOAT16,
     bundle_pb2.PRECISION_BF16: bundle_pb2.DATA_TYPE_BFLOAT16,
     bundle_pb2.PRECISION_INT8: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_INT4: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_INT8_WEIGHTS: bundle_pb2.DATA_TYPE_FLOAT32,
+    bundle_pb2.PRECISION_NF4: bundle_pb2.DATA_TYPE_FLOAT32,
 }
+# Precisions that round weights. Their keys and values may be int8.
+ROUNDED = frozenset(
+    {
+        bundle_pb2.PRECISION_INT8,
+        bundle_pb2.PRECISION_INT4,
+        bundle_pb2.PRECISION_INT8_WEIGHTS,
+        bundle_pb2.PRECISION_NF4,
+    }
+)
+# Precisions for a CPU.
+HOST_PRECISIONS = ROUNDED | {bundle_pb2.PRECISION_FP32}
 # What onnx.TensorProto.DataType calls each element type.
 ONNX_NAME = {
     bundle_pb2.DATA_TYPE_FLOAT32: "FLOAT",
@@ -60,7 +74,7 @@ GOLDEN_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-3,
     bundle_pb2.PRECISION_FP16: 1e-2,
     bundle_pb2.PRECISION_BF16: 3e-2,
-    bundle_pb2.PRECISION_INT8: 1e-2,
+    **dict.fromkeys(ROUNDED, 1e-2),
 }
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5
@@ -207,6 +221,7 @@ LIMITS = {
         "strength": Limit(1),
         "effect": Limit(1_000_000),
         "plain_effect": Limit(1_000_000),
+        "bits": Limit(32),
     },
     "Provenance": {
         "weft_version": Limit(128),
@@ -218,6 +233,11 @@ LIMITS = {
         "num_parameters": Limit(10**15),
     },
 }
+
+
+def precision_name(precision: bundle_pb2.Precision.ValueType) -> str:
+    """Return what `weft export --precision` calls a precision, such as `int8-weights`."""
+    return bundle_pb2.Precision.Name(precision).removeprefix("PRECISION_").lower().replace("_", "-")
 
 
 def only_asked(decoding: common_pb2.Decoding) -> str:

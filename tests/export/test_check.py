@@ -55,7 +55,7 @@ def test_a_check_makes_nothing(tmp_path):
         "rnn, to translate: ",
         "tokens of a source and",
         "server, 8 slots",
-        "bf16       not possible: bf16 is",
+        "bf16         not possible: bf16 is",
     ):
         assert part in out
     assert f"free on the disk of {place}: " in out.splitlines()[-1]
@@ -92,8 +92,8 @@ def test_a_check_counts_a_graph_of_mixed_runs(tmp_path):
     assert 1 == sum("--mixed-runs" in line for line in mixed)
     assert twice.server_bytes - once.server_bytes == pytest.approx(weights, rel=0.05)
     assert (once.bundle_bytes, once.slot_bytes) == (twice.bundle_bytes, twice.slot_bytes)
-    why = "mixed runs are for fp32 and int8: no server runs them on a device"
-    assert [f"{name:11}not possible: {why}" for name in ("fp16", "bf16")] == [line for line in mixed if why in line]
+    why = "mixed runs are not for fp16 and bf16: no server runs them on a device"
+    assert [f"{name:13}not possible: {why}" for name in ("fp16", "bf16")] == [line for line in mixed if why in line]
     checkpoint = save_tiny("tiny-rnn", tmp_path / "rnn")
     refused = run(checkpoint, "--check", "--mixed-runs")
     assert (1, refused[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1", "--mixed-runs")[::2]

@@ -44,7 +44,7 @@ def help_of(command, columns):
                 "[default: (held_out.jsonl of the checkpoint, if any)]",
             ],
         ),
-        ("export", ["--held-out <path>", "--force Replace the", "models/en-es/1.", "int8 costs. [default"]),
+        ("export", ["--held-out <path>", "--force Replace the", "models/en-es/1.", "it costs. [default"]),
         ("train", ["recipe <str>", "out <path>", "[default: (build/checkpoints/RECIPE)]"]),
     ],
 )

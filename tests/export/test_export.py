@@ -52,8 +52,8 @@ def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
     [
         ("tiny-translate", "fp32", "for models that generate"),
         ("tiny-image", "fp32", "for models that generate"),
-        ("tiny-generate", "fp16", "for fp32 and int8"),
-        ("tiny-generate", "bf16", "for fp32 and int8"),
+        ("tiny-generate", "fp16", "not for fp16 and bf16"),
+        ("tiny-generate", "bf16", "not for fp16 and bf16"),
     ],
 )
 def test_mixed_runs_where_there_are_none(name, precision, complaint, tmp_path):

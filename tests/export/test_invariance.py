@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 from google.protobuf import json_format
 from samples import sample
-from tiny import CHECKPOINTS, INT8
+from tiny import CHECKPOINTS, INT4, INT8
 from tiny_parts import randomised
 
 from weft_export.graphs.graphs import graphs_of
@@ -26,8 +26,9 @@ READ_ALL = {READS_ALL: np.ones(1, np.int32)}
 
 
 def repository_of(name, request):
-    """Export what is needed: all at fp32, or some at int8."""
-    return request.getfixturevalue("int8_repository" if name.endswith("-int8") else "tiny_repository")
+    """Export what is needed: all at fp32, or some at int8 and int4."""
+    precision = name.rpartition("-")[2]
+    return request.getfixturevalue(f"{precision if precision in {'int4', 'int8'} else 'tiny'}_repository")
 
 
 def open_graph(bundle, file_name):
@@ -164,9 +165,10 @@ def test_long_rows_with_a_thread_for_each_head(rounded, tmp_path):
 
 
 @pytest.mark.parametrize("chunks", [[8, 16], [2] * 12, [1] * 24])
-def test_prompts_cut_anywhere(chunks, int8_repository):
+@pytest.mark.parametrize("name", ["tiny-generate-int8", "tiny-generate-int4"])
+def test_prompts_cut_anywhere(name, chunks, request):
     """Where a prompt is cut shows neither in the rounded cache nor in the logits, also when tokens come one by one."""
-    session, manifest = open_graph(int8_repository / "tiny-generate-int8" / "1", "decoder.onnx")
+    session, manifest = open_graph(repository_of(name, request) / name / "1", "decoder.onnx")
     tokens = RNG.integers(0, manifest.text.source_vocab_size, (1, sum(chunks)))
 
     def prefill(sizes):
@@ -189,7 +191,10 @@ def test_prompts_cut_anywhere(chunks, int8_repository):
     assert all(np.array_equal(one, other) for one, other in zip(states, cut_states, strict=True))
 
 
-@pytest.mark.parametrize("name", [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)])
+ROUNDED_WRITERS = [*(f"{name}-int8" for name in INT8 if name in WRITERS), *(f"{name}-int4" for name in INT4)]
+
+
+@pytest.mark.parametrize("name", [*WRITERS, *ROUNDED_WRITERS])
 def test_decoders(name, request):
     """A decoder's rows do not influence each other, at any mixture of lengths, and leave other slots alone."""
     repository = repository_of(name, request)

@@ -245,6 +245,9 @@ INT8 = [
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 
+INT4 = ["tiny-generate"]
+"""Those that are exported at int4 too: few, since `make test-precisions` has all of INT8 at each precision."""
+
 MIXED = {"fp32": {"tiny-gpt", "tiny-window", "tiny-decoder"}, "int8": {"tiny-generate"}}
 """Those that are exported with a graph for mixed runs."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import CHECKPOINTS, INT8
+from tiny import CHECKPOINTS, INT4, INT8, export_tiny
 
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
@@ -135,6 +135,22 @@ def test_tiny_models_answer_the_same_alone_and_crowded(tiny_repository, name):
 def test_int8_models_answer_the_same_alone_and_crowded(int8_repository, name):
     """At int8 as at fp32: tokens, scores, probabilities and alignments are bit-identical."""
     check(int8_repository / f"{name}-int8" / "1", 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", INT4)
+def test_int4_models_answer_the_same_alone_and_crowded(int4_repository, name):
+    """With weights in blocks too."""
+    check(int4_repository / f"{name}-int4" / "1", 60)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["int4", "int8-weights", "nf4"])
+@pytest.mark.parametrize("name", INT8)
+def test_weights_in_blocks_for_every_kind_of_product(name, precision, tmp_path):
+    """A model is exported with all its graphs, passes parity, and answers the same alone and crowded."""
+    export_tiny(tmp_path, tmp_path / "models", name, precision)
+    check(tmp_path / "models" / f"{name}-{precision}" / "1", 60)
 
 
 @pytest.mark.slow

@@ -33,13 +33,14 @@ def without_weights() -> Iterator[None]:
 def sharing(model: Model, dtype: torch.dtype = torch.float32) -> Model:
     """Return a copy of a model's modules, in eval mode, over its tensors; only those of another data type are copied.
 
+    In float32 are all weights, and what is narrower is meant so.
     Nothing of the copy needs a gradient: attention under a bias that might is traced in a form that does not convert.
     """
     # deepcopy takes what it finds here for the copy of a tensor.
     shared: dict[int, object] = {}
     for tensor in (*model.parameters(), *model.buffers()):
         kept: Tensor = tensor.detach()
-        if kept.is_floating_point():
+        if kept.is_floating_point() and dtype != torch.float32:
             kept = kept.to(dtype)
         shared[id(tensor)] = nn.Parameter(kept, requires_grad=False) if isinstance(tensor, nn.Parameter) else kept
     return copy.deepcopy(model, shared).eval()

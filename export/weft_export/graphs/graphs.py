@@ -13,7 +13,7 @@ from weft_export.families.classifier import Classifier
 from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
 from weft_export.families.writer import Writer
 from weft_export.graphs.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView, ScoreView
-from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, PROMPT, SCORE_PORTS, SCORED_PORTS
+from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, HOST_PRECISIONS, PROMPT, SCORE_PORTS, SCORED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -90,7 +90,7 @@ def graphs_of(
     GRAPH_ROLE_SCORE, if the model has one at this precision.
     """
     model = sharing(checkpoint.model, _TORCH_TYPES[FLOAT_TYPE[precision]])
-    runs_on_cpu = precision in (bundle_pb2.PRECISION_FP32, bundle_pb2.PRECISION_INT8)
+    runs_on_cpu = precision in HOST_PRECISIONS
     graphs = []
     if not isinstance(model, Writer):
         is_tagger = TASKS[checkpoint.task].labels_tokens

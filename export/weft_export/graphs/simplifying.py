@@ -41,11 +41,16 @@ _RULES = (
 )
 
 
+# Operators whose weights lie in blocks, and types that levels and scales of others are kept in.
+_IN_BLOCKS = {"MatMulNBits", "GatherBlockQuantized"}
+_NARROW = {onnx_ir.DataType.FLOAT8E4M3FN, onnx_ir.DataType.UINT8}
+
+
 def simplify(model: onnx_ir.Model) -> None:
     """Simplify a traced model in place. Its inputs and outputs keep their names and their order."""
     common.InlinePass()(model)
     for _ in range(_TIMES):
-        optimizer.fold_constants_ir(model, onnx_shape_inference=True)
+        optimizer.fold_constants_ir(model, onnx_shape_inference=True, should_fold=_folds)
         PassManager([RewritePass(_RULES), common.RemoveUnusedNodesPass(), common.RemoveUnusedOpsetsPass()])(model)
     Sequential(
         common.RemoveUnusedFunctionsPass(),  # type: ignore[no-untyped-call]
@@ -56,3 +61,12 @@ def simplify(model: onnx_ir.Model) -> None:
         common.OutputFixPass(),
         common.NameFixPass(),
     )(model)
+
+
+def _folds(node: onnx_ir.Node) -> bool | None:
+    """Say no for what widens weights in blocks: they lie narrow in the file. Elsewhere, leave it to the optimizer."""
+    if node.op_type != "Cast":
+        return None
+    source = node.inputs[0]
+    is_narrow = source is not None and source.dtype in _NARROW
+    return False if is_narrow or any(user.op_type in _IN_BLOCKS for user, _ in node.outputs[0].uses()) else None

@@ -5,6 +5,7 @@ import math
 from torch import nn
 
 from weft_export.proofs.gauge import Gauge, SizeGauge, SpreadGauge
+from weft_proto.bundle_rules import ROUNDED
 from weft_proto.v1 import bundle_pb2
 
 # How far logits and states may be from torch. What lies in [0, 1] has bounds of its own, below.
@@ -16,19 +17,20 @@ from weft_proto.v1 import bundle_pb2
 # - int8: a share of the spread too. The products agree to the last bit, and all between them agrees as at fp32. But a
 #   value may lie halfway between two levels. If it differs in its last bit, it is rounded to the other level, which is
 #   1/127 of the largest value of its row. How far that carries goes with the model's scale. Two roundings of one large
-#   model differ by 0.04 to 0.11 of the spread, and the mildest wrong wiring that was tried by 0.375.
+#   model differ by 0.04 to 0.11 of the spread, and the mildest wrong wiring that was tried by 0.375. Where weights
+#   lie in blocks, activations are rounded in blocks too, or not at all, and keys and values as at int8.
 TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-4,
     bundle_pb2.PRECISION_FP16: 1e-1,
     bundle_pb2.PRECISION_BF16: 1e-1,
-    bundle_pb2.PRECISION_INT8: 1.5e-1,
+    **dict.fromkeys(ROUNDED, 1.5e-1),
 }
 # Of probabilities, which lie in [0, 1].
 SHARE_TOLERANCE = {
     bundle_pb2.PRECISION_FP32: 1e-4,
     bundle_pb2.PRECISION_FP16: 1e-2,
     bundle_pb2.PRECISION_BF16: 5e-2,
-    bundle_pb2.PRECISION_INT8: 5e-2,
+    **dict.fromkeys(ROUNDED, 5e-2),
 }
 # At int8 and bf16, a deep layer's attention sums up what all layers before it rounded otherwise. In a lively random
 # model of twelve layers at int8 the difference is 0.054 in the tenth and 0.12 in the last. In one of two layers at bf16
@@ -41,7 +43,7 @@ _KINDS = {
     bundle_pb2.PRECISION_FP32: SizeGauge,
     bundle_pb2.PRECISION_FP16: Gauge,
     bundle_pb2.PRECISION_BF16: SpreadGauge,
-    bundle_pb2.PRECISION_INT8: SpreadGauge,
+    **dict.fromkeys(ROUNDED, SpreadGauge),
 }
 # Of numbers near 1: half the distance to the next one.
 _FLOAT32_ROUNDING = 2.0**-24

@@ -17,7 +17,7 @@ from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.golden_texts import made_for, parts_of
 from weft_export.proofs.passes import num_passes
-from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES
+from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -28,7 +28,7 @@ MARGIN = {
     bundle_pb2.PRECISION_FP32: (1e-2, 3e-3),
     bundle_pb2.PRECISION_FP16: (2e-1, 5e-2),
     bundle_pb2.PRECISION_BF16: (2e-1, 5e-2),
-    bundle_pb2.PRECISION_INT8: (2e-1, 5e-2),
+    **dict.fromkeys(ROUNDED, (2e-1, 5e-2)),
 }
 # A server compares the answer whole, before it is ready.
 _MAX_TOKENS = 256

@@ -21,8 +21,10 @@ MIN_EXAMPLES = 100
 _BATCH = 50
 
 
-def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Sequence[Example]) -> bundle_pb2.Quality:
-    """Score a checkpoint's graphs at fp32 and rounded, by its metric.
+def check_quality(
+    checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Sequence[Example], name: str = "int8"
+) -> bundle_pb2.Quality:
+    """Score a checkpoint's graphs at fp32 and rounded, by its metric. `name` is the precision's.
 
     Raises:
         QualityError: less than MIN_SHARE of the score is left.
@@ -37,8 +39,8 @@ def check_quality(checkpoint: Checkpoint, exact: Run, rounded: Run, examples: Se
         raise CheckpointError(f"the held-out examples say nothing: at fp32 {figure} (always the same answer)")
     if not is_good_enough(score, fp32_score, MIN_SHARE):
         raise QualityError(
-            f"int8 costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at fp32;"
-            f" {MIN_SHARE:.0%} of that is needed"
+            f"{name} costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at"
+            f" fp32; {MIN_SHARE:.0%} of that is needed"
         )
     return bundle_pb2.Quality(
         metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE

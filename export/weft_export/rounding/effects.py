@@ -55,7 +55,7 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
     """Measure all products on requests, of which there is one at least."""
     model = sharing(checkpoint.model)
     products = watch(model)
-    requests = [_cut(request) for request in requests]
+    requests = [cut(request) for request in requests]
     largest = _largest(model, products, requests)
     factors = {
         (site.maker, strength): _factors(site, strength, largest, products)
@@ -68,7 +68,7 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
     num_answers = 0
     generator = torch.Generator().manual_seed(2)
     for request in requests:
-        num_answers += _there_and_back(model, request, generator)
+        num_answers += there_and_back(model, request, generator)
         for path, product in products.items():
             for trial in trials[path]:
                 sums[path, trial.strength] += _squares(product, trial)
@@ -146,7 +146,7 @@ def _error(rows: Tensor) -> Tensor:
     return levels * scale - rows
 
 
-def _there_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:
+def there_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:
     """Sample answers, and find the gradients of their log-probability; returns how many there were."""
     with torch.enable_grad():
         logits = _logits(model, request)
@@ -163,7 +163,8 @@ def _logits(model: nn.Module, request: Request) -> Tensor:
     return logits
 
 
-def _cut(request: Request) -> Request:
+def cut(request: Request) -> Request:
+    """Return a request of MAX_ROWS tokens at most, on either side."""
     source, tokens = request
     if len(source) == 2:  # ids and their length
         ids, length = source

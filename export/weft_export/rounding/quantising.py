@@ -37,20 +37,20 @@ def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Check
     Raises:
         CheckpointError: a weight is NaN or infinite, which would be rounded to some number.
     """
-    for name, weight in checkpoint.model.named_parameters():
-        if not bool(weight.isfinite().all()):
-            raise CheckpointError(f"{name} has a weight that is not finite")
-    ranges = None
-    if isinstance(checkpoint.model, Writer) and checkpoint.model.cached_attentions:
-        ranges = cache_ranges(checkpoint, examples)
+    check_finite(checkpoint.model)
     choice = choice_of(checkpoint, examples)
     model = sharing(checkpoint.model)
     smooth(model, choice)
     _round_in(model, "", choice)
-    if ranges is not None:
-        assert isinstance(model, Writer)
-        _round_caches(model, ranges)
+    round_caches(checkpoint, model, examples)
     return replace(checkpoint, model=model, rounding=choice.report())
+
+
+def check_finite(model: nn.Module) -> None:
+    """Raise CheckpointError if a weight is NaN or infinite."""
+    for name, weight in model.named_parameters():
+        if not bool(weight.isfinite().all()):
+            raise CheckpointError(f"{name} has a weight that is not finite")
 
 
 def choice_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Choice:
@@ -61,7 +61,11 @@ def choice_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Choice:
     return choose(effects, sites, sizes)
 
 
-def _round_caches(model: Writer, ranges: Sequence[Tensor]) -> None:
+def round_caches(checkpoint: Checkpoint, model: nn.Module, examples: Sequence[Example]) -> None:
+    """Round keys and values of a model by what they are in the checkpoint that it was made of."""
+    if not isinstance(model, Writer) or not model.cached_attentions:
+        return
+    ranges = cache_ranges(checkpoint, examples)
     for attention, (keys, values) in zip(model.cached_attentions, pairs(ranges), strict=True):
         attention.rounding = CacheRounding(keys, values)
     model.states = tuple(replace(state, rounded=True) for state in model.states)

@@ -59,7 +59,7 @@ class _WatchedEmbedding(nn.Module):
 
 
 def watch(model: nn.Module) -> dict[str, Product]:
-    """Put watched modules into a model, in place of those that int8 would round. Returns them by path."""
+    """Put watched modules into a model, in place of those that would be rounded. Returns them by path."""
     products: dict[str, Product] = {}
     _watch_in(model, "", products)
     return products
@@ -81,7 +81,7 @@ def _watched_module(module: nn.Linear | TiedEmbedding, product: Product) -> nn.M
 
 
 def is_product(module: nn.Module) -> TypeGuard[nn.Linear | TiedEmbedding]:
-    """Whether a module is a product that int8 would round."""
+    """Whether a module is a product that would be rounded."""
     if isinstance(module, nn.Linear):
         return module.out_features >= MIN_COLUMNS
     return isinstance(module, TiedEmbedding)

@@ -38,6 +38,16 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     """PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. A
     KV_CACHE or MEMORY may be int8 too, with scales that the decoder knows. All else, other states included, is binary32.
     """
+    PRECISION_INT4: _Precision.ValueType  # 5
+    """PRECISION_INT4 has weights of 4 bits in blocks of 32, each with a scale. Activations are rounded to 8 bits in the same blocks as
+    they come. A product that loses too much has weights of 8 bits in blocks of 64: see Rounding. States are as for PRECISION_INT8.
+    """
+    PRECISION_INT8_WEIGHTS: _Precision.ValueType  # 6
+    """PRECISION_INT8_WEIGHTS has weights of 8 bits in blocks of 64, and is otherwise as PRECISION_INT4."""
+    PRECISION_NF4: _Precision.ValueType  # 7
+    """PRECISION_NF4 has weights of 4 bits that stand for 16 levels of a normal distribution ("QLoRA", Dettmers et al. 2023), in
+    blocks of 64. They are multiplied in binary32. Embeddings have 8 bits in blocks of 64. States are as for PRECISION_INT8.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Precision is what a bundle computes in."""
@@ -53,6 +63,16 @@ PRECISION_BF16: Precision.ValueType  # 3
 PRECISION_INT8: Precision.ValueType  # 4
 """PRECISION_INT8 multiplies in 8-bit integers, with a scale for each row of activations and each column of weights. A
 KV_CACHE or MEMORY may be int8 too, with scales that the decoder knows. All else, other states included, is binary32.
+"""
+PRECISION_INT4: Precision.ValueType  # 5
+"""PRECISION_INT4 has weights of 4 bits in blocks of 32, each with a scale. Activations are rounded to 8 bits in the same blocks as
+they come. A product that loses too much has weights of 8 bits in blocks of 64: see Rounding. States are as for PRECISION_INT8.
+"""
+PRECISION_INT8_WEIGHTS: Precision.ValueType  # 6
+"""PRECISION_INT8_WEIGHTS has weights of 8 bits in blocks of 64, and is otherwise as PRECISION_INT4."""
+PRECISION_NF4: Precision.ValueType  # 7
+"""PRECISION_NF4 has weights of 4 bits that stand for 16 levels of a normal distribution ("QLoRA", Dettmers et al. 2023), in
+blocks of 64. They are multiplied in binary32. Embeddings have 8 bits in blocks of 64. States are as for PRECISION_INT8.
 """
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
@@ -317,7 +337,7 @@ class BundleManifest(_message.Message):
     description: _builtins.str
     """description is one sentence for people, of at most 4,096 characters."""
     precision: Global___Precision.ValueType
-    """precision is the type of the weights and of the state tensors; for PRECISION_INT8, see there."""
+    """precision is the type of the weights and of the state tensors; for PRECISION_INT8 and those behind it, see there."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json, at most 256. A file that is not listed is refused."""
@@ -378,7 +398,7 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def rounding(self) -> Global___Rounding:
-        """rounding says what was rounded to 8-bit integers, and how; set for PRECISION_INT8."""
+        """rounding says what was rounded, and how; set for PRECISION_INT8 and for those behind it."""
 
     def __init__(
         self,
@@ -1025,7 +1045,7 @@ Global___Quality: _TypeAlias = Quality  # noqa: Y015
 
 @_typing.final
 class Rounding(_message.Message):
-    """Rounding says which products a bundle computes in 8-bit integers, and how far that moves the answers.
+    """Rounding says which products of a bundle are rounded, and how far that moves the answers.
     Effects are nats by which an answer, or a token of it, moves (a Kullback-Leibler divergence), as the exporter estimates
     them: from 0 to 1,000,000.
     """
@@ -1044,7 +1064,9 @@ class Rounding(_message.Message):
     """plain_effect is what it would have been had all been rounded as they are, from 0 to 1,000,000."""
     @_builtins.property
     def products(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoundedProduct]:
-        """products are those that were smoothed, and those that stay float32, in the model's order; at most 65,536."""
+        """products are, in the model's order, those that were smoothed and those that stay float32; where weights lie in blocks, all.
+        At most 65,536.
+        """
 
     def __init__(
         self,
@@ -1064,7 +1086,7 @@ Global___Rounding: _TypeAlias = Rounding  # noqa: Y015
 
 @_typing.final
 class RoundedProduct(_message.Message):
-    """RoundedProduct is a product that was not rounded as it is."""
+    """RoundedProduct is a product, and how it was rounded."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1073,6 +1095,7 @@ class RoundedProduct(_message.Message):
     STRENGTH_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
     PLAIN_EFFECT_FIELD_NUMBER: _builtins.int
+    BITS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the module's path in the checkpoint, such as `layers.11.feed_forward.outer`, of at most 256 characters."""
     is_float: _builtins.bool
@@ -1085,6 +1108,8 @@ class RoundedProduct(_message.Message):
     """effect is its part of Rounding.effect, from 0 to 1,000,000."""
     plain_effect: _builtins.float
     """plain_effect is its part of Rounding.plain_effect, from 0 to 1,000,000."""
+    bits: _builtins.int
+    """bits is how many bits each of its weights has where weights lie in blocks, at most 32; else 0."""
     def __init__(
         self,
         *,
@@ -1093,10 +1118,11 @@ class RoundedProduct(_message.Message):
         strength: _builtins.float = ...,
         effect: _builtins.float = ...,
         plain_effect: _builtins.float = ...,
+        bits: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["effect", b"effect", "is_float", b"is_float", "name", b"name", "plain_effect", b"plain_effect", "strength", b"strength"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bits", b"bits", "effect", b"effect", "is_float", b"is_float", "name", b"name", "plain_effect", b"plain_effect", "strength", b"strength"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,6 +136,7 @@ class Model(_message.Message):
     TAKES_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     VERSION_LABELS_FIELD_NUMBER: _builtins.int
     CANARY_SHARE_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -166,6 +167,8 @@ class Model(_message.Message):
     """
     canary_share: _builtins.float
     """canary_share is the share of requests that name neither version nor label, and that a canary gets, [0, 1]; else 0."""
+    precision: _builtins.str
+    """precision is what its bundle computes in, as `weft export --precision` names it, for people: "fp32", "int8", "int4", ..."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -223,10 +226,11 @@ class Model(_message.Message):
         takes_constraints: _builtins.bool = ...,
         version_labels: _abc.Iterable[_builtins.str] | None = ...,
         canary_share: _builtins.float = ...,
+        precision: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

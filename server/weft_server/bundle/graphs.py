@@ -19,6 +19,8 @@ from weft_server.errors import BundleError, require
 REFUSED_METADATA = {"ort_config"}
 
 _NUMBER = re.compile(r"[0-9]{1,15}")
+# Operators that look up rows of a table, and what each calls the axis.
+_LOOKUPS = {"Gather": "axis", "GatherBlockQuantized": "gather_axis"}
 _DATA_TYPES = {data_type: onnx.TensorProto.DataType.Value(name) for data_type, name in ONNX_NAME.items()}
 
 
@@ -89,9 +91,10 @@ def _verify_embeddings(model: onnx.ModelProto, graph: bundle_pb2.Graph, manifest
     fields = _vocabularies(graph.role, manifest)
     for node in model.graph.node:
         # Along another axis than 0, no rows of a table are looked up.
-        if node.op_type != "Gather" or len(node.input) != 2 or any(attribute.i for attribute in node.attribute):
+        axis = _LOOKUPS.get(node.op_type)
+        if axis is None or len(node.input) < 2 or any(each.name == axis and each.i for each in node.attribute):
             continue
-        table, ids = node.input
+        table, ids, *_ = node.input
         if table not in sizes:
             continue
         for field in fields.get(ids, []):

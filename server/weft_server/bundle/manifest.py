@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from weft_proto.bundle_rules import (
     FLOAT_TYPE,
+    HOST_PRECISIONS,
     MAX_GRID,
     MAX_READ_BYTES,
     MAX_TEMPLATE_BYTES,
@@ -64,8 +65,8 @@ def _verify_roles(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     name = common_pb2.Task.Name(manifest.task)
     for role in task.needs - set(roles):
         raise BundleError(f"task {name} needs a {_role_name(role)} graph")
-    half = manifest.precision in {bundle_pb2.PRECISION_FP16, bundle_pb2.PRECISION_BF16}
-    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is for fp32 and int8")
+    half = manifest.precision not in HOST_PRECISIONS
+    require(not half or bundle_pb2.GRAPH_ROLE_SCORE not in roles, "a SCORE graph is not for fp16 and bf16")
     for role in set(roles) - task.needs - task.may_have - {bundle_pb2.GRAPH_ROLE_EXPLAIN}:
         raise BundleError(f"task {name} has no {_role_name(role)} graph")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from weft_proto.bundle_rules import ROUNDED, precision_name
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, both_names, flag_name
 from weft_server.errors import BundleError
@@ -72,5 +73,6 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
     """Raise BundleError if a device has no kernels at all for a precision."""
     if precision == bundle_pb2.PRECISION_BF16 and device.kind == "cpu":
         raise BundleError("bf16 is for --device cuda; on the CPU serve a bundle of --precision fp32 or int8")
-    if precision == bundle_pb2.PRECISION_INT8 and device.kind == "cuda":
-        raise BundleError("int8 is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
+    if precision in ROUNDED and device.kind == "cuda":
+        name = precision_name(precision)
+        raise BundleError(f"{name} is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_proto.bundle_rules import precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.serving.decoding import shown_default
@@ -18,6 +19,7 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card = model_pb2.Model(name=model.name, version=model.version)
     manifest, text = model.manifest, model.manifest.text
     card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
+    card.precision = precision_name(manifest.precision)
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)
     card.target_languages.extend(text.target_languages)

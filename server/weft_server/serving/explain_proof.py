@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE
+from weft_proto.bundle_rules import EXPLAIN_SUM_TOLERANCE, HOST_PRECISIONS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import BundleError
 from weft_server.serving.explainer import Explanation, Reading
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
 
 # A mass is what a softmax in the bundle's own precision summed to.
 _MASS_TOLERANCE = {
-    bundle_pb2.PRECISION_FP32: 1e-5,
+    **dict.fromkeys(HOST_PRECISIONS, 1e-5),
     bundle_pb2.PRECISION_FP16: 1e-2,
     bundle_pb2.PRECISION_BF16: 3e-2,
-    bundle_pb2.PRECISION_INT8: 1e-5,
 }
 _AVERAGE_TOLERANCE = 1e-4
 # Each reading runs the whole graph. So of a large model some layers are read, and heads are not averaged.

@@ -1,0 +1,27 @@
+"""From a checkpoint in float32 to one of a precision that rounds."""
+
+from collections.abc import Sequence
+
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.held_out import Example
+from weft_export.rounding.in_blocks import rounded_in_blocks
+from weft_export.rounding.quantising import quantised
+from weft_proto.bundle_rules import ROUNDED
+from weft_proto.v1 import bundle_pb2
+
+
+def rounded(
+    checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, examples: Sequence[Example] = ()
+) -> Checkpoint:
+    """Return a checkpoint as a precision has it: itself, where nothing is rounded.
+
+    examples are held-out ones. Without any, texts of our own or random requests stand for them.
+
+    Raises:
+        CheckpointError: a weight cannot be rounded.
+    """
+    if precision not in ROUNDED:
+        return checkpoint
+    if precision == bundle_pb2.PRECISION_INT8:
+        return quantised(checkpoint, examples)
+    return rounded_in_blocks(checkpoint, precision, examples)

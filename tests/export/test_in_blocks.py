@@ -1,0 +1,127 @@
+"""Precisions with weights in blocks: which bits each product gets, and what their bundles say."""
+
+import pytest
+import torch
+from google.protobuf import json_format
+from tiny import CHECKPOINTS, INT8, tiny_generate
+from torch import nn
+
+from weft_export.__main__ import _bits_line
+from weft_export.errors import CheckpointError
+from weft_export.export import PRECISIONS
+from weft_export.layers.block_linear import MAX_WEIGHT, BlockEmbedding, BlockLinear
+from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.layers.patches import PatchEmbedding
+from weft_export.rounding import in_blocks
+from weft_export.rounding.block_choice import MAX_EFFECT, choose_kinds
+from weft_export.rounding.in_blocks import rounded_in_blocks
+from weft_export.rounding.kinds import Kind
+from weft_export.rounding.requests import sensible_requests
+from weft_export.rounding.watching import MIN_COLUMNS
+from weft_proto.v1 import bundle_pb2
+
+INT4, INT8_WEIGHTS, NF4 = (PRECISIONS[name] for name in ("int4", "int8-weights", "nf4"))
+ROUNDED = (BlockLinear, BlockEmbedding, Nf4Linear)
+
+
+@pytest.mark.parametrize("name", INT8)
+def test_every_kind_of_product_is_rounded(name):
+    """No product stays float32, but those of few columns and of patches; the report names each with its bits."""
+    checkpoint = CHECKPOINTS[name]()
+    rounded = rounded_in_blocks(checkpoint, NF4)
+    modules = dict(rounded.model.named_modules())
+    left = [
+        path for path, module in modules.items() if type(module) is nn.Linear and module.out_features >= MIN_COLUMNS
+    ]
+    kinds = {path: type(module) for path, module in modules.items() if isinstance(module, ROUNDED)}
+
+    assert all(isinstance(modules[path.rpartition(".")[0]], PatchEmbedding) for path in left)
+    assert {product.name: product.bits for product in rounded.rounding.products} == {
+        path: 4 if kind is Nf4Linear else 8 for path, kind in kinds.items()
+    }
+    assert {BlockEmbedding, Nf4Linear} >= set(kinds.values())
+    assert all(parameter.data_ptr() for parameter in checkpoint.model.parameters())
+
+
+def divergence(expected, actual):
+    """The mean Kullback-Leibler divergence of logits, in nats."""
+    expected, actual = expected.log_softmax(-1), actual.log_softmax(-1)
+    return float((expected.exp() * (expected - actual)).sum(-1).mean())
+
+
+def answers(checkpoint, requests):
+    """All logits of a generator, [tokens, vocab]."""
+    with torch.inference_mode():
+        return torch.cat([checkpoint.model.decode(torch.tensor([tokens]))[0] for _, tokens in requests])
+
+
+@pytest.mark.parametrize("precision", [INT4, INT8_WEIGHTS, NF4])
+def test_the_effect_says_what_rounding_does(precision, monkeypatch):
+    """The estimate is within a factor of three of the divergence that is then measured."""
+    checkpoint = tiny_generate()
+    requests = sensible_requests(checkpoint, (), 8)
+    monkeypatch.setattr(in_blocks, "round_caches", lambda *_: None)
+    rounded = rounded_in_blocks(checkpoint, precision)
+    measured = divergence(answers(checkpoint, requests), answers(rounded, requests))
+
+    assert 1 / 3 < rounded.rounding.effect / measured < 3
+
+
+def test_products_get_more_bits_until_the_effect_is_small():
+    """First those that give most for each weight, and none where all together move answers by little."""
+    ladder = (Kind.INT4, Kind.INT8)
+    small = {"a": 0.2, "b": 0.3, "c": 0.05}
+    effects = {(path, Kind.INT4): share * MAX_EFFECT for path, share in small.items()}
+    effects |= dict.fromkeys(((path, Kind.INT8) for path in small), 0.0)
+    ladders, sizes = dict.fromkeys(small, ladder), {"a": 10, "b": 100, "c": 100}
+    assert {Kind.INT4} == set(choose_kinds(effects, ladders, sizes).values())
+
+    loud = {key: 2.5 * effect for key, effect in effects.items()}
+    assert ["a"] == wide(choose_kinds(loud, ladders, sizes))
+    loudest = {key: 100 * effect for key, effect in effects.items()}
+    assert ["a"] == wide(choose_kinds(loudest, ladders, sizes))  # of the others, each is too large
+
+
+def wide(chosen):
+    """The products that got more than the fewest bits."""
+    return [path for path, kind in chosen.items() if kind is Kind.INT8]
+
+
+def test_weights_that_no_scale_fits_are_refused():
+    """One sentence names the tensor, before anything is made."""
+    checkpoint = tiny_generate()
+    with torch.no_grad():
+        checkpoint.model.layers[1].attention.output.weight[0, 0] = 2 * MAX_WEIGHT
+    with pytest.raises(
+        CheckpointError, match=r"layers\.1\.attention\.output\.weight has a weight of more than 400,000"
+    ):
+        rounded_in_blocks(checkpoint, INT4)
+
+
+def test_a_bundle_says_the_bits_of_each_product(int4_repository):
+    """The manifest names every product; keys and values are int8; and the files are as small as they should be."""
+    bundle = int4_repository / "tiny-generate-int4" / "1"
+    manifest = manifest_in(bundle)
+    bits = {product.name: product.bits for product in manifest.rounding.products}
+    sizes = {path: tiny_generate().model.get_submodule(path).weight.numel() for path in bits}
+    stored = sum(sizes[path] * {4: 4 + 16 / 32, 8: 8 + 16 / 64}[each] / 8 for path, each in bits.items())
+
+    assert PRECISIONS["int4"] == manifest.precision
+    assert len(bits) == manifest.rounding.num_products > 4
+    assert {bundle_pb2.DATA_TYPE_INT8} == {state.data_type for state in manifest.states}
+    # Small tensors and tables of positions lie there too.
+    assert stored * 0.9 < sum(path.stat().st_size for path in bundle.glob("*.data")) < stored * 1.3
+
+
+def manifest_in(bundle):
+    """The manifest of a bundle."""
+    return json_format.Parse((bundle / "bundle.json").read_text(), bundle_pb2.BundleManifest())
+
+
+def test_an_export_says_what_was_rounded():
+    """How many products have how many bits, what that does to answers, and whether it is more than is meant."""
+    products = [bundle_pb2.RoundedProduct(bits=bits) for bits in (4, 8, 4, 4)]
+    said = "3 with weights of 4 bits and 1 with weights of 8 bits: rounding moves an answer by 0.0100 nats (estimated)"
+
+    assert said == _bits_line(bundle_pb2.Rounding(products=products, effect=0.01), "int4")
+    assert f"more than {MAX_EFFECT} is not for int4" in _bits_line(bundle_pb2.Rounding(effect=2 * MAX_EFFECT), "int4")
