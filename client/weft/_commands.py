@@ -244,7 +244,9 @@ def score(
 
 def tokenize(
     model: ModelName,
-    text: Annotated[str, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", show_default=False, help="The text. A dash (-) reads it from stdin.")
+    ],
     *,
     side: SideName = "",
     source_language: Language = "",

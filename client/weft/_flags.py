@@ -1,8 +1,9 @@
 """The command line's own names for fields of a request: errors name what was typed."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from inspect import Parameter, signature
 from typing import Any
 
 from weft.exceptions import InvalidRequest
@@ -46,6 +47,7 @@ _FLAGS = {
     "num_top_tokens": "--top-logprobs",
     "return_prompt_scores": "--prompt-scores",
     "share": "--share",
+    "side": "--side",
     "source_language": "--source-language",
     "split_sentences": "--split",
     "target_language": "--target-language",
@@ -60,21 +62,24 @@ _FIELD = re.compile(
 _INDEX = re.compile(r"\[\d+\]")
 
 
-def in_flags(message: str) -> str:
+def in_flags(message: str, flags: Mapping[str, str] = _FLAGS) -> str:
     """Put flags for fields in what the SDK or a server says of a request."""
-    return _FIELD.sub(lambda found: _flag(found[0]), message)
+    return _FIELD.sub(lambda found: _flag(found[0], flags), message)
 
 
-def _flag(field: str) -> str:
+def _flag(field: str, flags: Mapping[str, str]) -> str:
     """Give the flag that a field, or a message around it, comes from; the field itself if there is none."""
     name = _INDEX.sub("", field.removeprefix("request."))
-    while name not in _FLAGS and "." in name:
+    while name not in flags and "." in name:
         name = name.rpartition(".")[0]
-    return _FLAGS.get(name, field)
+    return flags.get(name, field)
 
 
 def names_flags(verb: Callable[..., None]) -> Callable[..., None]:
-    """Let a subcommand's InvalidRequest name flags."""
+    """Let a subcommand's InvalidRequest name flags, or the argument that is a model."""
+    model = signature(verb).parameters.get("model")
+    is_argument = model is not None and model.kind is Parameter.POSITIONAL_OR_KEYWORD
+    flags = _FLAGS | {"model.name": "MODEL"} if is_argument else _FLAGS
 
     @wraps(verb)
     def run(*args: Any, **given: Any) -> None:
@@ -82,7 +87,7 @@ def names_flags(verb: Callable[..., None]) -> Callable[..., None]:
             verb(*args, **given)
         except InvalidRequest as error:
             raise InvalidRequest(
-                in_flags(error.message), reason=error.reason, field_violations=error.field_violations
+                in_flags(error.message, flags), reason=error.reason, field_violations=error.field_violations
             ) from error
 
     return run

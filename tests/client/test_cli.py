@@ -63,6 +63,9 @@ def test_tokens_are_lines(weft_command, server, monkeypatch):
     assert all(2 == weft_command(*wrong)[0] for wrong in (["tokenize", "m"], ["detokenize", "m"]))
     assert all(2 == weft_command(verb, "m", "7", "--side", "left")[0] for verb in ("tokenize", "detokenize"))
     assert 2 == weft_command("detokenize", "m", "seven")[0]
+    for said, expected in (("model.name 'm' is none", "MODEL 'm' is none"), ("side must be", "--side must be")):
+        server.servicer.script.append(Failure(StatusCode.INVALID_ARGUMENT, "X", said, "f"))
+        assert (2, "", f"weft: {expected}\n") == weft_command("tokenize", "m", "a")
 
 
 def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):

@@ -22,6 +22,9 @@ DOCS = (
 )
 NAMED = ("Ann lives in Paris", "Zoë Krüger paid €40 for 3 kg of rice in Łódź on 12 May 2021.", "Eve 🎉 went to Rome")
 PAIRS = (("we are eating bread", "estamos comiendo pan"), ("the cat drinks milk", "el gato bebe leche"))
+# The longest has a hundred times the tokens of a request.
+CUT = (*SOURCES, *NAMED, " ".join(SOURCES) * 100)
+IDS = (([377, 219, 665, 2],), ([5, 900, 31] * 400,))
 SCENES, DIGITS = _pictures("scenes"), _pictures("digits")
 
 
@@ -106,5 +109,7 @@ ASKS = (
     *_reads("classify image", DIGITS, "digits"),
     *_reads("tag", NAMED, "tags"),
     Ask("score", "plain", PAIRS, {"model": "en-es", "num_top_tokens": 2}, 2),
+    Ask("tokenize", "plain", CUT, {"model": "en-es"}, 2),
+    Ask("detokenize", "plain", IDS, {"model": "en-es"}),
 )
 TASKS = tuple(dict.fromkeys(ask.task for ask in ASKS))

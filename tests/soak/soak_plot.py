@@ -21,7 +21,7 @@ def plot_soak(soak, path):
     memory.set_title("memory of the server, MB")
     memory.legend(loc="lower center")
     _, row_s = rows_of(soak)
-    for (task, values), marker in zip(p99s(soak).items(), "osD^vPX", strict=True):
+    for (task, values), marker in zip(p99s(soak).items(), "osD^vPX<>", strict=True):
         middles = [(row + 0.5) * row_s / 60 for row in range(len(values))]
         waiting.plot(middles, values, marker=marker, markersize=4, linewidth=1, label=task)
     waiting.set_title("p99 of the time to an answer, ms")
