@@ -42,7 +42,12 @@ def export(
         ),
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="fp16 and bf16 are for CUDA. The others are for CPU.")
+        Precision,
+        typer.Option(
+            # All names in a row would be wider than a narrow terminal.
+            metavar="PRECISION",
+            help="fp32, int8, int8-weights, int4 or nf4, which are for CPU; fp16 or bf16, for CUDA.",
+        ),
     ] = Precision.FP32,
     held_out: Annotated[
         Path | None,

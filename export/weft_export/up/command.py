@@ -25,7 +25,7 @@ up_app = typer.Typer(add_completion=False, rich_markup_mode=None)
 def up(
     ctx: typer.Context,
     checkpoint: Annotated[str, typer.Argument(help="Directory of the checkpoint, or ORG/NAME of a model on the hub.")],
-    precision: Annotated[Precision, typer.Option(help="As of weft export.")] = Precision.FP32,
+    precision: Annotated[Precision, typer.Option(metavar="PRECISION", help="As of weft export.")] = Precision.FP32,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
     max_source_tokens: Annotated[int | None, typer.Option(min=1, help="As of weft export.", show_default=False)] = None,
     labels: Annotated[Path | None, typer.Option(help="As of weft export.", show_default=False)] = None,
