@@ -264,6 +264,16 @@ def tag(directory: Path) -> Draft:
     return _with_explain(draft, TEXT_IN, "seq", "seq", default_layer=None)
 
 
+def embed_text(directory: Path) -> Draft:
+    """An embedder into three dimensions, explained by a summary of its layers."""
+    draft = _with_text(Draft(directory, common_pb2.TASK_EMBED_TEXT), max_source_tokens=12)
+    spec = pb.EmbeddingSpec(dimensions=3, pooling=pb.POOLING_MEAN, normalized=True)
+    draft.manifest.embedding.CopyFrom(spec)
+    draft.manifest.golden.embedding.extend([0.6, 0.0, -0.8])
+    draft.graph(pb.GRAPH_ROLE_EMBEDDER, "model.onnx", TEXT_IN, {"embedding": ("f", ["batch", 3])})
+    return _with_explain(draft, TEXT_IN, 1, "seq", default_layer=None)
+
+
 def classify_image(directory: Path) -> Draft:
     """A classifier of pictures, explained by a summary of its layers."""
     draft = _with_labels(_with_image(Draft(directory, common_pb2.TASK_CLASSIFY_IMAGE)))
@@ -281,6 +291,7 @@ MAKERS = [
     classify_text,
     classify_image,
     tag,
+    embed_text,
 ]
 
 

@@ -8,6 +8,7 @@ from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
     common_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -17,6 +18,7 @@ from weft_proto.v1 import (
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.door.classification import ClassificationServicer
+from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
 from weft_server.door.tokenization import TokenizationServicer
@@ -32,6 +34,8 @@ _VERBS = {
     common_pb2.TASK_CLASSIFY_TEXT: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_TAG: (ClassificationServicer, "Tag", classification_pb2.TagRequest),
+    common_pb2.TASK_EMBED_TEXT: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
+    common_pb2.TASK_EMBED_IMAGE: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
 }
 
 
@@ -105,5 +109,7 @@ def golden_request(model, **more):
     """What the bundle's golden request brings."""
     golden = model.manifest.golden
     if golden.WhichOneof("input") == "text":
-        return {"text": golden.text, **more}
-    return {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes()), **more}
+        given = {"text": golden.text}
+    else:
+        given = {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())}
+    return {"inputs": [given], **more} if golden.embedding else {**given, **more}

@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -21,6 +22,7 @@ from weft_proto.v1 import (
 ROOTS = (
     caption_pb2,
     classification_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,

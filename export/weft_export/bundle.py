@@ -4,7 +4,7 @@ import hashlib
 import importlib.metadata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import onnx
 import torch
@@ -16,7 +16,15 @@ from weft_export.errors import CheckpointError
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+
+POOLINGS = {
+    "first": bundle_pb2.POOLING_FIRST,
+    "mean": bundle_pb2.POOLING_MEAN,
+    "last": bundle_pb2.POOLING_LAST,
+    "max": bundle_pb2.POOLING_MAX,
+}
 
 
 class GraphFile(Protocol):
@@ -52,6 +60,12 @@ def manifest_of(
         golden=golden,
         rounding=checkpoint.rounding,
     )
+    if TASKS[checkpoint.task].embeds:
+        config: Any = checkpoint.model.config
+        pooling = POOLINGS[config.pooling]
+        manifest.embedding.CopyFrom(
+            bundle_pb2.EmbeddingSpec(dimensions=config.dimensions, pooling=pooling, normalized=config.normalized)
+        )
     if checkpoint.explained_heads:
         manifest.attention.heads.extend(checkpoint.explained_heads)
         if checkpoint.attention_layer is not None:

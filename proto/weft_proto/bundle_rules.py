@@ -76,6 +76,13 @@ GOLDEN_TOLERANCE = {
     bundle_pb2.PRECISION_BF16: 3e-2,
     **dict.fromkeys(ROUNDED, 1e-2),
 }
+# By how much the vector of a golden answer may differ, as a share of its length.
+EMBEDDING_TOLERANCE = {
+    bundle_pb2.PRECISION_FP32: 1e-3,
+    bundle_pb2.PRECISION_FP16: 2e-2,
+    bundle_pb2.PRECISION_BF16: 1e-1,
+    **dict.fromkeys(ROUNDED, 1e-1),
+}
 # By how much the weights of a row of an explanation may miss a sum of 1. They are float32 at any precision.
 EXPLAIN_SUM_TOLERANCE = 1e-5
 
@@ -103,6 +110,8 @@ MAX_IMAGE_SIDE = 4096
 MAX_GRID = 65_536
 # Of a golden answer: labels, times tokens for a tagger.
 MAX_PROBABILITIES = 262_144
+# Of a vector.
+MAX_DIMENSIONS = 16_384
 # Of one slot of one state.
 MAX_STATE_ELEMENTS = 2**32
 
@@ -196,7 +205,9 @@ LIMITS = {
         "probabilities": Limit(1.01, entries=MAX_PROBABILITIES),
         "source_language": Limit(_TAG),
         "target_language": Limit(_TAG),
+        "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, least=-1_000_000),
     },
+    "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
     "Parity": {
         "max_abs_error": Limit(1_000_000),
         "tolerance": Limit(1_000_000),

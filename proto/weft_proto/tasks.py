@@ -9,6 +9,7 @@ _DECODER = bundle_pb2.GRAPH_ROLE_DECODER
 _MIXED = bundle_pb2.GRAPH_ROLE_MIXED
 _CLASSIFIER = bundle_pb2.GRAPH_ROLE_CLASSIFIER
 _TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
+_EMBEDDER = bundle_pb2.GRAPH_ROLE_EMBEDDER
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 
 
@@ -32,7 +33,7 @@ class Task:
 
     @property
     def writes_text(self) -> bool:
-        """Its answer is produced token by token; else it is one label, or one for each token."""
+        """Its answer is produced token by token; else it is one label, one for each token, or a vector."""
         return _DECODER in self.needs
 
     @property
@@ -56,6 +57,16 @@ class Task:
         return _TAGGER in self.needs
 
     @property
+    def embeds(self) -> bool:
+        """Its answer is a vector."""
+        return _EMBEDDER in self.needs
+
+    @property
+    def has_labels(self) -> bool:
+        """Its answer is of labels."""
+        return not self.writes_text and not self.embeds
+
+    @property
     def has_text(self) -> bool:
         """It takes a text, or gives one."""
         return self.writes_text or not self.takes_image
@@ -72,4 +83,6 @@ TASKS = {
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
+    common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
+    common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_EMBEDDER}), takes_image=True),
 }

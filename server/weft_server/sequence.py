@@ -168,8 +168,8 @@ class Reply:
         self.tops: list[Top] = []
         # All answers of a sequence that is not plain, best first. The first one's tokens are those above.
         self.outputs: list[Output] = []
-        # float32 [labels], or [tokens, labels] of a tagger.
-        self.probabilities: np.ndarray | None = None
+        # float32 [labels], of a tagger [tokens, labels], of a model that embeds [dimensions].
+        self.values: np.ndarray | None = None
         self.outcome: Outcome | None = None
         self._news = False
         self._reader: asyncio.Future[None] | None = None
@@ -179,7 +179,7 @@ class Reply:
         token_ids: list[int],
         log_probs: list[float],
         outcome: Outcome | None,
-        probabilities: np.ndarray | None = None,
+        values: np.ndarray | None = None,
         outputs: list[Output] | None = None,
         tops: Iterable[Top] = (),
     ) -> None:
@@ -191,7 +191,7 @@ class Reply:
         self.token_ids += token_ids
         self.log_probs += log_probs
         self.tops += tops
-        self.probabilities = probabilities
+        self.values = values
         self.outcome = outcome
         self._news = True
         if self._reader is not None and not self._reader.done():
@@ -220,9 +220,9 @@ class Sequence:
     """One request's live state. The servicer makes it. From `submit` on, only its engine writes to it."""
 
     request_id: str
-    # A source to translate, classify or tag, or a prompt to continue.
+    # A source to translate, classify, tag or embed, or a prompt to continue.
     source: Source
-    # None for classification and tagging.
+    # None where no text is produced.
     decoding: Decoding | None
     # What the decoder is fed behind its start token, before the first token that is chosen. Nothing for a prompt.
     prefix_ids: tuple[int, ...] = ()
@@ -292,8 +292,8 @@ class Delivery:
     token_ids: list[int]
     log_probs: list[float]
     outcome: Outcome | None
-    # The whole answer of a classifier, float32 [labels], or of a tagger, [tokens, labels].
-    probabilities: np.ndarray | None = None
+    # The whole answer of a model that produces no text, as in Reply.
+    values: np.ndarray | None = None
     # All answers of a sequence that is not plain, best first.
     outputs: list[Output] | None = None
     # The most probable tokens of the steps of these tokens, if they were asked for.

@@ -13,12 +13,13 @@ def test_each_task_is_a_row():
     assert set(EVERY) == set(DEMANDS)
 
 
-def test_an_answer_is_a_text_or_labels():
-    """A bundle's graphs decode, classify or tag: never two of them, and always one."""
+def test_an_answer_is_a_text_labels_or_a_vector():
+    """A bundle's graphs decode, classify, tag or embed: never two of them, and always one."""
     answers = {
         bundle_pb2.GRAPH_ROLE_DECODER,
         bundle_pb2.GRAPH_ROLE_CLASSIFIER,
         bundle_pb2.GRAPH_ROLE_TAGGER,
+        bundle_pb2.GRAPH_ROLE_EMBEDDER,
     }
 
     for task in TASKS.values():

@@ -5,14 +5,12 @@ import hashlib
 import onnx
 import pytest
 from google.protobuf import json_format
-from samples import sample
+from samples import WRITERS, sample
 from tiny import CHECKPOINTS
 
 from weft_export.graphs.weight_files import REPEATING
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-LABELS = (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_TAG)
-WRITERS = [name for name in CHECKPOINTS if sample(name).task not in LABELS]
 WITH_ENCODER = [name for name in WRITERS if sample(name).task != common_pb2.TASK_GENERATE]
 
 
@@ -116,13 +114,14 @@ def test_parity_and_golden_are_recorded(bundle):
     manifest = read_manifest(bundle)
 
     assert 0 < manifest.parity.max_abs_error <= manifest.parity.tolerance == pytest.approx(1e-4)
-    classifies = manifest.task in LABELS
+    writes = bundle.parent.name in WRITERS
     if manifest.task == common_pb2.TASK_TAG:
         assert 0 == len(manifest.golden.probabilities) % len(manifest.labels)
     else:
         assert len(manifest.labels) == len(manifest.golden.probabilities)
-    assert (len(manifest.golden.token_ids) > 0) is not classifies
-    assert (manifest.parity.num_steps > 0) is not classifies
+    assert manifest.embedding.dimensions == len(manifest.golden.embedding)
+    assert (len(manifest.golden.token_ids) > 0) is writes
+    assert (manifest.parity.num_steps > 0) is writes
     assert manifest.provenance.num_parameters > 0
 
 

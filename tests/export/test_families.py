@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from samples import sample
+from samples import WRITERS, sample
 from tiny import CHECKPOINTS, tiny_caption, tiny_generate, tiny_text, tiny_translate
 
 from weft_export.families.registry import FAMILIES
@@ -15,7 +15,6 @@ from weft_export.layers.run import Run
 from weft_proto.v1 import common_pb2
 
 BATCH = 3
-WRITERS = [name for name in CHECKPOINTS if sample(name).labels == ()]
 GENERATORS = [name for name in WRITERS if not sample(name).text.HasField("start_id")]
 WITH_ENCODER = [name for name in WRITERS if name not in GENERATORS]
 EXPLAINING = [name for name in CHECKPOINTS if sample(name).model.attention_heads]
@@ -212,7 +211,7 @@ def test_a_layer_is_the_average_of_its_heads(name):
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_logits_have_the_shape_of_the_task(name):
-    """A family gives logits for the vocabulary at every position, for the labels, or for the labels of each token."""
+    """A family gives logits for the vocabulary at every position, for the labels, or of each token; or a vector."""
     checkpoint = CHECKPOINTS[name]()
     if isinstance(checkpoint.model, Writer):
         source = a_source(checkpoint)[0] if name in WITH_ENCODER else ()
@@ -221,7 +220,8 @@ def test_logits_have_the_shape_of_the_task(name):
     else:
         source, _ = a_source(checkpoint)
         each_token = (11,) if checkpoint.task == common_pb2.TASK_TAG else ()
-        assert (BATCH, *each_token, len(checkpoint.labels)) == checkpoint.model(*source).shape
+        width = len(checkpoint.labels) or checkpoint.model.config.dimensions
+        assert (BATCH, *each_token, width) == checkpoint.model(*source).shape
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from google.protobuf import json_format
-from samples import sample
+from samples import WRITERS, sample
 from tiny import CHECKPOINTS, INT4, INT8
 from tiny_parts import randomised
 
@@ -18,7 +18,6 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.source import SHORT
 
 ROWS = 7
-WRITERS = [name for name in CHECKPOINTS if not sample(name).labels]
 READERS = [name for name in CHECKPOINTS if sample(name).task != common_pb2.TASK_GENERATE]
 TRANSLATORS = [name for name in CHECKPOINTS if sample(name).task == common_pb2.TASK_TRANSLATE]
 RNG = np.random.default_rng(0)
@@ -66,9 +65,9 @@ def assert_padding_is_not_read(session, feeds, vocab_size):
 
 
 @pytest.mark.parametrize("name", [*READERS, *(f"{name}-int8" for name in INT8 if name in READERS)])
-def test_encoders_classifiers_and_taggers(name, request):
-    """The rows of an encoder, classifier or tagger do not influence each other, whatever stands in the padding."""
-    names = ("encoder.onnx", "classifier.onnx", "tagger.onnx")
+def test_what_runs_in_batches_without_states(name, request):
+    """Rows of an encoder, classifier, tagger or embedder do not influence each other, whatever is in the padding."""
+    names = ("encoder.onnx", "classifier.onnx", "tagger.onnx", "embedder.onnx")
     repository = repository_of(name, request)
     (file_name,) = (name_ for name_ in names if (repository / name / "1" / name_).exists())
     session, manifest = open_graph(repository / name / "1", file_name)

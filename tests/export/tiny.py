@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from tiny_bert import tiny_bert, tiny_tags
 from tiny_decoder import tiny_decoder
+from tiny_embed import EMBED
 from tiny_gpt import tiny_gpt, tiny_window
 from tiny_parts import (
     END,
@@ -231,6 +232,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     **RECURRENT,
     "tiny-rnn-text": tiny_rnn_text,
     **VISION,
+    **EMBED,
 }
 
 INT8 = [
@@ -242,6 +244,7 @@ INT8 = [
     "tiny-attention-rnn",
     "tiny-swin",
     "tiny-bert",
+    "tiny-embed",
 ]
 """Of CHECKPOINTS, those that are exported at int8 too, under the name with -int8: each kind of product is in one."""
 

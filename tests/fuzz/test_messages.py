@@ -14,6 +14,7 @@ from process import ServerProcess
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -22,7 +23,7 @@ from weft_proto.v1 import (
 )
 
 pytestmark = pytest.mark.e2e
-MODELS = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-text", "tiny-image", "tiny-caption")
+MODELS = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-text", "tiny-image", "tiny-caption", "tiny-embed")
 # Of the server's memory: it takes 0.4 GB for these models.
 MOST_BYTES = 1_500_000_000
 IDLE = ("weft_decode_slots_used", "weft_requests_running", "weft_requests_queued", "weft_queued_tokens")
@@ -90,6 +91,12 @@ METHODS = {
     ],
     "TokenizationService/Detokenize": [
         tokenization_pb2.DetokenizeRequest(model={"name": "tiny-tags"}, token_ids=[5, 6, 2], side="SIDE_INPUT")
+    ],
+    "EmbeddingService/Embed": [
+        embedding_pb2.EmbedRequest(
+            model={"name": "tiny-embed"}, inputs=[{"text": "the cat"}, {"token_ids": {"ids": [5]}}], dimensions=7
+        ),
+        embedding_pb2.EmbedRequest(model={"name": "tiny-embed"}, inputs=[{"text": "the cat"}], explain={"layer": 1}),
     ],
     "ModelService/GetModel": [model_pb2.GetModelRequest(model={"name": "tiny-text"})],
     "ModelService/ListModels": [model_pb2.ListModelsRequest()],

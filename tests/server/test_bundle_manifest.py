@@ -2,7 +2,17 @@
 
 import pytest
 
-from drafts import caption, classify_image, classify_text, generate, generate_scored, refused, tag, translate
+from drafts import (
+    caption,
+    classify_image,
+    classify_text,
+    embed_text,
+    generate,
+    generate_scored,
+    refused,
+    tag,
+    translate,
+)
 
 MANIFESTS = [
     (translate, "m.task = 99", "task 99 is unknown"),
@@ -87,6 +97,15 @@ MANIFESTS = [
     (tag, "m.golden.probabilities[5] = 1", "no distribution"),
     (tag, "del m.labels[:]", "labels are missing"),
     (generate, "m.golden.probabilities.append(1)", "golden.probabilities are for tasks that classify"),
+    (embed_text, "m.ClearField('embedding')", "embedding is for tasks that embed, and needed there"),
+    (tag, "m.embedding.dimensions = 3", "embedding is for tasks that embed, and needed there"),
+    (embed_text, "m.embedding.dimensions = 0", "embedding.dimensions is missing"),
+    (embed_text, "m.embedding.pooling = 0", "embedding.pooling 0 is unknown"),
+    (embed_text, "m.golden.embedding.append(0)", "golden.embedding has 4 of 3 dimensions"),
+    (embed_text, "m.golden.embedding[:] = [0, 0, 0]", "golden.embedding is zero"),
+    (embed_text, "m.golden.embedding[0] = 1", "has the length 1.28, and embedding.normalized says 1"),
+    (embed_text, "m.golden.probabilities.append(1)", "golden.probabilities are for tasks that classify"),
+    (classify_text, "m.golden.embedding.append(1)", "golden.embedding is for tasks that embed"),
     (classify_text, "m.golden.token_ids.append(1)", "golden.token_ids are for tasks that produce text"),
     (caption, "m.text.source_tokenizer = '../other.json'", "tokenizer '../other.json' is not a file of the bundle"),
     (classify_text, "m.text.target_tokenizer = '/dev/zero'", "tokenizer '/dev/zero' is not a file of the bundle"),

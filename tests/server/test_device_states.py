@@ -193,10 +193,7 @@ async def answers_of(directory, device, monkeypatch):
         for sequence in sequences:
             await sequence.reply.done()
     replies = [sequence.reply for sequence in sequences]
-    return [
-        (r.token_ids, r.log_probs, r.outputs, None if r.probabilities is None else r.probabilities.tobytes())
-        for r in replies
-    ]
+    return [(r.token_ids, r.log_probs, r.outputs, None if r.values is None else r.values.tobytes()) for r in replies]
 
 
 @pytest.mark.slow

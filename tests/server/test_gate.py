@@ -8,6 +8,7 @@ from guarded import entry_of
 from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -79,7 +80,16 @@ def test_a_model_that_is_not_there_yet_is_judged_later():
 
 @pytest.mark.parametrize(
     "module",
-    [caption_pb2, classification_pb2, generation_pb2, model_pb2, score_pb2, tokenization_pb2, translation_pb2],
+    [
+        caption_pb2,
+        classification_pb2,
+        embedding_pb2,
+        generation_pb2,
+        model_pb2,
+        score_pb2,
+        tokenization_pb2,
+        translation_pb2,
+    ],
 )
 def test_every_method_is_judged_or_known_not_to_be(module):
     """A new method needs a line in the gate's table, or here."""

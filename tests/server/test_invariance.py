@@ -83,8 +83,8 @@ async def answers_of(directory, asked, order, *, crowd):
         answer = [reply.token_ids, reply.log_probs if request.wants_scores else None]
         rows = len(reply.token_ids)
         if request.decoding is None:
-            rows = len(np.atleast_2d(reply.probabilities))
-            answer.append(reply.probabilities.tobytes())
+            rows = len(np.atleast_2d(reply.values))
+            answer.append(reply.values.tobytes())
         if request.explain is not None:
             reading = model.explainer.resolve(request.explain)
             explain = lambda _: model.explainer.explain(request.source, reply.token_ids, reading)  # noqa: E731 - a job

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from polyglot import PREFIX, polyglot
-from samples import sample
+from samples import WRITERS
 from tiny import CHECKPOINTS, INT8
 from tiny_parts import END
 
@@ -34,7 +34,6 @@ from weft_server.errors import (
 )
 from weft_server.serving.golden import verify_golden
 
-WRITERS = [name for name in CHECKPOINTS if not sample(name).labels]
 ALL = [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)]
 # In nats. At int8 a value between two levels may fall to the other one, in a run of other sums.
 NEAR = {bundle_pb2.PRECISION_FP32: 1e-4, bundle_pb2.PRECISION_INT8: 0.5}

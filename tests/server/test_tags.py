@@ -100,7 +100,7 @@ def test_an_answer_keeps_only_its_own_probabilities(tiny_repository):
 
             def watched(take):
                 deliveries = step(take)
-                kept.extend((delivery.sequence.num_input_tokens, delivery.probabilities) for delivery in deliveries)
+                kept.extend((delivery.sequence.num_input_tokens, delivery.values) for delivery in deliveries)
                 return deliveries
 
             lane.step = watched

@@ -3,12 +3,13 @@
 A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture in base64.
 A model of several languages also wants "source_language" and "target_language", as a request names them.
 
-reference is what a request for it should get. There are four cases:
+reference is what a request for it should get. There are five cases:
 
 1. A translator or captioner: the text that it writes.
 2. A generator: the text that goes on after a prompt.
 3. A classifier: a label.
 4. A tagger: the spans [[kind, start, end], ...], in characters of the input.
+5. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
 """
 
 import base64

@@ -21,7 +21,7 @@ class Demand(NamedTuple):
     sizes: tuple[tuple[str, str], ...] = ()
 
 
-_LABELS_TEXT = (("source_vocab_size", "vocab_size"), ("max_source_tokens", "max_tokens"))
+_READS_TEXT = (("source_vocab_size", "vocab_size"), ("max_source_tokens", "max_tokens"))
 DEMANDS = {
     common_pb2.TASK_TRANSLATE: Demand(
         metrics=("exact_match", "token_accuracy"),
@@ -44,9 +44,11 @@ DEMANDS = {
             ("max_total_tokens", "max_tokens"),
         ),
     ),
-    common_pb2.TASK_CLASSIFY_TEXT: Demand(metrics=("accuracy",), sizes=_LABELS_TEXT),
+    common_pb2.TASK_CLASSIFY_TEXT: Demand(metrics=("accuracy",), sizes=_READS_TEXT),
     common_pb2.TASK_CLASSIFY_IMAGE: Demand(metrics=("accuracy",)),
-    common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_LABELS_TEXT),
+    common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_READS_TEXT),
+    common_pb2.TASK_EMBED_TEXT: Demand(metrics=("nearest",), sizes=_READS_TEXT),
+    common_pb2.TASK_EMBED_IMAGE: Demand(metrics=("nearest",)),
 }
 
 
@@ -127,7 +129,7 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
 
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:
     """Raise ValueError when labels do not fit the task and the sizes in config."""
-    if TASKS[task].writes_text:
+    if not TASKS[task].has_labels:
         _require(not labels, "only a classifier has labels")
         return
     _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)

@@ -1,4 +1,4 @@
-"""What a family of models that classify, or tag tokens, gives the exporter."""
+"""What a family of models that classify, tag tokens or embed gives the exporter."""
 
 from typing import Any
 
@@ -8,7 +8,10 @@ from weft_export.layers.explaining import Explanation
 
 
 class Classifier(nn.Module):
-    """A model that puts a source, or each of its tokens, into labels; `source` as in Writer."""
+    """A model that puts a source, or each of its tokens, into labels, or makes a vector of it; `source` as in Writer.
+
+    The config of one that embeds has `dimensions`, `pooling` and `normalized`.
+    """
 
     config: Any
     attention_heads: tuple[int, ...] = ()
@@ -17,7 +20,7 @@ class Classifier(nn.Module):
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
     def forward(self, *source: Tensor) -> Tensor:
-        """Return logits [batch, labels]; for a tagger [batch, seq, labels]."""
+        """Return logits [batch, labels]; for a tagger [batch, seq, labels]; else vectors [batch, dimensions]."""
         raise NotImplementedError
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:

@@ -1,4 +1,4 @@
-"""CLIP's image encoder with fixed labels ("Learning Transferable Visual Models ...", Radford et al. 2021)."""
+"""CLIP's image encoder ("Learning Transferable Visual Models ...", Radford et al. 2021): fixed labels, or vectors."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +17,10 @@ from weft_export.layers.pooling import mean_over_positions
 from weft_export.layers.style import Style
 
 
-@dataclass(frozen=True)
-class ClipVisionConfig:
+@dataclass(frozen=True, kw_only=True)
+class _TowerConfig:
     """Sizes; the papers' symbols stand beside them. Image sizes are in pixels."""
 
-    num_labels: int
     channels: int
     image_height: int
     image_width: int
@@ -47,15 +46,40 @@ class ClipVisionConfig:
         return self.image_height // self.patch_size, self.image_width // self.patch_size
 
 
-class ClipVision(Classifier):
-    """A Vision Transformer with a norm before its layers, and one of two heads.
+@dataclass(frozen=True, kw_only=True)
+class ClipVisionConfig(_TowerConfig):
+    """A tower under a head of num_labels."""
 
-    - With d_embedding: logits = exp(t) W_t (x_class W_i / |x_class W_i|) (the paper's figure 3). Each label is a text,
-      and its row of `head` is exp(t) times the text's vector of length 1. This is zero-shot classification.
-    - Without: a linear head on the mean of the patches, which was trained for its labels.
-    """
+    num_labels: int
 
-    def __init__(self, config: ClipVisionConfig) -> None:
+
+@dataclass(frozen=True, kw_only=True)
+class ClipEmbedderConfig(_TowerConfig):
+    """A tower alone; d_embedding is required. normalized: vectors have the length 1."""
+
+    normalized: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_embedding is None:
+            raise ValueError("model.d_embedding is missing")
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a vector has."""
+        assert self.d_embedding is not None
+        return self.d_embedding
+
+    @property
+    def pooling(self) -> str:
+        """The class token's vector is read, which is the first."""
+        return "first"
+
+
+class _Tower(Classifier):
+    """A Vision Transformer with a norm before its layers."""
+
+    def __init__(self, config: _TowerConfig) -> None:
         super().__init__()
         self.config = config
         width, eps = config.d_model, config.norm_eps
@@ -71,23 +95,23 @@ class ClipVision(Classifier):
         if config.d_embedding is not None:
             self.norm = nn.LayerNorm(width, eps)
             self.projection = nn.Linear(width, config.d_embedding, bias=False)  # W_i
-        self.head = nn.Linear(config.d_embedding or width, config.num_labels, bias=config.d_embedding is None)
         self.attention_heads = (config.num_heads,) * config.num_layers
 
-    def forward(self, *source: Tensor) -> Tensor:
-        """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
-        x = self._embed(*source)
+    def pooled(self, pixel_values: Tensor) -> Tensor:
+        """Return x_class W_i [batch, d_embedding] for pixel_values [batch, channels, height, width].
+
+        Without d_embedding, it is the mean of the patches, [batch, d_model].
+        """
+        x = self._embed(pixel_values)
         for layer in self.layers:
             x = layer(x, None)
         if self.config.d_embedding is None:
-            pooled = mean_over_positions(x[:, 1:])
-        else:
-            pooled = functional.normalize(self.projection(self.norm(x[:, 0])), dim=-1)
-        logits: Tensor = self.head(pooled)
-        return logits
+            return mean_over_positions(x[:, 1:])
+        projected: Tensor = self.projection(self.norm(x[:, 0]))
+        return projected
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
-        """Return over the patches, [1, patches], the row that the head reads: the class token's, or the mean of all.
+        """Return over the patches, [1, patches], the row that is read: the class token's, or the mean of all.
 
         It is rolled out, or of one layer.
         """
@@ -105,3 +129,35 @@ class ClipVision(Classifier):
         embedded = torch.cat((self.class_token.expand(patches.shape[0], -1, -1), patches), dim=1) + self.positions
         normed: Tensor = self.first_norm(embedded)
         return normed
+
+
+class ClipVision(_Tower):
+    """The tower under one of two heads.
+
+    - With d_embedding: logits = exp(t) W_t (x_class W_i / |x_class W_i|) (the paper's figure 3). Each label is a text,
+      and its row of `head` is exp(t) times the text's vector of length 1. This is zero-shot classification.
+    - Without: a linear head on the mean of the patches, which was trained for its labels.
+    """
+
+    def __init__(self, config: ClipVisionConfig) -> None:
+        super().__init__(config)
+        has_own = config.d_embedding is None
+        self.head = nn.Linear(config.d_embedding or config.d_model, config.num_labels, bias=has_own)
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
+        pooled = self.pooled(*source)
+        if self.config.d_embedding is not None:
+            pooled = functional.normalize(pooled, dim=-1)
+        logits: Tensor = self.head(pooled)
+        return logits
+
+
+class ClipEmbedder(_Tower):
+    """The tower's own vector of a picture."""
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return vectors [batch, d_embedding] for pixel_values [batch, channels, height, width]."""
+        pooled = self.pooled(*source)
+        # In float32 at any precision: squares of float16 overflow soon.
+        return functional.normalize(pooled.float(), dim=-1) if self.config.normalized else pooled

@@ -1,7 +1,7 @@
 """An encoder-only Transformer, whose every choice is a word of its config: DistilBERT, ALBERT, MPNet, ModernBERT.
 
 `bert` is one of its kind, as its paper has it. This one is what checkpoints of others become: a classifier of texts, or
-a tagger of their tokens.
+a tagger of their tokens. `text_embedder` gives its body another end.
 """
 
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_among, require_divisible, require_each_layer, require_sizes
-from weft_export.layers.attention import padding_mask
 from weft_export.layers.disentangled import Disentangled, DisentangledAttention
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
 from weft_export.layers.feed_forward import ACTIVATIONS
+from weft_export.layers.pooling import mean_of_real
 from weft_export.layers.positions import Rotation
 from weft_export.layers.reach import ALL, Reach
 from weft_export.layers.relative_bias import RelativeBias
@@ -24,9 +24,9 @@ from weft_export.layers.words import Words, WordStyle
 FIRST, MEAN = "first", "mean"
 
 
-@dataclass(frozen=True)
-class EncoderOnlyConfig:
-    """Sizes and choices. Lengths are in tokens, with those that a tokenizer adds.
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """Sizes and choices of the body. Lengths are in tokens, with those that a tokenizer adds.
 
     d_embedding: the width of words, which a matrix then brings to d_model. None: d_model, and no matrix.
     one_layer: all layers have the same weights.
@@ -34,13 +34,9 @@ class EncoderOnlyConfig:
     disentangled: DeBERTa's attention. None: the usual one.
     rotations, rotation_of, windows: as in DecoderOnlyConfig, but that a window is what a place sees on either side.
     first_norm: the first layer has a norm before its attention.
-    pooling: a text is read from its FIRST token, or from the MEAN of all.
-    head_activation: what follows the linear layer before the last one. None: there is no such layer.
-    head_bias, head_norm: that layer has a bias, and a norm behind its activation.
     """
 
     vocab_size: int
-    num_labels: int
     max_tokens: int
     d_model: int
     num_heads: int
@@ -57,10 +53,6 @@ class EncoderOnlyConfig:
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     first_norm: bool = True
-    pooling: str = FIRST
-    head_activation: str | None = "tanh"
-    head_bias: bool = True
-    head_norm: bool = False
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -70,18 +62,37 @@ class EncoderOnlyConfig:
             require_divisible("num_buckets", self.num_buckets, "2 (behind and ahead) * 2 (exact and wide)", 4)
             if self.max_distance <= self.num_buckets // 2:
                 raise ValueError("max_distance must be above num_buckets / 2, which have a distance each")
-        require_among("pooling", self.pooling, (FIRST, MEAN))
-        require_among("head_activation", self.head_activation or "tanh", tuple(ACTIVATIONS))
         require_each_layer("windows", self.windows, self.num_layers, ALL, self.max_tokens)
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, 0, len(self.rotations) - 1)
         if bool(self.rotations) != bool(self.rotation_of) or bool(self.windows) != bool(self.rotation_of):
             raise ValueError("rotations, rotation_of and windows belong together")
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncoderOnlyConfig(EncoderConfig):
+    """A body and a head.
+
+    pooling: a text is read from its FIRST token, or from the MEAN of all.
+    head_activation: what follows the linear layer before the last one. None: there is no such layer.
+    head_bias, head_norm: that layer has a bias, and a norm behind its activation.
+    """
+
+    num_labels: int
+    pooling: str = FIRST
+    head_activation: str | None = "tanh"
+    head_bias: bool = True
+    head_norm: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("pooling", self.pooling, (FIRST, MEAN))
+        require_among("head_activation", self.head_activation or "tanh", tuple(ACTIVATIONS))
+
+
 class Body(nn.Module):
     """Words, perhaps widened, and an encoder over them."""
 
-    def __init__(self, config: EncoderOnlyConfig) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width = config.d_embedding or config.d_model
         # A batch is padded to a multiple of 8, which may lie beyond max_tokens.
@@ -152,10 +163,7 @@ class EncoderOnly(Classifier):
         if self.config.pooling == FIRST:
             pooled = self.body(input_ids, lengths, num_read=1)[:, 0]
         else:
-            encoded = self.body(input_ids, lengths)
-            # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
-            real = padding_mask(lengths, input_ids.shape[1])[:, 0].to(encoded.dtype)
-            pooled = (real / lengths[:, None, None].to(encoded.dtype) @ encoded)[:, 0]
+            pooled = mean_of_real(self.body(input_ids, lengths), lengths)
         logits: Tensor = self.head(pooled)
         return logits
 

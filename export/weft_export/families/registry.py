@@ -10,7 +10,7 @@ from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
-from weft_export.families.clip_vision import ClipVision, ClipVisionConfig
+from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig, ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
@@ -26,6 +26,7 @@ from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.swin_v2 import SwinV2
 from weft_export.families.t5 import T5, T5Config
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
+from weft_export.families.text_embedder import TextEmbedder, TextEmbedderConfig
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoder, VisionEncoderDecoderConfig
 from weft_export.families.vit import Vit, VitConfig
 from weft_proto.v1 import common_pb2
@@ -55,6 +56,8 @@ FAMILIES = {
     "bert": Family(Bert, BertConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only": Family(EncoderOnly, EncoderOnlyConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
+    "text_embedder": Family(TextEmbedder, TextEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
+    "clip_embedder": Family(ClipEmbedder, ClipEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }
 

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 
 from weft_export.families.classifier import Classifier
 from weft_export.families.sizes import require_divisible, require_sizes
-from weft_export.layers.attention import padding_mask
 from weft_export.layers.embedding import PositionedEmbedding
 from weft_export.layers.encoder import Encoder
 from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.pooling import mean_of_real
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,8 @@ class TextClassifier(Classifier):
     def forward(self, *source: Tensor) -> Tensor:
         """Return class logits [batch, labels] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
         input_ids, lengths = source
-        mask = padding_mask(lengths, input_ids.shape[1])
         encoded = self.encoder(self.embedding(input_ids), lengths)
-        # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
-        weights = mask[:, 0].to(encoded.dtype) / lengths[:, None, None].to(encoded.dtype)
-        mean = (weights @ encoded)[:, 0]
-        logits: Tensor = self.head(mean)
+        logits: Tensor = self.head(mean_of_real(encoded, lengths))
         return logits
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:

@@ -76,12 +76,12 @@ def target_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
     return read_tokenizer(checkpoint, checkpoint.text.target_tokenizer)
 
 
-def probabilities(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
-    """Return each source's probabilities [labels], or of a tagger [seq, labels]."""
-    is_tagger = TASKS[checkpoint.task].labels_tokens
-    role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
-    out = run(role, _stacked(sources))["probabilities"]
-    return [row[: len(source)] if is_tagger else row for row, source in zip(out, sources, strict=True)]
+def values(run: Run, checkpoint: Checkpoint, sources: Sequence[Tensor]) -> list[Tensor]:
+    """Return each source's probabilities [labels], of a tagger [seq, labels], or its vector [dimensions]."""
+    task = TASKS[checkpoint.task]
+    (role,) = task.needs
+    (out,) = run(role, _stacked(sources)).values()
+    return [row[: len(source)] if task.labels_tokens else row for row, source in zip(out, sources, strict=True)]
 
 
 def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens: int) -> None:

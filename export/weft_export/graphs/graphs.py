@@ -2,6 +2,7 @@
 
 import math
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -12,7 +13,15 @@ from weft_export.checkpoints.sharing import sharing
 from weft_export.families.classifier import Classifier
 from weft_export.families.state import KV_CACHE, MEMORY, RECURRENT, State
 from weft_export.families.writer import Writer
-from weft_export.graphs.views import ClassifierView, DecoderView, EncoderView, ExplainView, MixedView, ScoreView
+from weft_export.graphs.views import (
+    ClassifierView,
+    DecoderView,
+    EmbedderView,
+    EncoderView,
+    ExplainView,
+    MixedView,
+    ScoreView,
+)
 from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, HOST_PRECISIONS, PROMPT, SCORE_PORTS, SCORED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -30,6 +39,12 @@ _PORTS = {
     KV_CACHE: ("past_key_values", "present", ""),
     MEMORY: ("memory", "present_memory", "memory_out"),
     RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
+}
+# The file, the module and the output of a graph that answers in one run.
+_STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier], nn.Module], str]] = {
+    bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("classifier.onnx", ClassifierView, "probabilities"),
+    bundle_pb2.GRAPH_ROLE_TAGGER: ("tagger.onnx", ClassifierView, "probabilities"),
+    bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedder.onnx", EmbedderView, "embedding"),
 }
 # What a SCORE graph is made of.
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
@@ -93,10 +108,9 @@ def graphs_of(
     runs_on_cpu = precision in HOST_PRECISIONS
     graphs = []
     if not isinstance(model, Writer):
-        is_tagger = TASKS[checkpoint.task].labels_tokens
-        role = bundle_pb2.GRAPH_ROLE_TAGGER if is_tagger else bundle_pb2.GRAPH_ROLE_CLASSIFIER
-        name = "tagger.onnx" if is_tagger else "classifier.onnx"
-        graphs.append(Graph(role, name, ClassifierView(model), _source(checkpoint, _BATCH), ("probabilities",)))
+        (role,) = TASKS[checkpoint.task].needs
+        name, view, output = _STATELESS[role]
+        graphs.append(Graph(role, name, view(model), _source(checkpoint, _BATCH), (output,)))
     else:
         states = states_of(model, precision)
         encoded = tuple(state.encoder_output for state in states if state.encoder_output)

@@ -104,6 +104,19 @@ class ClassifierView(nn.Module):
         return logits.float().softmax(dim=-1)
 
 
+class EmbedderView(nn.Module):
+    """A text or an image to its vector."""
+
+    def __init__(self, model: Classifier) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return vectors float32 [batch, dimensions]."""
+        vectors: Tensor = self.model(*source)
+        return vectors.float()
+
+
 class ExplainView(nn.Module):
     """A source, a finished answer if it is text, a layer and a head to what was attended to.
 

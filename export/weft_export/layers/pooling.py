@@ -1,8 +1,11 @@
-"""From a vector for each position to one: the mean of all, or the last real one."""
+"""From a vector for each position to one: the mean of all or of real ones, the last real one, or the largest values."""
+
+import math
 
 import torch
 from torch import Tensor
 
+from weft_export.layers.attention import padding_mask
 from weft_export.layers.explaining import noted
 
 
@@ -13,10 +16,28 @@ def mean_over_positions(x: Tensor) -> Tensor:
     return (share @ x)[:, 0]
 
 
+def mean_of_real(x: Tensor, lengths: Tensor) -> Tensor:
+    """Return the mean [batch, width] of each row's first lengths[b] positions of x [batch, seq, width]."""
+    # A product, not a masked sum: ONNX Runtime sums one row in another order than a batch of rows.
+    real = padding_mask(lengths, x.shape[1])[:, 0].to(x.dtype)
+    return (real / lengths[:, None, None].to(x.dtype) @ x)[:, 0]
+
+
+def max_of_real(x: Tensor, lengths: Tensor) -> Tensor:
+    """Return the largest value of each dimension, likewise. No order of comparing changes it."""
+    real = padding_mask(lengths, x.shape[1])[:, 0, 0, :, None]
+    return x.masked_fill(~real, -math.inf).amax(dim=1)
+
+
 def last_position(x: Tensor, lengths: Tensor) -> Tensor:
     """Pick from x [batch, seq, width] each row's last real position, lengths[b] - 1: [batch, width].
 
     Both are noted. graphs/score_graph.py takes a decoder's graph apart there.
     """
+    return noted(position_before_end(noted(x), lengths))
+
+
+def position_before_end(x: Tensor, lengths: Tensor) -> Tensor:
+    """Do as last_position for a model that is taken apart nowhere."""
     index = (lengths.long() - 1)[:, None, None].expand(-1, 1, x.shape[-1])
-    return noted(noted(x).gather(1, index).squeeze(1))
+    return x.gather(1, index).squeeze(1)

@@ -39,6 +39,9 @@ EXPLAIN_SPREAD_TOLERANCE = 2.5e-1
 # A single weight of a lively random Swin differs by 0.013. Its probabilities agree within 0.01.
 EXPLAIN_FP16_TOLERANCE = 5e-2
 
+# A vector of length 1 has numbers of some hundredths.
+VECTOR_FP16_TOLERANCE = 3e-2
+
 _KINDS = {
     bundle_pb2.PRECISION_FP32: SizeGauge,
     bundle_pb2.PRECISION_FP16: Gauge,
@@ -74,6 +77,11 @@ def share_gauge_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) 
     """Return what probabilities of a model are held to. At most a quarter of a logit's difference comes through."""
     tolerance = SHARE_TOLERANCE[precision]
     return Gauge(max(tolerance, float32_tolerance(model)) if precision == bundle_pb2.PRECISION_FP32 else tolerance)
+
+
+def vector_gauge_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Gauge:
+    """Return what the vectors of a model are held to: as logits are, but in shares of their size at fp16 too."""
+    return SizeGauge(VECTOR_FP16_TOLERANCE) if precision == bundle_pb2.PRECISION_FP16 else gauge_of(precision, model)
 
 
 def attention_gauge_of(precision: bundle_pb2.Precision.ValueType, model: nn.Module) -> Gauge:

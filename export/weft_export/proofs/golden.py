@@ -11,13 +11,13 @@ from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.writer import Writer
-from weft_export.graphs.answering import Row, Run, probabilities, torch_run, write
+from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.golden_texts import made_for, parts_of
 from weft_export.proofs.passes import num_passes
-from weft_proto.bundle_rules import GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
+from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, MAX_PROBABILITIES, ROUNDED
 from weft_proto.languages import Frame
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
@@ -55,7 +55,7 @@ class GoldenRequest:
         self.checkpoint, self.precision = checkpoint, precision
         self._gauge = gauge_of(precision, checkpoint.model)
         self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
-        self._probabilities: list[float] = []
+        self._values: list[float] = []
         # By the text that was asked: the golden one, or a part of it.
         self._steps: dict[str, list[_Step]] = {}
 
@@ -74,7 +74,9 @@ class GoldenRequest:
         """
         if not TASKS[self.checkpoint.task].writes_text:
             golden = _copy(self.checkpoint.golden)
-            golden.probabilities.extend(self._probabilities or self._classify(golden))
+            embeds = TASKS[self.checkpoint.task].embeds
+            values_of_it = golden.embedding if embeds else golden.probabilities
+            values_of_it.extend(self._values or (self._embed(golden) if embeds else self._classify(golden)))
             return golden
         complaint = ""
         parts, others = parts_of(self.checkpoint), made_for(self.checkpoint)
@@ -108,8 +110,17 @@ class GoldenRequest:
                 f"the golden answer has {len(probabilities)} probabilities; at most {MAX_PROBABILITIES} are allowed:"
                 " take a shorter golden text"
             )
-        self._probabilities = probabilities.tolist()
-        return self._probabilities
+        self._values = probabilities.tolist()
+        return self._values
+
+    @torch.inference_mode()
+    def _embed(self, golden: bundle_pb2.Golden) -> list[float]:
+        vector = self.checkpoint.model(*_source(self.checkpoint, golden))[0]
+        _check_finite(vector)
+        if not bool(vector.any()):
+            raise CheckpointError("the vector of the golden request is zero: look for zeros in the model's weights")
+        self._values = vector.tolist()
+        return self._values
 
     def _greedy(
         self, asked: str, source: tuple[Tensor, ...], prefix: tuple[int, ...], parity_error: float
@@ -188,14 +199,14 @@ def check_golden(
     """Answer the golden request with the exported graphs and compare, as a server does before it is ready.
 
     Raises:
-        ExportError: the tokens differ, or a probability by more than GOLDEN_TOLERANCE.
+        ExportError: the tokens differ, or a probability by more than GOLDEN_TOLERANCE, or a vector by more than
+            EMBEDDING_TOLERANCE of its length.
     """
     source = _source(checkpoint, golden)
     if not TASKS[checkpoint.task].writes_text:
         with torch.inference_mode():
-            (actual,) = probabilities(run, checkpoint, [source[0][0]])
-        error = float((actual.float().flatten() - torch.tensor(golden.probabilities)).abs().max())
-        tolerance = GOLDEN_TOLERANCE[precision]
+            (actual,) = values(run, checkpoint, [source[0][0]])
+        error, tolerance = _golden_error(golden, actual.float().flatten(), precision)
         if not error <= tolerance:  # said this way round, NaN fails
             raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
         return
@@ -210,6 +221,16 @@ def check_golden(
     if row.tokens[num_given:] != list(golden.token_ids):
         answer = f"{row.tokens[num_given:]} instead of {list(golden.token_ids)}"
         raise ExportError(f"the golden answer of the graphs differs: {answer}; a server would refuse the bundle")
+
+
+def _golden_error(
+    golden: bundle_pb2.Golden, actual: Tensor, precision: bundle_pb2.Precision.ValueType
+) -> tuple[float, float]:
+    """Return how far values are from the golden ones, and how far they may be."""
+    if not golden.embedding:
+        return float((actual - torch.tensor(golden.probabilities)).abs().max()), GOLDEN_TOLERANCE[precision]
+    expected = torch.tensor(golden.embedding)
+    return float((actual - expected).norm() / expected.norm()), EMBEDDING_TOLERANCE[precision]
 
 
 def next_logits(model: nn.Module, source: tuple[Tensor, ...], tokens: list[int]) -> Tensor:

@@ -13,7 +13,7 @@ from torch import nn
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.graphs.graphs import Graph, graphs_of, states_of
-from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_of
+from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_of, vector_gauge_of
 from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.proofs.end_parity import check_end
 from weft_export.proofs.explain_parity import ExplainParity
@@ -37,8 +37,8 @@ def check_parity(
     Raises:
         ParityError: There are five cases:
             1. An output or a state differs by more than gauge_of allows.
-            2. A probability differs by more than share_gauge_of allows, or an attention weight by more than
-               attention_gauge_of does.
+            2. A probability differs by more than share_gauge_of allows, a vector by more than vector_gauge_of does, or
+               an attention weight by more than attention_gauge_of does.
             3. A greedy token differs.
             4. A mixed run gives other bits than two runs.
             5. A log-probability of a finished answer differs by more than gauge_of allows.
@@ -53,12 +53,18 @@ def check_parity(
 
     gauge = gauge_of(precision, checkpoint.model)
     shares = share_gauge_of(precision, checkpoint.model)
+    vectors = vector_gauge_of(precision, checkpoint.model)
+    stateless = {
+        bundle_pb2.GRAPH_ROLE_CLASSIFIER: shares,
+        bundle_pb2.GRAPH_ROLE_TAGGER: shares,
+        bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
+    }
     requests = random_requests(checkpoint)
     num_steps = 0
     with torch.inference_mode():
-        for role in (bundle_pb2.GRAPH_ROLE_CLASSIFIER, bundle_pb2.GRAPH_ROLE_TAGGER):
+        for role, held_to in stateless.items():
             if role in graphs:
-                _check_classifier(shares, graphs[role], opened(role), requests)
+                _check_classifier(held_to, graphs[role], opened(role), requests)
         role = bundle_pb2.GRAPH_ROLE_DECODER
         if role in graphs:
             is_bf16 = precision == bundle_pb2.PRECISION_BF16
@@ -85,8 +91,8 @@ def check_parity(
             explained = attention_gauge_of(precision, checkpoint.model)
             ExplainParity(explained, graphs[role], checkpoint, requests).check(directory / graphs[role].file_name)
     # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers
-    # are made of: logits and states for a writer, and else probabilities.
-    reported = gauge if bundle_pb2.GRAPH_ROLE_DECODER in graphs else shares
+    # are made of: logits and states for a writer, and else probabilities or vectors.
+    reported = next((stateless[role] for role in stateless if role in graphs), gauge)
     return bundle_pb2.Parity(
         max_abs_error=reported.worst,
         tolerance=reported.tolerance,
@@ -101,7 +107,7 @@ def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[R
         expected = graph.module(*request.source)[0]
         # A tagger has a row for each token, padding included.
         actual = outputs[row][: len(expected)] if expected.dim() > 1 else outputs[row]
-        gauge.compare(f"{graph.file_name} output probabilities", expected, actual)
+        gauge.compare(f"{graph.file_name} output {graph.outputs[0]}", expected, actual)
 
 
 def _check_encoder(

@@ -1,16 +1,18 @@
 """What rounding costs: the score of a bundle on held-out examples, beside that of its checkpoint at fp32."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.spans import Span, spans_of
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_export.errors import CheckpointError, QualityError
-from weft_export.graphs.answering import Run, probabilities, reference_ids, row_of, target_tokenizer, write
+from weft_export.graphs.answering import Run, reference_ids, row_of, target_tokenizer, values, write
 from weft_proto.bundle_rules import is_good_enough
 from weft_proto.v1 import bundle_pb2
 
@@ -76,7 +78,7 @@ def score_of(run: Run, checkpoint: Checkpoint, examples: Sequence[Example], metr
 
 
 def _accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
-    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    rows = values(run, checkpoint, [example.source for example in examples])
     answers = [checkpoint.labels[int(row.argmax())] for row in rows]
     right = sum(answer == example.reference for answer, example in zip(answers, examples, strict=True))
     return right, len(examples)
@@ -87,13 +89,21 @@ def _span_f1(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> t
     right = total = 0
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
-    rows = probabilities(run, checkpoint, [example.source for example in examples])
+    rows = values(run, checkpoint, [example.source for example in examples])
     for row, example in zip(rows, examples, strict=True):
         labels = [checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()]
         given: set[Span] = set(spans_of(labels, example.text, tokenizer))
         right += 2 * len(given & example.reference)
         total += len(given) + len(example.reference)
     return right, total
+
+
+def _nearest(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
+    """Of each example, whether the nearest other one beside it has the same reference."""
+    vectors = nn.functional.normalize(torch.stack(values(run, checkpoint, [each.source for each in examples])).float())
+    nearest = (vectors @ vectors.T).fill_diagonal_(-math.inf).argmax(dim=1).tolist()
+    right = sum(examples[place].reference == each.reference for place, each in zip(nearest, examples, strict=True))
+    return right, len(examples)
 
 
 def _exact_match(run: Run, checkpoint: Checkpoint, examples: Sequence[Example]) -> tuple[int, int]:
@@ -130,6 +140,7 @@ def _token_accuracy(run: Run, checkpoint: Checkpoint, examples: Sequence[Example
 _COUNTS: dict[str, Callable[[Run, Checkpoint, Sequence[Example]], tuple[int, int]]] = {
     "accuracy": _accuracy,
     "span_f1": _span_f1,
+    "nearest": _nearest,
     "exact_match": _exact_match,
     "token_accuracy": _token_accuracy,
 }

@@ -13,6 +13,7 @@ from weft_export.rounding.effects import cut, there_and_back
 from weft_export.rounding.kinds import Kind, rounded_inputs, rounded_weights
 from weft_export.rounding.requests import Request
 from weft_export.rounding.watching import Product, watch
+from weft_proto.tasks import TASKS
 
 # Of the errors of so many weights in a row, the mean square is kept. So they take little memory.
 _SIZE = 32
@@ -33,7 +34,7 @@ def block_effects(
     num_answers = 0
     generator = torch.Generator().manual_seed(2)
     for request in map(cut, requests):
-        num_answers += there_and_back(model, request, generator)
+        num_answers += there_and_back(model, request, generator, embeds=TASKS[checkpoint.task].embeds)
         for path, kind in tried:
             sums[path, kind] += _squares(products[path], kind, errors[path, kind])
         for product in products.values():

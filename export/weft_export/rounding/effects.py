@@ -21,11 +21,14 @@ from weft_export.layers.quantised_linear import LEVELS, quantise
 from weft_export.rounding.requests import Request
 from weft_export.rounding.sites import Site
 from weft_export.rounding.watching import Product, watch
+from weft_proto.tasks import TASKS
 
 STRENGTHS = (0.5, 0.6, 0.7, 0.8)
 """Those that are tried. At 1 all that is hard to round is moved from the activations to the weights."""
 MAX_ROWS = 256
 """Of a request, how many tokens are read. The rest is cut off."""
+SHARPNESS = 10.0
+"""Nats between two vectors, for each unit of 1 - cosine. MAX_EFFECT is then a cosine of 0.999."""
 _LEAST = 1e-5
 
 
@@ -66,9 +69,10 @@ def effects_of(checkpoint: Checkpoint, requests: Sequence[Request], sites: Seque
     trials = _trials(products, sites, factors)
     sums = {(path, trial.strength): 0.0 for path, each in trials.items() for trial in each}
     num_answers = 0
+    embeds = TASKS[checkpoint.task].embeds
     generator = torch.Generator().manual_seed(2)
     for request in requests:
-        num_answers += there_and_back(model, request, generator)
+        num_answers += there_and_back(model, request, generator, embeds=embeds)
         for path, product in products.items():
             for trial in trials[path]:
                 sums[path, trial.strength] += _squares(product, trial)
@@ -146,8 +150,10 @@ def _error(rows: Tensor) -> Tensor:
     return levels * scale - rows
 
 
-def there_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:
+def there_and_back(model: nn.Module, request: Request, generator: torch.Generator, *, embeds: bool) -> int:
     """Sample answers, and find the gradients of their log-probability; returns how many there were."""
+    if embeds:
+        return _vector_and_back(model, request, generator)
     with torch.enable_grad():
         logits = _logits(model, request)
         logits = logits.reshape(-1, logits.shape[-1]).log_softmax(dim=-1)
@@ -155,6 +161,19 @@ def there_and_back(model: nn.Module, request: Request, generator: torch.Generato
         if logits.requires_grad:  # otherwise there is no product in the model
             logits.gather(1, sampled).sum().backward()  # type: ignore[no-untyped-call]
     return len(logits)
+
+
+def _vector_and_back(model: nn.Module, request: Request, generator: torch.Generator) -> int:
+    """Do the same for a vector, which is no distribution. It is taken to mean one around it.
+
+    Two vectors of length 1 are then SHARPNESS (1 - cosine) nats apart, to second order.
+    """
+    with torch.enable_grad():
+        (vector,) = nn.functional.normalize(_logits(model, request))
+        sampled = torch.randn(vector.shape, generator=generator)
+        if vector.requires_grad:
+            (SHARPNESS**0.5 * vector @ sampled).backward()
+    return 1
 
 
 def _logits(model: nn.Module, request: Request) -> Tensor:

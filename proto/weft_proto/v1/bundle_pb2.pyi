@@ -20,6 +20,38 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _Pooling:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PoolingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Pooling.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POOLING_UNSPECIFIED: _Pooling.ValueType  # 0
+    """POOLING_UNSPECIFIED is refused."""
+    POOLING_FIRST: _Pooling.ValueType  # 1
+    """POOLING_FIRST takes that of the first place, such as [CLS]."""
+    POOLING_MEAN: _Pooling.ValueType  # 2
+    """POOLING_MEAN takes their mean."""
+    POOLING_LAST: _Pooling.ValueType  # 3
+    """POOLING_LAST takes that of the last place."""
+    POOLING_MAX: _Pooling.ValueType  # 4
+    """POOLING_MAX takes the largest value of each dimension."""
+
+class Pooling(_Pooling, metaclass=_PoolingEnumTypeWrapper):
+    """Pooling is how the vectors of all places of an input become one."""
+
+POOLING_UNSPECIFIED: Pooling.ValueType  # 0
+"""POOLING_UNSPECIFIED is refused."""
+POOLING_FIRST: Pooling.ValueType  # 1
+"""POOLING_FIRST takes that of the first place, such as [CLS]."""
+POOLING_MEAN: Pooling.ValueType  # 2
+"""POOLING_MEAN takes their mean."""
+POOLING_LAST: Pooling.ValueType  # 3
+"""POOLING_LAST takes that of the last place."""
+POOLING_MAX: Pooling.ValueType  # 4
+"""POOLING_MAX takes the largest value of each dimension."""
+Global___Pooling: _TypeAlias = Pooling  # noqa: Y015
+
 class _Precision:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -128,6 +160,10 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     k most probable tokens in descending order, where k is 20 or the vocabulary's size if that is less. A graph never holds
     the logits of more than `size` positions, or of one for each row.
     """
+    GRAPH_ROLE_EMBEDDER: _GraphRole.ValueType  # 8
+    """GRAPH_ROLE_EMBEDDER: inputs as the encoder's; output `embedding` float32 [batch, dimensions], pooled, and normalized where
+    EmbeddingSpec says so.
+    """
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -179,6 +215,10 @@ and `scored_ids`, those tokens. A place may stand there several times, with the 
 `log_probs` float32 [runs, size] of the tokens; `topk_ids` [runs, size, k] and `topk_log_probs` float32 [runs, size, k], the
 k most probable tokens in descending order, where k is 20 or the vocabulary's size if that is less. A graph never holds
 the logits of more than `size` positions, or of one for each row.
+"""
+GRAPH_ROLE_EMBEDDER: GraphRole.ValueType  # 8
+"""GRAPH_ROLE_EMBEDDER: inputs as the encoder's; output `embedding` float32 [batch, dimensions], pooled, and normalized where
+EmbeddingSpec says so.
 """
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
@@ -328,6 +368,7 @@ class BundleManifest(_message.Message):
     ATTENTION_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
     ROUNDING_FIELD_NUMBER: _builtins.int
+    EMBEDDING_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -349,6 +390,7 @@ class BundleManifest(_message.Message):
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
+          embed:              EMBEDDER
         and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4.
         """
 
@@ -400,6 +442,10 @@ class BundleManifest(_message.Message):
     def rounding(self) -> Global___Rounding:
         """rounding says what was rounded, and how; set for PRECISION_INT8 and for those behind it."""
 
+    @_builtins.property
+    def embedding(self) -> Global___EmbeddingSpec:
+        """embedding describes the vectors; set when the model embeds."""
+
     def __init__(
         self,
         *,
@@ -421,14 +467,45 @@ class BundleManifest(_message.Message):
         attention: Global___Attention | None = ...,
         quality: Global___Quality | None = ...,
         rounding: Global___Rounding | None = ...,
+        embedding: Global___EmbeddingSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BundleManifest: _TypeAlias = BundleManifest  # noqa: Y015
+
+@_typing.final
+class EmbeddingSpec(_message.Message):
+    """EmbeddingSpec describes the vectors of a model that embeds. The graph pools and normalizes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    POOLING_FIELD_NUMBER: _builtins.int
+    NORMALIZED_FIELD_NUMBER: _builtins.int
+    dimensions: _builtins.int
+    """dimensions is how many numbers a vector has, 1 to 16,384."""
+    pooling: Global___Pooling.ValueType
+    """pooling is how the places of an input become one vector, for people."""
+    normalized: _builtins.bool
+    """normalized is whether vectors have the length 1. One that a request has cut is then brought to the length 1 again."""
+    def __init__(
+        self,
+        *,
+        dimensions: _builtins.int = ...,
+        pooling: Global___Pooling.ValueType = ...,
+        normalized: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimensions", b"dimensions", "normalized", b"normalized", "pooling", b"pooling"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbeddingSpec: _TypeAlias = EmbeddingSpec  # noqa: Y015
 
 @_typing.final
 class Attention(_message.Message):
@@ -660,7 +737,7 @@ class TextSpec(_message.Message):
     pad_id: _builtins.int
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag), what a language adds included; the graphs must take so many.
+    """max_source_tokens bounds a source (translate, classify, tag, embed), what a language adds included; the graphs must take so many.
     At most 131,072.
     """
     max_total_tokens: _builtins.int
@@ -926,6 +1003,7 @@ class Golden(_message.Message):
     PROBABILITIES_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
+    EMBEDDING_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
@@ -946,6 +1024,12 @@ class Golden(_message.Message):
         (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01.
         """
 
+    @_builtins.property
+    def embedding(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """embedding is the vector of a model that embeds; at most 16,384 numbers, each from -1,000,000 to 1,000,000. The
+        difference to a server's vector may have this share of its length: 1e-3 (fp32), 2e-2 (fp16) or 1e-1 (bf16, rounded).
+        """
+
     def __init__(
         self,
         *,
@@ -955,10 +1039,11 @@ class Golden(_message.Message):
         probabilities: _abc.Iterable[_builtins.float] | None = ...,
         source_language: _builtins.str = ...,
         target_language: _builtins.str = ...,
+        embedding: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015

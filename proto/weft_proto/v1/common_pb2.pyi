@@ -40,6 +40,10 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_GENERATE is a prompt to its continuation (GenerationService)."""
     TASK_TAG: _Task.ValueType  # 6
     """TASK_TAG is text to a distribution over labels for each of its tokens (ClassificationService.Tag)."""
+    TASK_EMBED_TEXT: _Task.ValueType  # 7
+    """TASK_EMBED_TEXT is text to a vector (EmbeddingService)."""
+    TASK_EMBED_IMAGE: _Task.ValueType  # 8
+    """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -62,6 +66,10 @@ TASK_GENERATE: Task.ValueType  # 5
 """TASK_GENERATE is a prompt to its continuation (GenerationService)."""
 TASK_TAG: Task.ValueType  # 6
 """TASK_TAG is text to a distribution over labels for each of its tokens (ClassificationService.Tag)."""
+TASK_EMBED_TEXT: Task.ValueType  # 7
+"""TASK_EMBED_TEXT is text to a vector (EmbeddingService)."""
+TASK_EMBED_IMAGE: Task.ValueType  # 8
+"""TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _EarlyStopping:
@@ -190,7 +198,7 @@ class TokenIds(_message.Message):
     @_builtins.property
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ids are token ids in [0, vocab_size), special tokens included as the model expects them: nothing is added.
-        At least one; at most the model's max_source_tokens (translate, classify, tag) or max_prompt_tokens (generate).
+        At least one; at most the model's max_source_tokens (translate, classify, tag, embed) or max_prompt_tokens (generate).
         """
 
     def __init__(

@@ -70,8 +70,9 @@ class Limits(_message.Message):
     MAX_IMAGE_PIXELS_FIELD_NUMBER: _builtins.int
     MAX_BEAMS_FIELD_NUMBER: _builtins.int
     MAX_OUTPUTS_FIELD_NUMBER: _builtins.int
+    MAX_INPUTS_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source text (translate, classify, tag), special tokens included."""
+    """max_source_tokens bounds a source text (translate, classify, tag, embed), special tokens included."""
     max_prompt_tokens: _builtins.int
     """max_prompt_tokens bounds a prompt (generate), special tokens included."""
     max_new_tokens: _builtins.int
@@ -88,6 +89,8 @@ class Limits(_message.Message):
     """
     max_outputs: _builtins.int
     """max_outputs bounds Decoding.num_outputs of draws and alternatives."""
+    max_inputs: _builtins.int
+    """max_inputs bounds EmbedRequest.inputs (embed): 256, or as many requests as the server lets wait if that is less."""
     def __init__(
         self,
         *,
@@ -99,10 +102,11 @@ class Limits(_message.Message):
         max_image_pixels: _builtins.int = ...,
         max_beams: _builtins.int = ...,
         max_outputs: _builtins.int = ...,
+        max_inputs: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -137,6 +141,8 @@ class Model(_message.Message):
     VERSION_LABELS_FIELD_NUMBER: _builtins.int
     CANARY_SHARE_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
+    NORMALIZED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -169,6 +175,10 @@ class Model(_message.Message):
     """canary_share is the share of requests that name neither version nor label, and that a canary gets, [0, 1]; else 0."""
     precision: _builtins.str
     """precision is what its bundle computes in, as `weft export --precision` names it, for people: "fp32", "int8", "int4", ..."""
+    dimensions: _builtins.int
+    """dimensions is how many numbers a vector has; 0 unless it embeds."""
+    normalized: _builtins.bool
+    """normalized is whether its vectors have the length 1."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -227,10 +237,12 @@ class Model(_message.Message):
         version_labels: _abc.Iterable[_builtins.str] | None = ...,
         canary_share: _builtins.float = ...,
         precision: _builtins.str = ...,
+        dimensions: _builtins.int = ...,
+        normalized: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -19,6 +19,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
 from weft_server.errors import BundleError, require
 
+_POOLINGS = set(bundle_pb2.Pooling.values()) - {bundle_pb2.POOLING_UNSPECIFIED}
 _RESAMPLES = set(bundle_pb2.Resample.values()) - {bundle_pb2.RESAMPLE_UNSPECIFIED}
 
 
@@ -50,8 +51,9 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
 
     if task.writes_text:
         _verify_target(manifest, files, task)
-    else:
+    if task.has_labels:
         _verify_labels(manifest.labels)
+    _verify_embedding(manifest, task)
     verify_states(manifest)
 
     _verify_golden(manifest, files, task)
@@ -170,6 +172,13 @@ def _verify_labels(labels: Sequence[str]) -> None:
     require(len(set(labels)) == len(labels), "labels are not distinct")
 
 
+def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
+    require(task.embeds == manifest.HasField("embedding"), "embedding is for tasks that embed, and needed there")
+    spec = manifest.embedding
+    require(not task.embeds or spec.dimensions, "embedding.dimensions is missing")
+    require(not task.embeds or spec.pooling in _POOLINGS, f"embedding.pooling {spec.pooling} is unknown")
+
+
 def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
     require(manifest.HasField("golden"), "golden is missing")
     golden = manifest.golden
@@ -179,16 +188,19 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         require(golden.text, "golden.text is missing")
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or not speaks, "golden has a language, which is for translate")
+    require(task.embeds or not golden.embedding, "golden.embedding is for tasks that embed")
+    require(task.has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
+    require(task.writes_text or not golden.token_ids, "golden.token_ids are for tasks that produce text")
     if task.writes_text:
         _verify_tokens(golden, manifest.text)
+    elif task.embeds:
+        _verify_vector(golden.embedding, manifest.embedding)
     else:
-        require(not golden.token_ids, "golden.token_ids are for tasks that produce text")
         _verify_distributions(manifest, task)
 
 
 def _verify_tokens(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None:
     require(golden.token_ids, "golden.token_ids are missing")
-    require(not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
     fits = len(golden.token_ids) <= text.max_new_tokens
     require(fits, "golden.token_ids are more than text.max_new_tokens")
     in_vocab = all(token < text.target_vocab_size for token in golden.token_ids)
@@ -209,6 +221,14 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> No
         row = values[start : start + width]
         sums = math.isclose(math.fsum(row), 1, abs_tol=1e-2)
         require(sums and min(row) >= 0, "golden.probabilities are no distribution")
+
+
+def _verify_vector(values: Sequence[float], spec: bundle_pb2.EmbeddingSpec) -> None:
+    require(len(values) == spec.dimensions, f"golden.embedding has {len(values)} of {spec.dimensions} dimensions")
+    length = math.hypot(*values)
+    require(length, "golden.embedding is zero")
+    fits = not spec.normalized or math.isclose(length, 1, abs_tol=1e-2)
+    require(fits, f"golden.embedding has the length {length:.3g}, and embedding.normalized says 1")
 
 
 def _verify_quality(quality: bundle_pb2.Quality) -> None:

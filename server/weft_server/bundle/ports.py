@@ -63,10 +63,14 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
     if role == bundle_pb2.GRAPH_ROLE_SCORE:
         return _score(manifest)
     source = _source(manifest)
-    if role == bundle_pb2.GRAPH_ROLE_TAGGER:
-        return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, None, len(manifest.labels)))}
-    if role == bundle_pb2.GRAPH_ROLE_CLASSIFIER:
-        return source, {"probabilities": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, len(manifest.labels)))}
+    stateless: dict[int, tuple[str, tuple[int | None, ...]]] = {
+        bundle_pb2.GRAPH_ROLE_TAGGER: ("probabilities", (None, None, len(manifest.labels))),
+        bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("probabilities", (None, len(manifest.labels))),
+        bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
+    }
+    if role in stateless:
+        name, shape = stateless[role]
+        return source, {name: Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
     if role == bundle_pb2.GRAPH_ROLE_ENCODER:
         return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
     return _mixed(manifest) if role == bundle_pb2.GRAPH_ROLE_MIXED else _decoder(manifest)

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
+from weft_server.door.messages import packed
 from weft_server.errors import CannotExplain
 from weft_server.source import Pixels
 
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from contextlib import AbstractContextManager
     from typing import Any
-
-    import numpy as np
 
     from weft_server.serving.completion import Completed
     from weft_server.serving.explainer import Reading
@@ -69,7 +68,7 @@ async def explain_rows(
     def fill() -> None:
         weights, source_mass = explainer.explain(source, token_ids, reading, prefix_ids)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
-        alignment.MergeFromString(_packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
+        alignment.MergeFromString(packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
         # By rounding it may lie a little outside of [0, 1].
         alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
         if isinstance(source, Pixels):
@@ -79,12 +78,3 @@ async def explain_rows(
             alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))
 
     await explainer.work(fill)
-
-
-def _packed(field: int, values: np.ndarray) -> bytes:
-    """A repeated float field as bytes. Adding a million floats one by one would hold the interpreter for 0.1 s."""
-    size, length = values.size * 4, bytearray()
-    while size >= 1 << 7:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    return bytes([field << 3 | 2, *length, size]) + values.astype("<f4").tobytes()

@@ -3,7 +3,7 @@
 MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 _NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "grpc.reflection.")
-_PICTURES = {"Caption", "StreamCaption", "Classify", "Score"}
+_PICTURES = {"Caption", "StreamCaption", "Classify", "Embed", "Score"}
 
 
 def max_bytes(method: str, most: int) -> int:

@@ -10,6 +10,7 @@ from weft_proto.v1 import (
     admin_pb2_grpc,
     caption_pb2_grpc,
     classification_pb2_grpc,
+    embedding_pb2_grpc,
     generation_pb2_grpc,
     model_pb2_grpc,
     score_pb2_grpc,
@@ -20,6 +21,7 @@ from weft_server.config import ConfigError
 from weft_server.door.admin import ModelAdminServicer
 from weft_server.door.catalogue import ModelServicer
 from weft_server.door.classification import ClassificationServicer
+from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.reflection import add_reflection
 from weft_server.door.score import ScoreServicer
 from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
@@ -39,6 +41,7 @@ SERVICES = (
     "weft.v1.ClassificationService",
     "weft.v1.GenerationService",
     "weft.v1.ScoreService",
+    "weft.v1.EmbeddingService",
     "weft.v1.TokenizationService",
     "weft.v1.ModelService",
 )
@@ -115,6 +118,7 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(ScoreServicer(models), server)
     tokenization_pb2_grpc.add_TokenizationServiceServicer_to_server(TokenizationServicer(models), server)
+    embedding_pb2_grpc.add_EmbeddingServiceServicer_to_server(EmbeddingServicer(models), server)
     model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), server)
 
 

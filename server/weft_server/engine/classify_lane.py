@@ -1,4 +1,4 @@
-"""A lane that classifies or tags: whole requests in batches of one padded length, no state between steps."""
+"""A lane that classifies, tags or embeds: whole requests in batches of one padded length, no state between steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClassifyLane:
         batch_tokens: int,
         metrics: ModelMetrics,
     ) -> None:
-        """`per_token` says that the graph gives probabilities for each token, padding included. A tagger's does."""
+        """`per_token` says that the graph gives values for each token, padding included. A tagger's does."""
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self._session = session
         self._per_token = per_token
@@ -81,9 +81,9 @@ class ClassifyLane:
         gone = self._take_gone()
         self._batch = []
         deliveries = [Delivery(sequence, [], [], DeadlineExpired(), num_freed=1) for sequence in late]
-        for sequence, probabilities in zip(batch, answers, strict=True):
+        for sequence, values in zip(batch, answers, strict=True):
             outcome = gone.get(sequence, FinishReason.STOP)
-            deliveries.append(Delivery(sequence, [], [], outcome, probabilities, num_freed=1))
+            deliveries.append(Delivery(sequence, [], [], outcome, values, num_freed=1))
         return deliveries
 
     def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
@@ -104,14 +104,15 @@ class ClassifyLane:
         return gone
 
     def _run(self, batch: list[Sequence]) -> list[np.ndarray | None]:
-        """Each sequence's own probabilities."""
+        """Each sequence's own values."""
         started = time.monotonic()
         bucket = batch[0].source.bucket
         feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
-        probabilities = self._session.run(feeds)["probabilities"]
+        # Whatever the task, the graph has one output.
+        (values,) = self._session.run(feeds).values()
         self._observe(batch, started, len(batch) * bucket)
-        # Copies, so that no answer keeps the probabilities of the whole batch alive.
-        return [self._own(row, sequence).copy() for row, sequence in zip(probabilities, batch, strict=True)]
+        # Copies, so that no answer keeps those of the whole batch alive.
+        return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
 
     def _observe(self, batch: list[Sequence], started: float, padded: int) -> None:
         """Count a run of so many tokens, padding included, that began at `started`."""

@@ -343,7 +343,7 @@ def _deliver(deliveries: list[Delivery]) -> None:
             delivery.token_ids,
             delivery.log_probs,
             delivery.outcome,
-            delivery.probabilities,
+            delivery.values,
             delivery.outputs,
             delivery.tops,
         )

@@ -8,6 +8,7 @@ from weft_proto.bundle_rules import precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.serving.decoding import shown_default
+from weft_server.serving.embedding import MAX_INPUTS
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -31,6 +32,7 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.prefixes.extend(text.prefixes)
     card.takes_messages = model.reader.takes_messages
     card.takes_constraints = model.grammars.takes_constraints
+    card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
     card.vocab_size = text.source_vocab_size or text.target_vocab_size
     if text.max_new_tokens:
         card.decoding.CopyFrom(shown_default(manifest, model.widths))
@@ -46,6 +48,8 @@ def _set_limits(model: Model, config: ServerConfig, limits: model_pb2.Limits) ->
         limits.max_prompt_tokens, limits.max_total_tokens = model.reader.max_tokens, text.max_total_tokens
     else:
         limits.max_source_tokens = text.max_source_tokens
+    if manifest.HasField("embedding"):
+        limits.max_inputs = min(MAX_INPUTS, config.max_queued_requests)
     if manifest.HasField("image"):
         limits.max_image_bytes = config.max_image_bytes
         limits.max_image_pixels = config.max_image_pixels

@@ -154,7 +154,7 @@ async def submit(
 
 
 async def classify(call: Call, model: Model, read: Read) -> tuple[Sequence, FinishReason, np.ndarray]:
-    """Return a sequence that has ended, the reason, and its probabilities: [labels] or [tokens, labels].
+    """Return a sequence that has ended, the reason, and its values: [labels], [tokens, labels] or [dimensions].
 
     Raises:
         RequestError: the request was refused, or its deadline passed.
@@ -164,9 +164,9 @@ async def classify(call: Call, model: Model, read: Read) -> tuple[Sequence, Fini
         reason = await sequence.reply.done()
     finally:
         model.engine.cancel(sequence)
-    probabilities = sequence.reply.probabilities
-    assert probabilities is not None, "a classification ended without its answer. This is a bug."
-    return sequence, reason, probabilities
+    values = sequence.reply.values
+    assert values is not None, "a classification ended without its answer. This is a bug."
+    return sequence, reason, values
 
 
 async def complete(

@@ -50,14 +50,15 @@ def longest_tried(manifest: bundle_pb2.BundleManifest, num_inputs: int = 1) -> i
 
 
 def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
-    """Raise BundleError unless a classifier or tagger takes the last id, the longest source, and two inputs at once."""
+    """Raise BundleError unless a graph without states takes the last id, the longest source, and two inputs at once."""
+    width = manifest.embedding.dimensions or len(manifest.labels)
     for field, sources in _sources(manifest, longest_tried(manifest)):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
         with _claims(manifest, field):
-            found = session.run(feeds)["probabilities"].shape
-            _expect((*rows, len(manifest.labels)), found)
+            (found,) = session.run(feeds).values()
+            _expect((*rows, width), found.shape)
 
 
 def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import GOLDEN_TOLERANCE, READS_ALL
+from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, READS_ALL
 from weft_proto.languages import LanguageError
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -35,6 +35,8 @@ async def verify_golden(model: Model) -> None:
     golden = model.manifest.golden
     if golden.probabilities:
         await _verify_probabilities(model, golden)
+    elif golden.embedding:
+        await _verify_embedding(model, golden)
     else:
         await _verify_tokens(_plain(model), golden)
 
@@ -98,6 +100,16 @@ async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None
     if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
     await verify_explanation(model, sequence.source, [], len(rows))
+
+
+async def _verify_embedding(model: Model, golden: bundle_pb2.Golden) -> None:
+    sequence, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
+    expected = np.array(golden.embedding, np.float32)
+    share = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
+    tolerance = EMBEDDING_TOLERANCE[model.manifest.precision]
+    if not share <= tolerance:  # said this way round, NaN fails
+        raise BundleError(f"the golden answer differs by {share:.2g} of its length; at most {tolerance:g} may be")
+    await verify_explanation(model, sequence.source, [], 1)
 
 
 def _call() -> Call:

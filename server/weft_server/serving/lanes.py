@@ -71,9 +71,10 @@ class Lanes(NamedTuple):
 
 
 def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
-    """Return lanes that classify or tag. Raises BundleError when the graph is not what it should be."""
-    session = graphs.open(bundle_pb2.GRAPH_ROLE_CLASSIFIER) or graphs.open(bundle_pb2.GRAPH_ROLE_TAGGER)
-    assert session is not None, "a bundle without its classifier or tagger was accepted. This is a bug."
+    """Return lanes that classify, tag or embed. Raises BundleError when the graph is not what it should be."""
+    (role,) = TASKS[graphs.manifest.task].needs
+    session = graphs.open(role)
+    assert session is not None, "a bundle without its graph was accepted. This is a bug."
     verify_classifier(session, graphs.manifest)
     return _batching(ClassifyLane, session, graphs, num_lanes, config, metrics)
 

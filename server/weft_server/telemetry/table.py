@@ -52,7 +52,7 @@ TABLE = (
     Spec(
         "counter",
         "computed_tokens_total",
-        "Input positions that encoders, prefill, classifiers, taggers and scores computed, padding included.",
+        "Input positions computed by encoders, prefill, classifiers, taggers, embedders and scores, padding included.",
     ),
     Spec("counter", "padding_tokens_total", "The part of weft_computed_tokens_total that was padding."),
     Spec(
@@ -136,7 +136,10 @@ TABLE = (
     ),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),
     Spec(
-        "histogram", "session_run_seconds", "One model run of a batch that classifies, tags or scores.", buckets=SECONDS
+        "histogram",
+        "session_run_seconds",
+        "One model run of a batch that classifies, tags, embeds or scores.",
+        buckets=SECONDS,
     ),
     Spec(
         "histogram",
@@ -144,7 +147,7 @@ TABLE = (
         "One model run for an explanation. Its count is the number of explanations.",
         buckets=SECONDS,
     ),
-    Spec("histogram", "batch_size", "Requests in a batch that classifies, tags or scores.", buckets=ROWS),
+    Spec("histogram", "batch_size", "Requests in a batch that classifies, tags, embeds or scores.", buckets=ROWS),
     Spec("histogram", "decode_batch_size", "Rows in a decode step.", buckets=ROWS),
     # They are not called prompt_tokens and output_tokens: in OpenMetrics a counter x_total and a histogram x are one
     # name.

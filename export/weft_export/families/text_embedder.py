@@ -1,0 +1,88 @@
+"""A text to a vector: an encoder-only body whose places become one ("Sentence-BERT", Reimers and Gurevych 2019)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from weft_export.families.classifier import Classifier
+from weft_export.families.encoder_only import FIRST, MEAN, Body, EncoderConfig
+from weft_export.families.sizes import require_among
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+from weft_export.layers.feed_forward import ACTIVATIONS
+from weft_export.layers.pooling import max_of_real, mean_of_real, position_before_end
+
+LAST, MAX = "last", "max"
+POOLINGS = (FIRST, MEAN, LAST, MAX)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A linear layer behind the pooling. activation: None for none."""
+
+    d_out: int
+    activation: str | None = None
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        require_among("dense.activation", self.activation or "tanh", tuple(ACTIVATIONS))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEmbedderConfig(EncoderConfig):
+    """A body and what makes one vector of it.
+
+    pooling: of POOLINGS: the vector of the first or the last place, their mean, or the largest value of each dimension.
+    dense: layers that the pooled vector goes through.
+    normalized: vectors have the length 1.
+    """
+
+    pooling: str = MEAN
+    dense: tuple[Dense, ...] = ()
+    normalized: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_among("pooling", self.pooling, POOLINGS)
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a vector has."""
+        return self.dense[-1].d_out if self.dense else self.d_model
+
+
+class TextEmbedder(Classifier):
+    """Turns a text into a vector."""
+
+    def __init__(self, config: TextEmbedderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.body = Body(config)
+        widths = [config.d_model, *(dense.d_out for dense in config.dense)]
+        self.dense = nn.ModuleList(
+            nn.Linear(d_in, dense.d_out, bias=dense.bias) for d_in, dense in zip(widths, config.dense, strict=False)
+        )
+        self.attention_heads = (config.num_heads,) * config.num_layers
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        pooled = self._pooled(*source)
+        for linear, dense in zip(self.dense, self.config.dense, strict=True):
+            pooled = linear(pooled)
+            if dense.activation is not None:
+                pooled = ACTIVATIONS[dense.activation](pooled)
+        # In float32 at any precision: squares of float16 overflow soon.
+        return functional.normalize(pooled.float(), dim=-1) if self.config.normalized else pooled
+
+    def _pooled(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
+        if self.config.pooling == FIRST:
+            first: Tensor = self.body(input_ids, lengths, num_read=1)[:, 0]
+            return first
+        pool = {MEAN: mean_of_real, LAST: position_before_end, MAX: max_of_real}[self.config.pooling]
+        return pool(self.body(input_ids, lengths), lengths)
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return the row that is pooled, over the tokens of source[0], input_ids [1, seq]: of several, their mean."""
+        flow = pick_flow(self.body.encoder.attentions(self.body.embed(source[0])), layer, head)
+        rows = {FIRST: flow[:1], LAST: flow[-1:]}
+        return over_source(rows.get(self.config.pooling, flow.mean(dim=0, keepdim=True)))

@@ -1,0 +1,85 @@
+"""The service that turns texts or pictures into vectors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from weft_proto.v1 import common_pb2, embedding_pb2, embedding_pb2_grpc
+from weft_server.door.alignment import explain_rows, reading_of
+from weft_server.door.messages import packed, resolved_proto, timings_proto
+from weft_server.errors import InvalidRequest
+from weft_server.sequence import FinishReason
+from weft_server.serving.call import CALL
+from weft_server.serving.completion import finishing
+from weft_server.serving.embedding import MAX_INPUTS, embed, times_of, vector_of
+
+if TYPE_CHECKING:
+    from weft_server.serving.model import Model
+    from weft_server.serving.models import Models
+
+_TASKS = {
+    "text": common_pb2.TASK_EMBED_TEXT,
+    "token_ids": common_pb2.TASK_EMBED_TEXT,
+    "image": common_pb2.TASK_EMBED_IMAGE,
+}
+
+
+class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
+    """weft.v1.EmbeddingService."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    async def Embed(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer with a vector for each input."""
+        call = CALL.get()
+        call.name(request.request_id)
+        model = await self._models.take(call, request.model, _task_of(request))
+        dimensions = _dimensions(request, model)
+        with reading_of(model, request) as reading:
+            sequences = await embed(call, model, request.inputs)
+            num_tokens = sum(sequence.num_input_tokens for sequence in sequences)
+            answer = embedding_pb2.EmbedResponse(
+                usage=common_pb2.Usage(input_tokens=num_tokens),
+                timings=timings_proto(times_of(sequences), writes=False),
+                model=resolved_proto(model.name, model.version),
+                request_id=call.request_id,
+            )
+            for sequence in sequences:
+                vector = vector_of(sequence, dimensions, normalized=model.manifest.embedding.normalized)
+                embedding = answer.embeddings.add(input_tokens=sequence.num_input_tokens)
+                embedding.MergeFromString(packed(embedding_pb2.Embedding.VALUES_FIELD_NUMBER, vector))
+            with finishing(model, sequences, FinishReason.STOP):
+                if reading:
+                    await explain_rows(answer.alignment, model, reading, sequences[0].source, ["embedding"])
+        return answer
+
+
+def _task_of(request: embedding_pb2.EmbedRequest) -> common_pb2.Task.ValueType:
+    """Return what embeds the inputs. Of a request with too many none is looked at, and nothing is awaited before."""
+    count = len(request.inputs)
+    if not count:
+        raise InvalidRequest("inputs", "must not be empty", "EMPTY_INPUT")
+    if count > MAX_INPUTS:
+        raise InvalidRequest("inputs", f"must be 1..{MAX_INPUTS}, not {count}", "INPUT_TOO_LONG")
+    if count > 1 and request.HasField("explain"):
+        raise InvalidRequest("explain", f"is for one input, and there are {count}")
+    tasks = [_TASKS.get(each.WhichOneof("input") or "") for each in request.inputs]
+    for index, task in enumerate(tasks):
+        if task is None:
+            raise InvalidRequest(f"inputs[{index}].input", "is required: text, token_ids or image", "EMPTY_INPUT")
+        if task != tasks[0]:
+            why = "is of another kind than inputs[0]: all are texts, or all are pictures"
+            field = f"inputs[{index}].{request.inputs[index].WhichOneof('input')}"
+            raise InvalidRequest(field, why, "WRONG_INPUT_KIND")
+    assert tasks[0] is not None
+    return tasks[0]
+
+
+def _dimensions(request: embedding_pb2.EmbedRequest, model: Model) -> int:
+    most = model.manifest.embedding.dimensions
+    if not request.HasField("dimensions"):
+        return most
+    if not 1 <= request.dimensions <= most:
+        raise InvalidRequest("dimensions", f"must be 1..{most}, not {request.dimensions}")
+    return request.dimensions

@@ -1,0 +1,75 @@
+"""What makes one vector of a text's places."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny_embed import embedder_config, tiny_embed
+from tiny_parts import randomised
+
+from weft_export.families.text_embedder import POOLINGS, Dense, TextEmbedder
+from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.onnx_graph import write_graph
+from weft_export.proofs.session import open_session
+from weft_proto.v1 import bundle_pb2
+
+IDS = torch.tensor([[5, 9, 4, 0, 0, 0, 0, 0], [7, 8, 9, 10, 11, 12, 13, 14], [6, 0, 0, 0, 0, 0, 0, 0]])
+LENGTHS = torch.tensor([3, 8, 1], dtype=torch.int32)
+POOLED = {
+    "first": lambda places: places[0],
+    "mean": lambda places: places.mean(dim=0),
+    "last": lambda places: places[-1],
+    "max": lambda places: places.max(dim=0).values,
+}
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("normalized", [True, False])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_the_real_places_are_pooled(pooling, normalized):
+    """As the definition says, over each text alone; then the dense layers; then the length 1."""
+    config = embedder_config(
+        pooling=pooling, normalized=normalized, dense=(Dense(8, "tanh"), Dense(6, None, bias=False))
+    )
+    model = randomised(TextEmbedder(config))
+    vectors = model(IDS, LENGTHS)
+
+    assert 6 == config.dimensions
+    assert (3, 6) == vectors.shape
+    for ids, length, vector in zip(IDS, LENGTHS.tolist(), vectors, strict=True):
+        places = model.body(ids[None, :length], None)[0]
+        expected = model.dense[1](torch.tanh(model.dense[0](POOLED[pooling](places))))
+        expected = expected / expected.norm() if normalized else expected
+        torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("pooling", ["last", "max"])  # the others are those of tiny checkpoints
+def test_bits_do_not_depend_on_the_batch(pooling, tmp_path):
+    """In ONNX Runtime a row alone has the bits that it has beside others, whatever stands in the padding."""
+    checkpoint = replace(tiny_embed(), model=randomised(TextEmbedder(embedder_config(pooling=pooling))))
+    graph, *_ = graphs_of(checkpoint, bundle_pb2.PRECISION_FP32)
+    write_graph(graph, tmp_path)
+    session = open_session(tmp_path / graph.file_name)
+    (together,) = session.run(None, {"input_ids": IDS.numpy(), "lengths": LENGTHS.numpy()})
+
+    torch.testing.assert_close(torch.from_numpy(together), graph.module(IDS, LENGTHS), atol=1e-5, rtol=1e-5)
+    for row in range(3):
+        ids = IDS[row : row + 1].clone()
+        ids[0, LENGTHS[row] :] = 17
+        (alone,) = session.run(None, {"input_ids": ids.numpy(), "lengths": LENGTHS[row : row + 1].numpy()})
+        assert together[row].tobytes() == alone[0].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"pooling": "sum"}, "pooling must be one of"),
+        ({"dense": (Dense(0),)}, "d_out must be"),
+        ({"normalized": 1}, "true or false"),
+    ],
+)
+def test_what_cannot_be_is_refused(change, complaint):
+    """The field is named."""
+    with pytest.raises(ValueError, match=complaint):
+        embedder_config(**change)
