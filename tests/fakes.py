@@ -20,6 +20,8 @@ from weft_proto.v1 import caption_pb2_grpc as caption_grpc
 from weft_proto.v1 import classification_pb2 as classification
 from weft_proto.v1 import classification_pb2_grpc as classification_grpc
 from weft_proto.v1 import common_pb2 as common
+from weft_proto.v1 import embedding_pb2 as embedding
+from weft_proto.v1 import embedding_pb2_grpc as embedding_grpc
 from weft_proto.v1 import generation_pb2 as generation
 from weft_proto.v1 import generation_pb2_grpc as generation_grpc
 from weft_proto.v1 import model_pb2 as model
@@ -85,6 +87,7 @@ class FakeServicer(
     translation_grpc.TranslationServiceServicer,
     caption_grpc.CaptionServiceServicer,
     classification_grpc.ClassificationServiceServicer,
+    embedding_grpc.EmbeddingServiceServicer,
     generation_grpc.GenerationServiceServicer,
     score_grpc.ScoreServiceServicer,
     tokenization_grpc.TokenizationServiceServicer,
@@ -162,6 +165,10 @@ class FakeServicer(
     def Classify(self, request, context):
         self._enter("Classify", request, context)
         return self._finish(context, classify(request))
+
+    def Embed(self, request, context):
+        self._enter("Embed", request, context)
+        return self._finish(context, embed(request))
 
     def Score(self, request, context):
         self._enter("Score", request, context)
@@ -350,6 +357,16 @@ def tag(request):
     return _explain(request, answer, words, source_tokens=words)
 
 
+def embed(request):
+    """How often each of the first letters stands in an input: those of a text, or of a picture's bytes."""
+    answer = embedding.EmbedResponse(**_facts(request, "minilm"))
+    for each in request.inputs:
+        text = each.text or str(each.token_ids.ids or len(each.image.data))
+        values = [float(text.count(letter)) for letter in "abcd"][: request.dimensions or 4]
+        answer.embeddings.add(values=values, input_tokens=len(text.split()))
+    return _explain(request, answer, ["embedding"], source_tokens=["[CLS]", "a"])
+
+
 def score_of(request):
     """Each word of the target is less probable than the one before; beside it 0, 1 and so on are probable."""
     words = [str(token) for token in request.target_ids.ids] or request.target_text.split()
@@ -437,6 +454,7 @@ def fake_server(port=0):
     translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
     caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
+    embedding_grpc.add_EmbeddingServiceServicer_to_server(servicer, server)
     generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)
     score_grpc.add_ScoreServiceServicer_to_server(servicer, server)
     tokenization_grpc.add_TokenizationServiceServicer_to_server(servicer, server)

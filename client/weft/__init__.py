@@ -1,4 +1,4 @@
-"""Weft's client: translate, caption, classify, tag and generate on a Weft server.
+"""Weft's client: translate, caption, classify, tag, embed and generate on a Weft server.
 
 with weft.Client("localhost:7070") as client:
     print(client.translate("we are eating bread").text)
@@ -25,7 +25,15 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
+from weft._requests import (
+    CaptionOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    GenerateOptions,
+    ScoreOptions,
+    TagOptions,
+    TranslateOptions,
+)
 from weft._streams import AsyncStream, Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
@@ -33,6 +41,7 @@ from weft._types import (
     Caption,
     Classification,
     Completion,
+    Embeddings,
     Explain,
     FinishReason,
     Generation,
@@ -91,6 +100,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Decoding",
     "DetokenizeOptions",
     "EarlyStopping",
+    "EmbedOptions",
     "Explain",
     "GenerateOptions",
     "Greedy",
@@ -110,6 +120,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Classification",
     "Completion",
     "Detokenization",
+    "Embeddings",
     "FinishReason",
     "Generation",
     "Health",

@@ -12,6 +12,7 @@ from weft._types import (
     Caption,
     Classification,
     Completion,
+    Embeddings,
     FinishReason,
     Generation,
     LabelScore,
@@ -34,6 +35,7 @@ from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
     common_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -144,6 +146,16 @@ def tagging(message: classification_pb2.TagResponse) -> Tagging:
     return Tagging(tokens, spans, alignment=_explanation(message), **_facts(message))
 
 
+def embeddings(message: embedding_pb2.EmbedResponse) -> Embeddings:
+    """Read the vectors of all inputs."""
+    return Embeddings(
+        vectors=tuple(tuple(each.values) for each in message.embeddings),
+        input_tokens=tuple(each.input_tokens for each in message.embeddings),
+        alignment=_explanation(message),
+        **_facts(message),
+    )
+
+
 def score(message: score_pb2.ScoreResponse) -> Score:
     """Read how probable a target is."""
     return Score(
@@ -187,4 +199,6 @@ def model(message: model_pb2.Model) -> Model:
         version_labels=tuple(message.version_labels),
         canary_share=message.canary_share,
         precision=message.precision,
+        dimensions=message.dimensions,
+        normalized=message.normalized,
     )

@@ -17,13 +17,22 @@ from weft import _answers, _requests
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Sending, making
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
+from weft._requests import (
+    CaptionOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    GenerateOptions,
+    ScoreOptions,
+    TagOptions,
+    TranslateOptions,
+)
 from weft._status import error_of, none_accepts
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
     Classification,
+    Embeddings,
     Generation,
     Health,
     Messages,
@@ -38,6 +47,8 @@ from weft._verbs import (
     CAPTION,
     CLASSIFY,
     DETOKENIZE,
+    EMBED,
+    EMBED_ONE,
     GENERATE,
     SCORE,
     SCORE_PAIR,
@@ -165,6 +176,17 @@ class AsyncClient:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
 
+    async def embed(
+        self,
+        texts: str | Iterable[Text] | None = None,
+        *,
+        images: Picture | Iterable[Picture] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[EmbedOptions],
+    ) -> Embeddings:
+        """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
+        return await self._ask(EMBED, timeout, texts, images, **options)
+
     async def score(
         self,
         source: Text | bytes | Path,
@@ -173,10 +195,7 @@ class AsyncClient:
         timeout: float | None = None,
         **options: Unpack[ScoreOptions],
     ) -> Score:
-        """Tell how probable a model finds a target; `ScoreOptions` lists the options.
-
-        The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
-        """
+        """Tell how probable a model finds a target, as `Client.score` does; `ScoreOptions` lists the options."""
         return await self._ask(SCORE, timeout, source, target, **options)
 
     async def tokenize(
@@ -252,6 +271,18 @@ class AsyncClient:
     ) -> AsyncMany[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
         return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+
+    def embed_many(
+        self,
+        texts: Iterable[Text] | AsyncIterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[EmbedOptions],
+    ) -> AsyncMany[Embeddings]:
+        """Turn many texts or pictures, one of them, into vectors, a request for each; see `AsyncMany`."""
+        return self._many(EMBED_ONE, concurrency, timeout, making(EMBED_ONE, options, texts=texts, images=images))
 
     def score_many(
         self,

@@ -14,13 +14,22 @@ from google.protobuf.message import Message
 from weft import _answers, _requests
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Many, Sending, making
-from weft._requests import CaptionOptions, ClassifyOptions, GenerateOptions, ScoreOptions, TagOptions, TranslateOptions
+from weft._requests import (
+    CaptionOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    GenerateOptions,
+    ScoreOptions,
+    TagOptions,
+    TranslateOptions,
+)
 from weft._status import error_of, none_accepts
 from weft._streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
     Classification,
+    Embeddings,
     Generation,
     Health,
     Messages,
@@ -35,6 +44,8 @@ from weft._verbs import (
     CAPTION,
     CLASSIFY,
     DETOKENIZE,
+    EMBED,
+    EMBED_ONE,
     GENERATE,
     SCORE,
     SCORE_PAIR,
@@ -157,6 +168,17 @@ class Client:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(GENERATE, timeout, prompt, messages, **options)
 
+    def embed(
+        self,
+        texts: str | Iterable[Text] | None = None,
+        *,
+        images: Picture | Iterable[Picture] | None = None,
+        timeout: float | None = None,
+        **options: Unpack[EmbedOptions],
+    ) -> Embeddings:
+        """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
+        return self._ask(EMBED, timeout, texts, images, **options)
+
     def score(
         self,
         source: Text | bytes | Path,
@@ -244,6 +266,18 @@ class Client:
     ) -> Many[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
         return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+
+    def embed_many(
+        self,
+        texts: Iterable[Text] | None = None,
+        *,
+        images: Iterable[Picture] | None = None,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[EmbedOptions],
+    ) -> Many[Embeddings]:
+        """Turn many texts or pictures, one of them, into vectors, a request for each; see `Many`."""
+        return self._many(EMBED_ONE, concurrency, timeout, making(EMBED_ONE, options, texts=texts, images=images))
 
     def score_many(
         self,

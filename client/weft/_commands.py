@@ -27,7 +27,7 @@ from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._requests import ScoreOptions
+    from weft._requests import EmbedOptions, ScoreOptions
     from weft._tokenization import TokenizeOptions
 
 
@@ -188,6 +188,46 @@ def tag(
     show.tags(answer, tokens=tokens, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose)
     request.draw(answer.alignment, title=source)
+
+
+def embed(
+    inputs: Annotated[
+        list[str] | None, typer.Argument(show_default=False, help="Texts. A dash (-) reads one from stdin.")
+    ] = None,
+    *,
+    pictures: Annotated[
+        bool, typer.Option("--pictures", help="The inputs, or the lines of --file, are paths of pictures.")
+    ] = False,
+    dimensions: Annotated[
+        int | None,
+        typer.Option("--dimensions", min=1, help="Cut each vector to this number of dimensions. By default all."),
+    ] = None,
+    cosines: Annotated[
+        bool, typer.Option("--cosines", help="Print the cosine of each pair of inputs instead, most alike first.")
+    ] = False,
+    files: Files,
+    request: Request,
+) -> None:
+    """Turn texts or pictures into vectors.
+
+    They are near each other where the inputs mean alike. Each is a line of numbers.
+    """
+    asked: EmbedOptions = {**request.options(), "dimensions": dimensions}
+    if request.scores:
+        raise InvalidRequest("--scores: vectors have none")
+    if files.is_asked({"a text": inputs or None}):
+        never = {"--cosines": cosines, **request.for_one()}
+        what = ("embed", "embedding", request, asked)
+        files.run(*what, as_json=request.as_json, are_pictures=pictures, wants_json={}, never=never)
+    given = inputs or []
+    if cosines and len(given) < 2:
+        raise InvalidRequest("--cosines needs two inputs or more")
+    sources: dict[str, Any] = {"images": given} if pictures else {"texts": [_read(text) for text in given]}
+    with request.client() as client, show.patience("embedding"):
+        answer = client.embed(**sources, **asked)
+    show.embedded(answer, given, cosines=cosines, as_json=request.as_json)
+    show.more(answer, verbose=request.verbose)
+    request.draw(answer.alignment, title=given[0], image=Path(given[0]) if pictures else None)
 
 
 def score(

@@ -1,7 +1,9 @@
 """From the arguments of the verbs to the messages of the wire; what can't be sent is refused here."""
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -17,6 +19,7 @@ from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
     common_pb2,
+    embedding_pb2,
     generation_pb2,
     model_pb2,
     score_pb2,
@@ -92,6 +95,15 @@ class ClassifyOptions(Options, total=False):
 
 class TagOptions(Options, total=False):
     """What tagging takes: all that every request does."""
+
+
+class EmbedOptions(Options, total=False):
+    """What embedding takes besides: `dimensions` cuts each vector to its first numbers, by default to none.
+
+    `explain` is for one input alone. A request has at most `Limits.max_inputs` of the model's.
+    """
+
+    dimensions: int | None
 
 
 class ScoreOptions(TypedDict, total=False):
@@ -181,7 +193,7 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
 
 
 # What a verb's own arguments say.
-_INPUTS = {"text", "token_ids", "image", "messages", "target_text", "target_ids"}
+_INPUTS = {"text", "token_ids", "image", "inputs", "messages", "target_text", "target_ids"}
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
@@ -246,6 +258,51 @@ def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2
     _fill_text(message, text)
     _fill_options(message, {**options})
     return message
+
+
+def embed_request(
+    texts: str | Iterable[Text] | None,
+    images: Picture | Iterable[Picture] | None = None,
+    **options: Unpack[EmbedOptions],
+) -> embedding_pb2.EmbedRequest:
+    """Ask for the vectors of some texts or of some pictures. One of them may stand alone."""
+    message = embedding_pb2.EmbedRequest()
+    if (texts is None) == (images is None):
+        raise InvalidRequest("give either texts or images to embed", reason="WRONG_INPUT_KIND")
+    if texts is not None:
+        for index, text in enumerate(_each("texts", [texts] if isinstance(texts, str) else texts)):
+            with _within(f"inputs[{index}]."):
+                _fill_text(message.inputs.add(), text)
+    elif images is not None:
+        is_one = isinstance(images, bytes | bytearray | memoryview | str | PathLike)
+        for index, image in enumerate(_each("images", [images] if is_one else images)):
+            with _within(f"inputs[{index}]."):
+                message.inputs.add().image.CopyFrom(_image(image))
+    _fill_options(message, {**options})
+    return message
+
+
+@contextmanager
+def _within(place: str) -> Iterator[None]:
+    """Name what is refused by its place in the request."""
+    try:
+        yield
+    except InvalidRequest as error:
+        (violation,) = error.field_violations
+        raise refusal(place + violation.field, violation.description, error.reason) from None
+
+
+def embed_one_request(
+    text: Text | None, image: Picture | None = None, **options: Unpack[EmbedOptions]
+) -> embedding_pb2.EmbedRequest:
+    """Do as `embed_request` for one text or one picture."""
+    return embed_request(None if text is None else [text], None if image is None else [image], **options)
+
+
+def _each(field: str, inputs: Any) -> Iterable[Any]:
+    if isinstance(inputs, bytes | bytearray | Mapping) or not isinstance(inputs, Iterable):
+        raise refusal(field, f"must be a list of inputs, not {type(inputs).__name__}")
+    return inputs
 
 
 def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:

@@ -5,9 +5,10 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import combinations
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -18,7 +19,7 @@ from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
 from weft._tokenization import Tokenization
-from weft._types import Classification, Completion, Score, Tagging
+from weft._types import Classification, Completion, Embeddings, Score, Tagging
 from weft.exceptions import Error
 
 Answer = TypeVar("Answer", bound=Completion)
@@ -155,6 +156,25 @@ def tokens(answer: Tokenization, *, counts: bool, as_json: bool) -> None:
         emit("\n".join(lines))
 
 
+def numbers(vector: Sequence[float]) -> str:
+    """Return a vector as a line of numbers with spaces between them."""
+    return " ".join(f"{value:.7g}" for value in vector)
+
+
+def embedded(answer: Embeddings, names: Sequence[str], *, cosines: bool, as_json: bool) -> None:
+    """Print a line of numbers for each input; or a line for each pair, most alike first: cosine and both, with tabs."""
+    if as_json:
+        emit_json(answer)
+        return
+    if not cosines:
+        for vector in answer.vectors:
+            emit(numbers(vector))
+        return
+    pairs = [(answer.cosine(*pair), *pair) for pair in combinations(range(len(names)), 2)]
+    for cosine, *pair in sorted(pairs, key=lambda each: -each[0]):
+        emit("\t".join((f"{cosine:.4f}", *(" ".join(names[place].split()) for place in pair))))
+
+
 def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None:
     """Print the sum of log-probabilities, and on stderr what was asked for besides."""
     if as_json:
@@ -167,7 +187,7 @@ def scored(answer: Score, *, tokens: bool, verbose: bool, as_json: bool) -> None
         about(answer)
 
 
-def more(answer: Completion | Classification | Tagging, *, verbose: bool, tokens: bool = False) -> None:
+def more(answer: Completion | Classification | Embeddings | Tagging, *, verbose: bool, tokens: bool = False) -> None:
     """Print on stderr what was asked for besides the answer."""
     if isinstance(answer, Completion):
         if tokens:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from weft._decoding import Sampling
 from weft._terminal import words
-from weft._types import Classification, Completion, Model, Output, Score, Tagging, TopToken
+from weft._types import Classification, Completion, Embeddings, Model, Output, Score, Tagging, TopToken
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:
@@ -68,7 +68,7 @@ def prompt_line(answer: Completion) -> None:
     )
 
 
-def about(answer: Completion | Classification | Score | Tagging) -> None:
+def about(answer: Completion | Classification | Embeddings | Score | Tagging) -> None:
     """Print on stderr the model, the tokens, the times and the request."""
     timings, usage = answer.timings, answer.usage
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
@@ -118,6 +118,8 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"precision: {model.precision}"
     if stated := [f"{name} {count}" for name, count in limits.items() if count]:
         yield f"tokens: {', '.join(stated)}"
+    if model.dimensions:
+        yield f"vectors: {model.dimensions} dimensions{', of length 1' if model.normalized else ''}"
     if heads := model.attention_heads:
         layer = model.default_attention_layer
         default = "rollout" if layer is None else f"layer {layer}"
@@ -139,7 +141,8 @@ def _facts(model: Model) -> Iterator[str]:
 
 
 def _most(model: Model) -> tuple[tuple[str, int], ...]:
-    return ("beams", model.limits.max_beams), ("outputs", model.limits.max_outputs)
+    limits = model.limits
+    return ("beams", limits.max_beams), ("outputs", limits.max_outputs), ("inputs", limits.max_inputs)
 
 
 def _ms(seconds: float) -> str:

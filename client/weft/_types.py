@@ -1,5 +1,6 @@
 """What goes in and comes out of the verbs: frozen dataclasses, tuples, and plain strings."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,6 +28,8 @@ class Task(StrEnum):
     CLASSIFY_IMAGE = "classify_image"
     GENERATE = "generate"
     TAG = "tag"
+    EMBED_TEXT = "embed_text"
+    EMBED_IMAGE = "embed_image"
 
 
 class ModelState(StrEnum):
@@ -269,6 +272,28 @@ class Tagging:
 
 
 @dataclass(frozen=True, slots=True)
+class Embeddings:
+    """A vector for each input, in their order, and how many tokens or patches each had.
+
+    `alignment` is None unless `explain` was asked for; its one row says what the vector was read from.
+    """
+
+    vectors: tuple[tuple[float, ...], ...]
+    input_tokens: tuple[int, ...]
+    usage: Usage
+    timings: Timings
+    model: ResolvedModel
+    request_id: str
+    alignment: Alignment | None = None
+
+    def cosine(self, first: int, second: int) -> float:
+        """Return the cosine of two vectors, by their places: 1 for the same direction, 0 for nothing in common."""
+        one, other = self.vectors[first], self.vectors[second]
+        lengths = math.hypot(*one) * math.hypot(*other)
+        return math.fsum(a * b for a, b in zip(one, other, strict=True)) / lengths if lengths else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """How probable a target is: `total` is the sum of `token_log_probs`.
 
@@ -292,7 +317,8 @@ class Score:
 class Limits:
     """What a model refuses to go beyond, in tokens, bytes, pixels, beams and outputs; 0: the limit does not apply.
 
-    `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives.
+    `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives,
+    `max_inputs` the inputs of one `embed`.
     """
 
     max_source_tokens: int
@@ -303,6 +329,7 @@ class Limits:
     max_image_pixels: int
     max_beams: int = 0
     max_outputs: int = 0
+    max_inputs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +344,7 @@ class Model:
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
     requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
+    `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     """
 
     name: str
@@ -342,3 +370,5 @@ class Model:
     version_labels: tuple[str, ...] = ()
     canary_share: float = 0.0
     precision: str = ""
+    dimensions: int = 0
+    normalized: bool = False

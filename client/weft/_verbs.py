@@ -12,6 +12,8 @@ from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, Str
 from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
 from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
 from weft_proto.v1.classification_pb2_grpc import ClassificationServiceStub
+from weft_proto.v1.embedding_pb2 import EmbedResponse
+from weft_proto.v1.embedding_pb2_grpc import EmbeddingServiceStub
 from weft_proto.v1.generation_pb2 import GenerateResponse, StreamGenerateRequest, StreamGenerateResponse
 from weft_proto.v1.generation_pb2_grpc import GenerationServiceStub
 from weft_proto.v1.score_pb2 import ScoreResponse
@@ -119,6 +121,15 @@ TAG = Verb(
     TagResponse,
     _answers.tagging,
 )
+EMBED = Verb(
+    EmbeddingServiceStub,
+    "EmbeddingService",
+    "Embed",
+    frozenset({Task.EMBED_TEXT, Task.EMBED_IMAGE}),
+    _requests.embed_request,
+    EmbedResponse,
+    _answers.embeddings,
+)
 SCORE = Verb(
     ScoreServiceStub,
     "ScoreService",
@@ -129,7 +140,11 @@ SCORE = Verb(
     _answers.score,
 )
 
-# The same, asked about a source and its target in one.
+# The same as EMBED, asked about one input.
+EMBED_ONE = Verb(
+    EMBED.stub, EMBED.service, EMBED.method, EMBED.tasks, _requests.embed_one_request, EMBED.response, EMBED.read
+)
+# The same as SCORE, asked about a source and its target in one.
 SCORE_PAIR = Verb(
     SCORE.stub, SCORE.service, SCORE.method, SCORE.tasks, _requests.pair_request, SCORE.response, SCORE.read
 )
@@ -153,7 +168,7 @@ DETOKENIZE = Verb(
     _tokenization.detokenization,
 )
 
-VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, SCORE, TOKENIZE, DETOKENIZE)
+VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 
 
 def methods_on(channel: Any) -> dict[str, Any]:

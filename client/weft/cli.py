@@ -42,6 +42,7 @@ for _verb in (
     _commands.classify,
     _commands.tag,
     _commands.generate,
+    _commands.embed,
     _commands.score,
     _commands.tokenize,
     _commands.detokenize,
@@ -91,7 +92,7 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, classify, tag, generate and score on a Weft server."""
+    """Translate, caption, classify, tag, generate, embed and score on a Weft server."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

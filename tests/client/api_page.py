@@ -27,14 +27,14 @@ GROUPS = {
     ],
     "What goes in": [
         "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "GenerateOptions", "ClassifyOptions", "TagOptions", "ScoreOptions", "TokenizeOptions", "DetokenizeOptions",
-        "Decoding", "Phrase", "Greedy",
+        "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions", "ScoreOptions", "TokenizeOptions",
+        "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
         "Completion", "Translation", "Caption", "Generation", "Output", "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
-        "Span", "Score", "Tokenization", "Token", "Detokenization",
+        "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
         "ModelState", "Health",
     ],
@@ -66,7 +66,7 @@ def _entry(name):
     if bases:
         parts.append(f"Base: `{bases[0]}`.")
     if issubclass(kind, enum.Enum):
-        parts.append("One of " + ", ".join(f'`"{each.value}"`' for each in kind) + ".")
+        parts.append(_wrap("One of " + ", ".join(f'`"{each.value}"`' for each in kind) + "."))
     elif not is_error(kind):
         fields = [each for each in node.body if isinstance(each, ast.AnnAssign)]
         parts.append("\n".join(f"- `{ast.unparse(each)}`" for each in fields))

@@ -45,6 +45,24 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA")
     assert (0, "", "") == weft_command("tag", "no name")
     assert (0, "b a\n", "") == weft_command("generate", "a b")
+    assert (0, "2 1 0 0\n", "") == weft_command("embed", "a ba")
+
+
+def test_vectors_are_lines_of_numbers_or_are_compared(weft_command, server, picture, monkeypatch):
+    """--cosines prints each pair, most alike first; --dimensions cuts; --pictures takes paths; --json is all of it."""
+    assert (0, "1 0 0 0\n0 2 0 0\n", "") == weft_command("embed", "a", "bb")
+    assert (0, "1 0\n", "") == weft_command("embed", "a", "--dimensions", "2")
+    assert 2 == server.servicer.seen[-1].request.dimensions
+    pairs = "1.0000\ta\taa\n0.5774\ta\tab c\n0.5774\taa\tab c\n"
+    assert (0, pairs, "") == weft_command("embed", "a", "aa", "ab\nc", "--cosines")
+    assert (0, "0 0 0 0\n", "") == weft_command("embed", str(picture), "--pictures")
+    assert 5 == len(server.servicer.seen[-1].request.inputs[0].image.data)
+    assert [[1, 1, 0, 0]] == json.loads(weft_command("embed", "ab", "--json")[1])["vectors"]
+    feed(monkeypatch, b"cab\n")
+    assert (0, "1 1 1 0\n", "") == weft_command("embed", "-")
+    for wrong in (["--cosines"], ["--scores"], ["--explain", "x.png", "--cosines"]):
+        assert 2 == weft_command("embed", "a", *wrong)[0]
+    assert 2 == weft_command("embed")[0]
 
 
 def test_tokens_are_lines(weft_command, server, monkeypatch):
@@ -271,6 +289,7 @@ def test_help_lists_every_command(weft_command):
             "classify",
             "tag",
             "generate",
+            "embed",
             "models",
             "health",
             "bench",
@@ -292,7 +311,7 @@ def test_what_is_no_file_is_not_read(weft_command, tmp_path):
 
 @pytest.mark.parametrize("columns", ["80", "50"])
 @pytest.mark.parametrize(
-    "command", ["translate", "caption", "classify", "tag", "generate", "models", "health", "bench"]
+    "command", ["translate", "caption", "classify", "tag", "generate", "embed", "models", "health", "bench"]
 )
 def test_help_is_whole(weft_command, monkeypatch, command, columns):
     """Nothing of it is cut or dropped, however narrow: each option with its type and range, defaults, variables."""

@@ -13,7 +13,13 @@ def test_explain_draws_a_picture(weft_command, tmp_path):
     scene = tmp_path / "scene.png"
     assert 0 == weft_command("caption", out, "--explain", scene, "--stream")[0]
     assert scene.read_bytes().startswith(b"\x89PNG")
-    for verb in (["classify", out], ["classify", "--text", "a b"], ["tag", "a b"], ["generate", "a b"]):
+    for verb in (
+        ["classify", out],
+        ["classify", "--text", "a b"],
+        ["tag", "a b"],
+        ["embed", "a b"],
+        ["generate", "a b"],
+    ):
         scene.unlink()
         assert 0 == weft_command(*verb, "--explain", scene)[0]
         assert scene.read_bytes().startswith(b"\x89PNG")

@@ -145,6 +145,8 @@ def test_every_verb_reads_lines(weft_command, picture, tmp_path):
     assert ["text", "text"] == lines("classify", "some words", "others")
     assert ["image"] == lines("classify", str(picture), flags=["--pictures"])
     assert ["NAME 3 7 LIMA\tNAME 8 11 ROM", ""] == lines("tag", "in LIMA ROM", "in it")
+    assert ["1 1 0 0", "0 0 1 0"] == lines("embed", "a b", "c")
+    assert ["0 0 0 0"] == lines("embed", str(picture), flags=["--pictures"])
     assert ["b a\ta b"] == lines("generate", "a b", flags=["--n-best", "2"])
     answers = [
         *lines("generate", {"messages": [{"role": "user", "content": "a"}]}, flags=["--jsonl"]),

@@ -21,6 +21,8 @@ VERBS = [
     ("classify", {"texts": ["a", "b"]}, {"top_k": 1}),
     ("classify", {"images": [b"1", b"22"]}, {}),
     ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
+    ("embed", {"texts": ["a b", "c"]}, {"dimensions": 3}),
+    ("embed", {"images": [b"1", b"22"]}, {}),
     ("generate", {"prompts": ["a b", "c d"]}, {"decoding": weft.Decoding(max_new_tokens=3)}),
     ("generate", {"messages": [CHAT, CHAT * 2]}, {}),
     ("score", {"pairs": [("a b", "c d"), ([5], [6, 7, 8]), (b"22", "x")]}, {"model": "m", "num_top_tokens": 1}),
@@ -70,7 +72,11 @@ def test_many_are_answered_as_one_by_one(server, many, verb, given, options):
     (name, inputs), *_ = given.items()
     with weft.Client(server.target) as client:
         ask = getattr(client, verb)
-        keyword = {("classify", "images"): "image", ("generate", "messages"): "messages"}.get((verb, name))
+        keyword = {
+            ("classify", "images"): "image",
+            ("embed", "images"): "images",
+            ("generate", "messages"): "messages",
+        }.get((verb, name))
         given_alone = [{keyword: each} if keyword else {} for each in inputs]
         expected = [
             ask(*(each if name == "pairs" else () if keyword else (each,)), **alone, **options)

@@ -18,6 +18,8 @@ from weft_proto.v1 import (
     caption_pb2_grpc,
     classification_pb2,
     classification_pb2_grpc,
+    embedding_pb2,
+    embedding_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
     score_pb2,
@@ -49,6 +51,9 @@ VERBS = [
     ("classify", ("a text",), {"explain": weft.Explain(layer=2)}),
     ("tag", ("we are in LIMA",), {"explain": True, **COMMON}),
     ("tag", ([5, 6],), {}),
+    ("embed", (["a b", [5, 6]],), {"dimensions": 2, **COMMON}),
+    ("embed", ("a text",), {"explain": True}),
+    ("embed", (), {"images": [b"12", b"345"]}),
     ("generate", ("a b c",), {"decoding": DECODING, **COMMON}),
     ("generate", ([1, 2, 3],), {"return_scores": True, "explain": True}),
     ("generate", (), {"messages": [{"role": "system", "content": "a"}, {"role": "user", "content": "b c"}], **COMMON}),
@@ -474,7 +479,15 @@ def test_the_clients_have_the_same_verbs(name):
 
 def test_the_table_of_verbs_is_the_contract():
     """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
-    contracts = (translation_pb2, caption_pb2, classification_pb2, generation_pb2, score_pb2, tokenization_pb2)
+    contracts = (
+        translation_pb2,
+        caption_pb2,
+        classification_pb2,
+        embedding_pb2,
+        generation_pb2,
+        score_pb2,
+        tokenization_pb2,
+    )
     services = [each for contract in contracts for each in contract.DESCRIPTOR.services_by_name.values()]
     rpcs = {
         f"/{service.full_name}/{rpc.name}": (rpc.input_type, rpc.output_type)
@@ -513,6 +526,7 @@ def test_methods_are_made_as_the_generated_stubs_make_them():
     caption_pb2_grpc.CaptionServiceStub(stubs)
     classification_pb2_grpc.ClassificationServiceStub(stubs)
     generation_pb2_grpc.GenerationServiceStub(stubs)
+    embedding_pb2_grpc.EmbeddingServiceStub(stubs)
     score_pb2_grpc.ScoreServiceStub(stubs)
     tokenization_pb2_grpc.TokenizationServiceStub(stubs)
 

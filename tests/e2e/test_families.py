@@ -39,7 +39,7 @@ def a_picture():
     return file.getvalue()
 
 
-def ask(client, model, **options):
+def ask(client, model, **options):  # noqa: PLR0911 - a line for each task
     """Ask a model what its task is, with one fixed input."""
     name = {"model": model.name, **options}
     decoding = {"decoding": weft.Decoding(max_new_tokens=6)}
@@ -57,12 +57,17 @@ def ask(client, model, **options):
             return client.classify(TEXT, **name)
         case weft.Task.TAG:
             return client.tag(TEXT, **name)
+        case weft.Task.EMBED_TEXT | weft.Task.EMBED_IMAGE:
+            given = {"images": a_picture()} if model.task == weft.Task.EMBED_IMAGE else {"texts": TEXT}
+            return client.embed(**given, **name)
     raise AssertionError(model.task)
 
 
 def what_is_said(answer):
     """An answer's text, labels or tokens: what explaining leaves as it is."""
-    return [getattr(answer, name) for name in ("text", "token_ids", "labels", "tokens") if hasattr(answer, name)]
+    return [
+        getattr(answer, name) for name in ("text", "token_ids", "labels", "tokens", "vectors") if hasattr(answer, name)
+    ]
 
 
 def test_every_family_is_ready(family_client):

@@ -144,6 +144,7 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         ("TokenizationService/Tokenize", b"", "MODEL_REQUIRED"),
         ("TokenizationService/Detokenize", b"", "MODEL_REQUIRED"),
         ("TokenizationService/Tokenize", not_utf8, "MALFORMED_REQUEST"),
+        ("EmbeddingService/Embed", b"", "EMPTY_INPUT"),
         ("ModelService/GetModel", b"", "MODEL_REQUIRED"),
         ("TranslationService/Translate", truncated, "MALFORMED_REQUEST"),
         ("TranslationService/Translate", not_utf8, "MALFORMED_REQUEST"),

@@ -12,7 +12,7 @@ from weft import _requests
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import CAPTION, CLASSIFY, GENERATE, SCORE, TAG, TRANSLATE, Verb
+from weft._verbs import CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSLATE, Verb
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -44,6 +44,7 @@ KINDS = {
     "caption": _kind(CAPTION, ("image",), _requests.CaptionOptions),
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _requests.TagOptions),
+    "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _requests.EmbedOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _requests.GenerateOptions),
     "score": _kind(SCORE, (*_TEXT, "image"), _requests.ScoreOptions, has_target=True),
 }
