@@ -32,6 +32,15 @@ class Precision(StrEnum):
     NF4 = "nf4"
 
 
+class Pooling(StrEnum):
+    """How the places of a text become one vector."""
+
+    CLS = "cls"
+    MEAN = "mean"
+    LAST = "last"
+    MAX = "max"
+
+
 @export_app.command()
 def export(
     checkpoint: Annotated[Path, typer.Argument(help="Directory of the checkpoint.")],
@@ -118,6 +127,14 @@ def export(
             show_default="This is a photo of {}.",
         ),
     ] = None,
+    pooling: Annotated[
+        Pooling | None,
+        typer.Option(
+            help="Of the body of a text encoder: make an embedder of it that takes the first token, the mean, the last "
+            "token or the largest values.",
+            show_default="what modules.json of sentence-transformers says",
+        ),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would be done, and what it would take. Make nothing.")
     ] = False,
@@ -147,7 +164,7 @@ def export(
         named = () if labels is None else read_labels(labels)
         given_texts = {"--golden": golden, "--description": description, "--label-text": label_text}
         texts = [text if text is None else utf8(option, text) for option, text in given_texts.items()]
-        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2])
+        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2], pooling)
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)

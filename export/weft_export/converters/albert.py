@@ -1,7 +1,7 @@
 """ALBERT (Lan et al. 2020): one layer that is run many times, over words that are narrower than it."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, no_layer, norm, of_segment, pair, read_sizes
+from weft_export.converters.encoders import LABELS, kinds, no_layer, norm, of_segment, read_sizes
 from weft_export.converters.sources import Names, both, both_rows, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
@@ -45,7 +45,7 @@ _LAYER: Names = {
     **both("feed_forward.outer", "ffn_output"),
     **norm("feed_forward_norm", "full_layer_layer_norm"),
 }
-ALBERT = pair(
+ALBERT = kinds(
     "albert",
     ("AlbertForSequenceClassification", "AlbertForTokenClassification"),
     sizes,

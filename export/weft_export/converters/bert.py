@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2019), and RoBERTa and XLM-R, whose positions begin at row 2 (Liu et al. 2019)."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, bert_names, no_layer, pair, read_sizes
+from weft_export.converters.encoders import LABELS, bert_names, kinds, no_layer, read_sizes
 from weft_export.converters.sources import both
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
@@ -23,7 +23,7 @@ _BERT_HEADS = ({**both("head.inner", "bert.pooler.dense"), **LABELS}, LABELS)
 _ROBERTA_HEADS = ({**both("head.inner", "classifier.dense"), **both("head.labels", "classifier.out_proj")}, LABELS)
 _ROBERTA_BODY = bert_names("roberta.", _TYPES, ROBERTA_FIRST)
 
-BERT = pair(
+BERT = kinds(
     "bert",
     ("BertForSequenceClassification", "BertForTokenClassification"),
     sizes,
@@ -32,13 +32,14 @@ BERT = pair(
     (r"bert\.pooler\..*", r"cls\..*"),
 )
 ROBERTA, XLM_ROBERTA, CAMEMBERT = (
-    pair(
+    kinds(
         model_type,
         (f"{stem}ForSequenceClassification", f"{stem}ForTokenClassification"),
         roberta_sizes,
         _ROBERTA_BODY,
         _ROBERTA_HEADS,
         (r"roberta\.pooler\..*", r"lm_head\..*"),
+        prefix="roberta.",
     )
     for model_type, stem in (("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))
 )

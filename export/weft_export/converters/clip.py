@@ -5,9 +5,10 @@ from typing import Any
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.clip_texts import read_text_sizes, text_head
 from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.fields import Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
-from weft_export.families.clip_vision import ClipVisionConfig
+from weft_export.families.clip_vision import ClipEmbedderConfig, ClipVisionConfig
 
 
 def sizes(foreign: Foreign) -> ClipVisionConfig:
@@ -26,10 +27,21 @@ def whole_sizes(foreign: Foreign) -> ClipVisionConfig:
     return ClipVisionConfig(num_labels=len(foreign.choices.labels), **encoder_sizes(foreign), d_embedding=width)
 
 
+def embedder_sizes(foreign: Foreign) -> ClipEmbedderConfig:
+    """The image encoder alone, whose config is no part of another."""
+    width = foreign.fields.whole("projection_dim", 512)
+    return ClipEmbedderConfig(**tower_sizes(foreign, foreign.fields), d_embedding=width)
+
+
 def encoder_sizes(foreign: Foreign) -> dict[str, Any]:
     """Return the sizes that stand in vision_config."""
     fields = foreign.fields.part("vision_config")
     fields.skip("projection_dim", "model_type")
+    return tower_sizes(foreign, fields)
+
+
+def tower_sizes(foreign: Foreign, fields: Fields) -> dict[str, Any]:
+    """Return the sizes of the image encoder."""
     return {
         **picture_sides(foreign, fields, patch_size=32),
         "d_model": fields.whole("hidden_size", 768),
@@ -66,7 +78,7 @@ def names(_: ClipVisionConfig) -> Names:
     return {**encoder_names(), **both("head", "classifier")}
 
 
-def whole_names(_: ClipVisionConfig) -> Names:
+def whole_names(_: ClipVisionConfig | ClipEmbedderConfig) -> Names:
     """The same for the whole model."""
     return {
         **encoder_names(),
@@ -97,5 +109,13 @@ CLIP_WHOLE = Converter(
     names=whole_names,
     computed_names=text_names,
     takes_labels=True,
+    ignored=(r".*\.position_ids",),
+)
+CLIP_EMBEDDER = Converter(
+    model_type="clip_vision_model",
+    architectures=("CLIPVisionModelWithProjection",),
+    family="clip_embedder",
+    sizes=embedder_sizes,
+    names=whole_names,
     ignored=(r".*\.position_ids",),
 )

@@ -71,7 +71,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     names = frozenset(stored.entries)
     foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
     family = family_of(converter.family)
-    _check_labels(converter, choices)
+    _check_choices(converter, choices)
     try:
         sizes = converter.sizes(foreign)
         foreign.fields.check_all_read()
@@ -155,11 +155,13 @@ def _read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def _check_labels(converter: Converter, choices: Choices) -> None:
+def _check_choices(converter: Converter, choices: Choices) -> None:
     if converter.takes_labels and not choices.labels:
         raise CheckpointError(f"{converter.architectures[0]} has no labels of its own; name them with --labels")
     if choices.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
+    if choices.pooling is not None and converter.family != "text_embedder":
+        raise CheckpointError(f"pooling is chosen for the body of a text encoder, not for {converter.architectures[0]}")
     if choices.label_text is not None and "{}" not in choices.label_text:
         raise CheckpointError("the text of a label has no {} where the label stands")
 

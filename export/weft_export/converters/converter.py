@@ -26,6 +26,7 @@ class Choices:
     labels: of a model that compares pictures with texts.
     label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
     description: one sentence for people.
+    pooling: of a body of texts, how it becomes an embedder: cls, mean, last or max; vectors then have the length 1.
     """
 
     max_tokens: int | None = None
@@ -34,6 +35,7 @@ class Choices:
     description: str | None = None
     labels: tuple[str, ...] = ()
     label_text: str | None = None
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, norm, pair
+from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds, norm
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, from_row, layer_names
 from weft_export.errors import CheckpointError
 from weft_export.families.encoder_only import EncoderOnlyConfig
@@ -121,7 +121,7 @@ _LAYER: Names = {
     **both("feed_forward.outer", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
-DEBERTA = pair(
+DEBERTA = kinds(
     "deberta-v2",
     ("DebertaV2ForSequenceClassification", "DebertaV2ForTokenClassification"),
     sizes,
@@ -129,4 +129,5 @@ DEBERTA = pair(
     ({**both("head.inner", "pooler.dense"), **LABELS}, LABELS),
     (r"lm_predictions\..*", r"mask_predictions\..*", r"pooler\..*", r"cls\..*"),
     offset_names,
+    prefix="deberta.",
 )

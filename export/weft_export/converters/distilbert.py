@@ -2,7 +2,7 @@
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, norm, pair
+from weft_export.converters.encoders import DEFAULT_TEXT, LABELS, kinds, norm
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
@@ -49,7 +49,7 @@ _LAYER: Names = {
     **both("feed_forward.outer", "ffn.lin2"),
     **norm("feed_forward_norm", "output_layer_norm"),
 }
-DISTILBERT = pair(
+DISTILBERT = kinds(
     "distilbert",
     ("DistilBertForSequenceClassification", "DistilBertForTokenClassification"),
     sizes,

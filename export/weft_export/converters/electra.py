@@ -1,7 +1,7 @@
 """ELECTRA (Clark et al. 2020): BERT with words that may be narrower than the layers, and a GELU in its head."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, bert_names, pair, read_sizes
+from weft_export.converters.encoders import LABELS, bert_names, kinds, read_sizes
 from weft_export.converters.sources import Names, both
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
@@ -24,7 +24,7 @@ def names(config: EncoderOnlyConfig) -> Names:
     return {**body(config), **both("body.widening", "electra.embeddings_project")}
 
 
-ELECTRA = pair(
+ELECTRA = kinds(
     "electra",
     ("ElectraForSequenceClassification", "ElectraForTokenClassification"),
     sizes,

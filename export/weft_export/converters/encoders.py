@@ -7,6 +7,7 @@ from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
 from weft_export.layers.style import Style
@@ -93,19 +94,30 @@ BERT_LAYER: Names = {
 }
 
 
-def pair(
+# What saved bodies have besides: poolers, and heads that fill in words.
+_HEADS = (
+    r"(.*\.)?pooler\..*",
+    r"(cls|lm_head|head|decoder|predictions|generator_\w+|\w+_predictions|vocab_\w+)\..*",
+)
+
+
+def kinds(
     model_type: str,
     classes: tuple[str, str],
     sizes: Callable[..., EncoderOnlyConfig],
-    body: Callable[[EncoderOnlyConfig], Names],
+    body: Callable[[Any], Names],
     heads: tuple[Names, Names],
     ignored: tuple[str, ...] = (),
-    computed_names: Callable[[EncoderOnlyConfig, Foreign], Names] | None = None,
-) -> tuple[Converter, Converter]:
-    """Return the classifier and the tagger of one kind of body.
+    computed_names: Callable[[Any, Foreign], Names] | None = None,
+    *,
+    prefix: str | None = None,
+) -> tuple[Converter, Converter, Converter]:
+    """Return the classifier, the tagger and the embedder of one kind of body.
 
-    sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads.
+    sizes takes the directory, and `tags`: whether they are the tagger's. heads are the names of both heads. The body's
+    names begin with prefix, the model_type unless it is given, where it is not saved alone.
     """
+    stem = classes[0].removesuffix("ForSequenceClassification")
 
     def made(index: int) -> Converter:
         return Converter(
@@ -118,7 +130,21 @@ def pair(
             computed_names=computed_names,
         )
 
-    return made(0), made(1)
+    def computed(config: Any, foreign: Foreign) -> Names:
+        return {**(computed_names(config, foreign) if computed_names else {}), **dense_names(config, foreign)}
+
+    embedder = Converter(
+        model_type=model_type,
+        architectures=(f"{stem}Model", f"{stem}ForMaskedLM"),
+        family="text_embedder",
+        # A tagger's sizes have no head that is more than one layer.
+        sizes=lambda foreign: embedder_sizes(sizes(foreign, tags=True), foreign),
+        names=body,
+        prefix=f"{model_type}." if prefix is None else prefix,
+        ignored=(r".*\.position_ids", r".*\.token_type_ids", *_HEADS, *ignored),
+        computed_names=computed,
+    )
+    return made(0), made(1), embedder
 
 
 def no_layer(*, tags: bool) -> Mapping[str, Any]:

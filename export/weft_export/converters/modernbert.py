@@ -2,7 +2,7 @@
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import DEFAULT_TEXT, pair
+from weft_export.converters.encoders import DEFAULT_TEXT, kinds
 from weft_export.converters.rotation import whole_rotation_of
 from weft_export.converters.sources import Names, both, half, layer_names
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderOnlyConfig
@@ -99,11 +99,12 @@ _LAYER: Names = {
     **both("feed_forward_norm", "mlp_norm"),
 }
 _HEAD = {**both("head.inner", "head.dense"), **both("head.norm", "head.norm"), **both("head.labels", "classifier")}
-MODERNBERT = pair(
+MODERNBERT = kinds(
     "modernbert",
     ("ModernBertForSequenceClassification", "ModernBertForTokenClassification"),
     sizes,
     names,
     (_HEAD, _HEAD),
     (r"decoder\.(weight|bias)",),
+    prefix="model.",
 )

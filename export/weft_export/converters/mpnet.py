@@ -1,7 +1,7 @@
 """MPNet (Song et al. 2020): BERT with T5's relative bias, without segments, and with positions from row 2 on."""
 
 from weft_export.converters.converter import Foreign
-from weft_export.converters.encoders import LABELS, no_layer, norm, pair, read_sizes
+from weft_export.converters.encoders import LABELS, kinds, no_layer, norm, read_sizes
 from weft_export.converters.sources import Names, both, both_rows, from_row, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
 
@@ -42,7 +42,7 @@ _LAYER: Names = {
     **both("feed_forward.outer", "output.dense"),
     **norm("feed_forward_norm", "output.LayerNorm"),
 }
-MPNET = pair(
+MPNET = kinds(
     "mpnet",
     ("MPNetForSequenceClassification", "MPNetForTokenClassification"),
     sizes,

@@ -6,7 +6,7 @@ from weft_export.converters.beit import BEIT
 from weft_export.converters.bert import BERT, CAMEMBERT, ROBERTA, XLM_ROBERTA
 from weft_export.converters.blip import BLIP
 from weft_export.converters.bloom import BLOOM
-from weft_export.converters.clip import CLIP, CLIP_WHOLE
+from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_WHOLE
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
@@ -71,6 +71,7 @@ CONVERTERS: tuple[Converter, ...] = (
     RESNET,
     CLIP,
     CLIP_WHOLE,
+    CLIP_EMBEDDER,
     *BERT,
     *ROBERTA,
     *XLM_ROBERTA,

@@ -59,7 +59,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         image = _image_of(foreign, sizes)
         golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE)
         files[GOLDEN_PICTURE] = golden_picture(image)
-    labels = () if row.writes_text else foreign.choices.labels or _labels_of(config, sizes.num_labels)
+    labels = () if not row.has_labels else foreign.choices.labels or _labels_of(config, sizes.num_labels)
     most, least = _new_tokens(foreign, text) if row.writes_text else (None, 0)
     return Wording(
         golden=golden,

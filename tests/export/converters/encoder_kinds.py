@@ -1,4 +1,4 @@
-"""The table of kinds that classify texts or tag tokens: two rows for each, which draw configs of odd sizes."""
+"""The table of kinds that classify texts, tag tokens or embed: rows for each, which draw configs of odd sizes."""
 
 from foreign import PAD, VOCAB, Kind
 
@@ -121,3 +121,7 @@ _STEMS = [
 ]
 CLASSIFIERS = [Kind(stem.lower(), f"{stem}ForSequenceClassification", draw) for stem, draw in _STEMS]
 TAGGERS = [Kind(f"{stem.lower()}-tags", f"{stem}ForTokenClassification", draw) for stem, draw in _STEMS]
+EMBEDDERS = [
+    *(Kind(f"{stem.lower()}-body", f"{stem}Model", draw) for stem, draw in _STEMS),
+    *(Kind(f"{stem.lower()}-words", f"{stem}ForMaskedLM", draw) for stem, draw in _STEMS),
+]

@@ -136,6 +136,14 @@ def whole_clip(rng):
     return {"text_config": text, "vision_config": vision, "projection_dim": rng.choice([7, 24])}
 
 
+def clip_alone(rng):
+    """Draw CLIP's image encoder, whose config is no part of another."""
+    vision = patched(rng, square=True)
+    del vision["id2label"]
+    return {**vision, "projection_dim": rng.choice([7, 24])}
+
+
+CLIP_ALONE = Kind("clip alone", "CLIPVisionModelWithProjection", clip_alone)
 WHOLE_CLIP = Kind("whole clip", "CLIPModel", whole_clip)
 PICTURES = [
     Kind("vit", "ViTForImageClassification", vit),

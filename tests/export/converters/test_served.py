@@ -10,9 +10,9 @@ import torch
 import transformers
 from captioner_kinds import CAPTIONERS
 from decoder_kinds import DECODERS
-from encoder_kinds import CLASSIFIERS, TAGGERS
+from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
-from picture_kinds import PICTURES, WHOLE_CLIP
+from picture_kinds import CLIP_ALONE, PICTURES, WHOLE_CLIP
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -37,8 +37,8 @@ FEW = {"trocr", "debertav2-tags"}
 
 
 def test_every_kind_that_is_converted_has_a_row():
-    """A new converter is held to transformers, or this test fails. CLIPModel has a test of its own."""
-    kinds = (*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *PICTURES, WHOLE_CLIP)
+    """A new converter is held to transformers, or this test fails. CLIPModel and embedders have tests of their own."""
+    kinds = (*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *EMBEDDERS, *PICTURES, WHOLE_CLIP, CLIP_ALONE)
     converted = {name for converter in CONVERTERS for name in converter.architectures}
     assert converted == {kind.architecture for kind in kinds}
 

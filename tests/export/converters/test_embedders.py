@@ -1,0 +1,183 @@
+"""Embedders of others: our vectors are those of transformers, pooled as the files of sentence-transformers say."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from encoder_kinds import EMBEDDERS
+from foreign import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
+from picture_kinds import CLIP_ALONE
+from test_pictures import made_with_processor
+
+from weft_export.converters.convert import convert
+from weft_export.converters.converter import Choices
+from weft_export.errors import CheckpointError
+from weft_proto.v1 import common_pb2
+
+LENGTHS = (7, 2, 40, 12)
+BERT = EMBEDDERS[0]
+POOLED = {
+    "cls": lambda places: places[0],
+    "mean": lambda places: places.mean(dim=0),
+    "last": lambda places: places[-1],
+    "max": lambda places: places.max(dim=0).values,
+}
+FLAGS = {"cls": "cls_token", "mean": "mean_tokens", "last": "lasttoken", "max": "max_tokens"}
+
+
+def batch(seed=0):
+    """Random texts, right-padded, and their lengths."""
+    texts = [torch.tensor(row) for row in token_rows(VOCAB, LENGTHS, seed)]
+    together = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True)
+    return texts, (together, torch.tensor(LENGTHS, dtype=torch.int32))
+
+
+def check(kind, seed, directory):
+    """Hold one random body to transformers; our texts lie padded in one batch, theirs alone."""
+    theirs = made(kind, seed, directory)
+    pooling = list(POOLED)[seed % len(POOLED)]
+    ours = converted(directory, pooling=pooling)
+    texts, source = batch(seed)
+    with torch.inference_mode():
+        vectors = ours.model(*source)
+        for text, vector in zip(texts, vectors, strict=True):
+            pooled = POOLED[pooling](theirs.base_model(input_ids=text[None]).last_hidden_state[0])
+            assert LOGITS >= furthest(vector, torch.nn.functional.normalize(pooled, dim=0))
+    assert common_pb2.TASK_EMBED_TEXT == ours.task
+
+
+@pytest.mark.parametrize("kind", EMBEDDERS, ids=lambda kind: kind.name)
+def test_a_body_embeds_as_transformers_does(kind, tmp_path):
+    """Vectors within 1e-4, of a body alone, or of one that was saved under a head for words."""
+    check(kind, EMBEDDERS.index(kind), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
+@pytest.mark.parametrize("kind", EMBEDDERS, ids=lambda kind: kind.name)
+def test_so_do_random_bodies(kind, seed, tmp_path):
+    """The same law for twenty random configurations."""
+    check(kind, seed, tmp_path)
+
+
+def described(directory, *kinds, pooling="mean", words=False):
+    """Write modules.json and a folder for each module, as sentence-transformers does; of the new words or the old."""
+    modules = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}]
+    for index, kind in enumerate(kinds, 1):
+        path = f"{index}_{kind}"
+        (directory / path).mkdir()
+        modules.append({"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"})
+        if kind == "Pooling":
+            config = {f"pooling_mode_{flag}": name == pooling for name, flag in FLAGS.items()}
+            if words:
+                config = {"embedding_dimension": 32, "pooling_mode": {"last": "lasttoken"}.get(pooling, pooling)}
+            (directory / path / "config.json").write_text(json.dumps(config))
+    (directory / "modules.json").write_text(json.dumps(modules))
+
+
+def dense(folder, d_in, d_out, activation):
+    """Write a Dense module, and return it."""
+    config = {"in_features": d_in, "out_features": d_out, "bias": True, "activation_function": activation}
+    (folder / "config.json").write_text(json.dumps(config))
+    layer = torch.nn.Linear(d_in, d_out)
+    weights = {f"linear.{name}": tensor.detach() for name, tensor in layer.named_parameters()}
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    return layer
+
+
+@pytest.mark.parametrize("words", [False, True])
+@pytest.mark.parametrize("normalizes", [False, True])
+@pytest.mark.parametrize("pooling", POOLED)
+def test_the_files_of_sentence_transformers_are_followed(tmp_path, pooling, normalizes, words):
+    """Pooling, a Dense layer with tanh and one without, Normalize; the text's length; what a person has to do."""
+    theirs = made(BERT, 0, tmp_path)
+    width = theirs.config.hidden_size
+    described(tmp_path, "Pooling", "Dense", "Dense", *["Normalize"] * normalizes, pooling=pooling, words=words)
+    first = dense(tmp_path / "2_Dense", width, 9, "torch.nn.modules.activation.Tanh")
+    second = dense(tmp_path / "3_Dense", 9, 5, "torch.nn.modules.linear.Identity")
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 44, "do_lower_case": false}')
+    ours = converted(tmp_path)
+    texts, source = batch()
+    with torch.inference_mode():
+        vectors = ours.model(*source)
+        for text, vector in zip(texts, vectors, strict=True):
+            pooled = POOLED[pooling](theirs(input_ids=text[None]).last_hidden_state[0])
+            expected = second(torch.tanh(first(pooled)))
+            expected = torch.nn.functional.normalize(expected, dim=0) if normalizes else expected
+            assert LOGITS >= furthest(vector, expected)
+    config = ours.model.config
+    assert (5, normalizes, 44, 44) == (
+        config.dimensions,
+        config.normalized,
+        config.max_tokens,
+        ours.text.max_source_tokens,
+    )
+
+
+def pooled_by(**config):
+    """Change the folder of the pooling."""
+    return lambda directory: (directory / "1_Pooling" / "config.json").write_text(json.dumps(config))
+
+
+def listed(value):
+    """Change modules.json."""
+    return lambda directory: (directory / "modules.json").write_text(json.dumps(value))
+
+
+TRANSFORMER, POOLING = (
+    {"path": path, "type": f"x.{kind}"} for path, kind in (("", "Transformer"), ("1_Pooling", "Pooling"))
+)
+REFUSED = [
+    (lambda directory: (directory / "modules.json").unlink(), "has no modules.json of sentence-transformers"),
+    (listed({}), "holds no list"),
+    (listed([TRANSFORMER]), "is no list of 2 to 16 modules"),
+    (listed([TRANSFORMER, TRANSFORMER]), "lists Transformer, Transformer; a Transformer and a Pooling are supported"),
+    (listed([TRANSFORMER, POOLING, {"path": "2_CNN", "type": "x.CNN"}]), "lists Transformer, Pooling, CNN"),
+    (listed([TRANSFORMER, {"path": "../../etc", "type": "x.Pooling"}]), r"'../../etc', which is not in the same"),
+    (listed([{"path": "0_T", "type": "x.Transformer"}, POOLING]), "is supported in the same directory alone"),
+    (pooled_by(), "pools by nothing"),
+    (pooled_by(pooling_mode_cls_token=True, pooling_mode_max_tokens=True), "pools by pooling_mode_cls_token, pooling"),
+    (pooled_by(pooling_mode_weightedmean_tokens=True), "pools by pooling_mode_weightedmean_tokens"),
+    (pooled_by(pooling_mode=["mean"]), "pools by"),
+]
+
+
+@pytest.mark.parametrize(("change", "complaint"), REFUSED, ids=[complaint for _, complaint in REFUSED])
+def test_what_is_not_supported_is_named(tmp_path, change, complaint):
+    """No silently different model: the file and the cause."""
+    made(BERT, 0, tmp_path)
+    described(tmp_path, "Pooling")
+    change(tmp_path)
+    with pytest.raises(CheckpointError, match=complaint):
+        converted(tmp_path)
+
+
+def test_a_pooling_is_chosen_for_bodies_alone(tmp_path):
+    """A classifier has a head of its own."""
+    made(BERT, 0, tmp_path)
+    change_config(tmp_path, architectures=["BertForSequenceClassification"])
+    with pytest.raises(CheckpointError, match="pooling is chosen for the body of a text encoder, not for BertForSeq"):
+        converted(tmp_path, pooling="mean")
+
+
+def test_prompts_are_told_of(tmp_path):
+    """Who sends a text brings them."""
+    made(BERT, 0, tmp_path)
+    described(tmp_path, "Pooling")
+    (tmp_path / "config_sentence_transformers.json").write_text('{"prompts": {"query": "query: ", "document": ""}}')
+    (tmp_path / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+
+    notes = " ".join(convert(tmp_path, Choices()).notes)
+    assert "texts are to begin with a prompt, which a request brings itself (query: 'query: ')" in notes
+    assert "sentence-transformers lower-cases texts first" in notes
+
+
+def test_clips_image_encoder_embeds_as_transformers_does(tmp_path):
+    """image_embeds, of length 1."""
+    theirs, pixels = made_with_processor(CLIP_ALONE, 0, tmp_path)
+    ours = converted(tmp_path)
+    with torch.inference_mode():
+        expected = torch.nn.functional.normalize(theirs(pixels).image_embeds, dim=-1)
+        assert LOGITS >= furthest(ours.model(pixels), expected)
+    assert common_pb2.TASK_EMBED_IMAGE == ours.task
