@@ -22,7 +22,7 @@ from weft_export.checkpoints.spans import spans_of
 from weft_export.checkpoints.tokenizer import read_tokenizer
 from weft_export.errors import CheckpointError, ExportError, QualityError
 from weft_export.export import export_checkpoint
-from weft_export.graphs.answering import Row, probabilities, reference_ids, torch_run, write
+from weft_export.graphs.answering import Row, reference_ids, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
 from weft_export.proofs import quality
 from weft_export.proofs.quality import MIN_SHARE, check_quality, score_of
@@ -52,7 +52,7 @@ def write_own_answers(checkpoint, texts, directory):
     """Write held-out examples whose references are what the checkpoint says at fp32."""
     examples = read_lines([{"input": text, "reference": checkpoint.labels[0]} for text in texts], checkpoint, directory)
     with torch.inference_mode():
-        rows = probabilities(run_of(checkpoint), checkpoint, [example.source for example in examples])
+        rows = values(run_of(checkpoint), checkpoint, [example.source for example in examples])
     write_held_out(directory, zip(texts, [checkpoint.labels[int(row.argmax())] for row in rows], strict=True))
 
 
@@ -67,6 +67,16 @@ def test_demo_models_keep_their_quality(name):
     assert len(examples) == report.num_examples
     assert MIN_SHARE * report.fp32_score <= report.score + 1e-9
     assert report.fp32_score > 0.25
+
+
+def test_the_nearest_of_embedders_counts(tmp_path):
+    """An example counts if the one that is nearest to it has its reference: the same text does, and itself never."""
+    checkpoint = CHECKPOINTS["tiny-embed"]()
+    lines = [{"input": text, "reference": name} for text in TEXTS[:2] for name in (text, text)]
+    examples = read_lines([*lines, {"input": TEXTS[2], "reference": "alone"}], checkpoint, tmp_path)
+
+    with torch.inference_mode():
+        assert 4 / 5 == score_of(run_of(checkpoint), checkpoint, examples, checkpoint.scored_by)
 
 
 def with_outliers(checkpoint):
@@ -339,7 +349,7 @@ def test_spans_are_scored_by_f1(tmp_path):
     run, text = run_of(checkpoint), "we see you and they here"
     (example,) = read_lines([{"input": text, "reference": []}], checkpoint, tmp_path)
     with torch.inference_mode():
-        (row,) = probabilities(run, checkpoint, [example.source])
+        (row,) = values(run, checkpoint, [example.source])
         tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
         own = spans_of([checkpoint.labels[index] for index in row.argmax(dim=-1).tolist()], text, tokenizer)
         assert own
