@@ -16,6 +16,7 @@ from weft._types import (
     FinishReason,
     Generation,
     LabelScore,
+    LabelScoring,
     Limits,
     Model,
     ModelState,
@@ -201,4 +202,6 @@ def model(message: model_pb2.Model) -> Model:
         precision=message.precision,
         dimensions=message.dimensions,
         normalized=message.normalized,
+        takes_pairs=message.takes_pairs,
+        label_scoring=_name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.label_scoring),
     )

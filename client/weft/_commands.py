@@ -27,7 +27,7 @@ from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._requests import EmbedOptions, ScoreOptions
+    from weft._requests import ClassifyOptions, EmbedOptions, ScoreOptions
     from weft._tokenization import TokenizeOptions
 
 
@@ -128,6 +128,10 @@ def classify(
             "--text", metavar="TEXT", help="Classify this text instead of a picture. A dash (-) reads it from stdin."
         ),
     ] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option("--pair", metavar="TEXT", help="With --text: a second text, judged beside it (cross-encoders)."),
+    ] = None,
     top: Annotated[
         int | None,
         typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
@@ -139,13 +143,13 @@ def classify(
     request: Request,
 ) -> None:
     """Find the label of a picture or of a text."""
-    asked = request.options()
+    asked: ClassifyOptions = {**request.options(), "text_pair": pair, "top_k": top}
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
             "classify",
             "classifying",
             request,
-            {**asked, "top_k": top},
+            asked,
             as_json=request.as_json,
             are_pictures=pictures,
             wants_json={"--scores": request.scores, "--top": top},
@@ -155,7 +159,7 @@ def classify(
         raise InvalidRequest("--pictures needs --file")
     source = None if text is None else _read(text)
     with request.client() as client, show.patience("classifying"):
-        answer = client.classify(source, image=picture, top_k=top, **asked)
+        answer = client.classify(source, image=picture, **asked)
     lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels]
     show.whole(answer, "\n".join(lines) if request.scores else answer.labels[0].label, as_json=request.as_json)
     show.more(answer, verbose=request.verbose)

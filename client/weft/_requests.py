@@ -88,9 +88,13 @@ class TranslateOptions(WritingOptions, total=False):
 
 
 class ClassifyOptions(Options, total=False):
-    """What a classification takes besides: how many labels to return, by default all of them up to 5."""
+    """What a classification takes besides: how many labels to return, by default all of them up to 5.
+
+    `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
+    """
 
     top_k: int | None
+    text_pair: str | None
 
 
 class TagOptions(Options, total=False):

@@ -32,6 +32,14 @@ class Task(StrEnum):
     EMBED_IMAGE = "embed_image"
 
 
+class LabelScoring(StrEnum):
+    """What a classifier's scores are: probabilities that sum to 1, one for each label by itself, or any numbers."""
+
+    UNSPECIFIED = "unspecified"
+    SIGMOID = "sigmoid"
+    IDENTITY = "identity"
+
+
 class ModelState(StrEnum):
     """Whether a model answers. One that sleeps is woken by the next request, and one that drains takes none."""
 
@@ -345,6 +353,8 @@ class Model:
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
     requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
+    `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
+    default they are probabilities that sum to 1.
     """
 
     name: str
@@ -372,3 +382,5 @@ class Model:
     precision: str = ""
     dimensions: int = 0
     normalized: bool = False
+    takes_pairs: bool = False
+    label_scoring: LabelScoring = LabelScoring.UNSPECIFIED

@@ -169,6 +169,7 @@ LIMITS = {
         "prefix_ids": Limit(_VOCAB - 1, entries=64),
         "languages": Limit(entries=1024),
         "forced_end_id": Limit(_VOCAB - 1),
+        "separator_id": Limit(_VOCAB - 1),
     },
     "Language": {
         "tag": Limit(_TAG),
@@ -206,6 +207,7 @@ LIMITS = {
         "source_language": Limit(_TAG),
         "target_language": Limit(_TAG),
         "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, least=-1_000_000),
+        "scores": Limit(1_000_000, entries=MAX_LABELS, least=-1_000_000),
     },
     "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
     "Parity": {

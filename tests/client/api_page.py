@@ -36,6 +36,7 @@ GROUPS = {
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
+        "LabelScoring",
         "ModelState", "Health",
     ],
     "What goes wrong": [

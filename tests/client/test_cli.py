@@ -42,6 +42,7 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "a picture of a 5 bytes\n", "") == weft_command("caption", picture)
     assert (0, "image\n", "") == weft_command("classify", picture)
     assert (0, "text\n", "") == weft_command("classify", "--text", "some words")
+    assert (0, "text\n", "") == weft_command("classify", "--text", "some words", "--pair", "others")
     assert (0, "NAME\t3\t7\tLIMA\n", "") == weft_command("tag", "in LIMA")
     assert (0, "", "") == weft_command("tag", "no name")
     assert (0, "b a\n", "") == weft_command("generate", "a b")

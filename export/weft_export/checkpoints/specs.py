@@ -74,6 +74,10 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     _require(len(set(prefixes)) == len(prefixes) and all(prefixes), "text.prefixes must be distinct and not empty")
     _require(row.takes_prompt or not text.HasField("chat"), "text.chat is for generate only")
     _require(not text.HasField("chat") or bool(text.chat.template), "text.chat.template is missing")
+    pairs = task == common_pb2.TASK_CLASSIFY_TEXT or not text.HasField("separator_id")
+    _require(pairs, "text.separator_id is for classifiers of texts only")
+    fits = not text.HasField("separator_id") or text.separator_id < text.source_vocab_size
+    _require(fits, "text.separator_id is outside text.source_vocab_size")
     has_target = bool(text.target_tokenizer)
     _require(has_target == row.writes_text, "text.target_tokenizer must be set for text output only")
     if row.writes_text:

@@ -37,7 +37,7 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     pooled = fields.among("pooler_hidden_act", {**ACTIVATIONS, "tanh": "tanh"}, "gelu")
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        num_labels=fields.num_labels(),
+        num_labels=fields.num_labels(1),
         max_tokens=foreign.max_tokens(longest, DEFAULT_TEXT),
         d_model=d_model,
         num_heads=fields.whole("num_attention_heads"),

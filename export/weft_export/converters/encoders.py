@@ -7,6 +7,7 @@ from torch import Tensor
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
+from weft_export.converters.pairs import judge_sizes, segment_names
 from weft_export.converters.sentence import dense_names, embedder_sizes
 from weft_export.converters.sources import Names, Source, both, both_rows, computed, first_of, from_row, layer_names
 from weft_export.families.encoder_only import EncoderOnlyConfig
@@ -35,7 +36,7 @@ def read_sizes(foreign: Foreign, *, first_row: int = 0, activation: str = "gelu"
     longest = fields.whole("max_position_embeddings", 512) - first_row
     given: dict[str, Any] = {
         "vocab_size": fields.whole("vocab_size"),
-        "num_labels": fields.num_labels(),
+        "num_labels": fields.num_labels(1),
         "max_tokens": foreign.max_tokens(longest, DEFAULT_TEXT),
         "d_model": fields.whole("hidden_size"),
         "num_heads": fields.whole("num_attention_heads"),
@@ -119,13 +120,21 @@ def kinds(
     """
     stem = classes[0].removesuffix("ForSequenceClassification")
 
+    def sizes_of(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
+        config = sizes(foreign, tags=tags)
+        if not tags:
+            return judge_sizes(config, foreign, body)
+        if config.num_labels < 2:
+            raise foreign.fields.wrong("id2label", "must be of 2 labels at least")
+        return config
+
     def made(index: int) -> Converter:
         return Converter(
             model_type=model_type,
             architectures=(classes[index],),
             family=("encoder_only", "encoder_only_tagger")[index],
-            sizes=lambda foreign: sizes(foreign, tags=index == 1),
-            names=lambda config: {**body(config), **heads[index]},
+            sizes=lambda foreign: sizes_of(foreign, tags=index == 1),
+            names=lambda config: {**segment_names(config, body(config)), **heads[index]},
             ignored=(r".*\.position_ids", r".*\.token_type_ids", *ignored),
             computed_names=computed_names,
         )

@@ -33,7 +33,7 @@ def sizes(foreign: Foreign, *, tags: bool) -> EncoderOnlyConfig:
     norm_eps, norm_bias = fields.number("norm_eps", 1e-5), fields.flag("norm_bias", default=False)
     return EncoderOnlyConfig(
         vocab_size=fields.whole("vocab_size"),
-        num_labels=fields.num_labels(),
+        num_labels=fields.num_labels(1),
         max_tokens=max_tokens,
         d_model=d_model,
         num_heads=num_heads,

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from weft_export.converters.converter import Foreign
+from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.text.languages import started
 from weft_export.converters.text.side import TextSide, read_text_side
@@ -89,6 +90,8 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
         text.max_source_tokens = sizes.max_tokens
+        if takes_pairs(sizes) and (separator := separator_of(side)) is not None:
+            text.separator_id = separator
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

@@ -6,6 +6,8 @@ from torch import Tensor, nn
 
 from weft_export.layers.explaining import Explanation
 
+SOFTMAX, SIGMOID, IDENTITY = "softmax", "sigmoid", "identity"
+
 
 class Classifier(nn.Module):
     """A model that puts a source, or each of its tokens, into labels, or makes a vector of it; `source` as in Writer.
@@ -18,6 +20,9 @@ class Classifier(nn.Module):
     """How many heads each layer that can explain has, in order. Empty when nothing attends."""
     summarises: bool = True
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
+
+    scoring: str = SOFTMAX
+    """What scores are made of logits by."""
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels]; for a tagger [batch, seq, labels]; else vectors [batch, dimensions]."""

@@ -62,6 +62,7 @@ LIMITS = {
     **dict.fromkeys(("num_heads", "num_kv_heads", "num_encoder_heads", "num_decoder_heads"), MAX_HEADS),
     "num_labels": MAX_LABELS,
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
+    "separator_id": VOCABULARY - 1,
     "channels": 3,
     "num_class_tokens": 64,
     **dict.fromkeys(("expansion", "reduction"), 64),

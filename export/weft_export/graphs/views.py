@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.families.classifier import Classifier
+from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.state import MEMORY
 from weft_export.families.writer import Writer
 from weft_export.layers.explaining import Explanation, watching
@@ -99,9 +99,19 @@ class ClassifierView(nn.Module):
         self.model = model
 
     def forward(self, *source: Tensor) -> Tensor:
-        """Return probabilities float32 [batch, labels], of a tagger [batch, seq, labels]."""
+        """Return probabilities float32 [batch, labels], of a tagger [batch, seq, labels]; or other scores."""
         logits: Tensor = self.model(*source)
-        return logits.float().softmax(dim=-1)
+        return scores_of(logits.float(), self.model.scoring)
+
+
+def scores_of(logits: Tensor, scoring: str) -> Tensor:
+    """Return what the labels of logits [..., labels] score."""
+    if scoring == IDENTITY:
+        return logits
+    if scoring == SIGMOID:
+        # As a softmax beside 0: ONNX Runtime's Sigmoid rounds a row by its place in a batch.
+        return functional.pad(logits[..., None], (0, 1)).softmax(dim=-1)[..., 0]
+    return logits.softmax(dim=-1)
 
 
 class EmbedderView(nn.Module):

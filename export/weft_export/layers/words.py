@@ -20,6 +20,8 @@ class WordStyle:
     transform: before the output projection stands a linear layer with this activation, and a norm. None: neither.
     tied: the output projection is the tokens' table. Otherwise it is a matrix of its own.
     bias: the logits have one. A token with a bias of BANNED is never chosen.
+    separator_id: what stands behind the first of these tokens is a second segment, and a vector is added to it. None:
+        all is one segment, whose vector is part of the places'.
     softcap: logits s become softcap tanh(s / softcap). None: they stay.
     """
 
@@ -32,6 +34,7 @@ class WordStyle:
     tied: bool = True
     bias: bool = False
     softcap: float | None = None
+    separator_id: int | None = None
 
 
 BANNED = -1e4
@@ -62,6 +65,7 @@ class Words(TokenEmbedding):
         self.positions = nn.Embedding(max_tokens, d_model) if style.positions else None
         self.norm = nn.LayerNorm(d_model, style.norm_eps, bias=style.norm_bias) if style.norm else None
         self.transform = None if style.transform is None else Transform(d_model, style.transform, style.norm_eps)
+        self.second_segment = None if style.separator_id is None else nn.Parameter(torch.zeros(d_model))
         self.projection = None if style.tied else nn.Linear(d_model, vocab_size, bias=False)
         self.bias = nn.Parameter(torch.zeros(vocab_size)) if style.bias else None
 
@@ -78,6 +82,10 @@ class Words(TokenEmbedding):
             if past_lengths is not None:
                 places = past_lengths.long()[:, None] + places
             embedded = embedded + self.positions(places.clamp(max=self.positions.num_embeddings - 1))
+        if self.second_segment is not None:
+            separators = ids.eq(self.style.separator_id or 0).long()
+            behind = separators.cumsum(dim=1) > separators
+            embedded = embedded + behind[..., None].to(embedded.dtype) * self.second_segment
         return embedded if self.norm is None else self.norm(embedded)
 
     def logits(self, x: Tensor) -> Tensor:

@@ -10,9 +10,11 @@ from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
+from weft_export.families.classifier import IDENTITY, Classifier
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import Row, Run, torch_run, values, write
 from weft_export.graphs.graphs import graphs_of
+from weft_export.graphs.views import scores_of
 from weft_export.proofs.bounds import gauge_of
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.golden_texts import made_for, parts_of
@@ -75,8 +77,10 @@ class GoldenRequest:
         if not TASKS[self.checkpoint.task].writes_text:
             golden = _copy(self.checkpoint.golden)
             embeds = TASKS[self.checkpoint.task].embeds
-            values_of_it = golden.embedding if embeds else golden.probabilities
-            values_of_it.extend(self._values or (self._embed(golden) if embeds else self._classify(golden)))
+            found = self._values or (self._embed(golden) if embeds else self._classify(golden))
+            is_score = getattr(self.checkpoint.model, "scoring", "") == IDENTITY
+            answer = golden.embedding if embeds else golden.scores if is_score else golden.probabilities
+            answer.extend(found)
             return golden
         complaint = ""
         parts, others = parts_of(self.checkpoint), made_for(self.checkpoint)
@@ -103,7 +107,9 @@ class GoldenRequest:
 
     @torch.inference_mode()
     def _classify(self, golden: bundle_pb2.Golden) -> list[float]:
-        probabilities = self.checkpoint.model(*_source(self.checkpoint, golden)).softmax(dim=-1)[0].flatten()
+        model = self.checkpoint.model
+        assert isinstance(model, Classifier)
+        probabilities = scores_of(model(*_source(self.checkpoint, golden)), model.scoring)[0].flatten()
         _check_finite(probabilities)
         if len(probabilities) > MAX_PROBABILITIES:
             raise CheckpointError(
@@ -228,7 +234,9 @@ def _golden_error(
 ) -> tuple[float, float]:
     """Return how far values are from the golden ones, and how far they may be."""
     if not golden.embedding:
-        return float((actual - torch.tensor(golden.probabilities)).abs().max()), GOLDEN_TOLERANCE[precision]
+        expected = torch.tensor(golden.scores or golden.probabilities)
+        error = (actual - expected).abs() / expected.abs().clamp(min=1)
+        return float(error.max()), GOLDEN_TOLERANCE[precision]
     expected = torch.tensor(golden.embedding)
     return float((actual - expected).norm() / expected.norm()), EMBEDDING_TOLERANCE[precision]
 

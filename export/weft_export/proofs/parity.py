@@ -12,6 +12,7 @@ from torch import nn
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
+from weft_export.families.classifier import IDENTITY
 from weft_export.graphs.graphs import Graph, graphs_of, states_of
 from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_of, vector_gauge_of
 from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
@@ -55,7 +56,7 @@ def check_parity(
     shares = share_gauge_of(precision, checkpoint.model)
     vectors = vector_gauge_of(precision, checkpoint.model)
     stateless = {
-        bundle_pb2.GRAPH_ROLE_CLASSIFIER: shares,
+        bundle_pb2.GRAPH_ROLE_CLASSIFIER: gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares,
         bundle_pb2.GRAPH_ROLE_TAGGER: shares,
         bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
     }

@@ -156,7 +156,9 @@ def there_and_back(model: nn.Module, request: Request, generator: torch.Generato
         return _vector_and_back(model, request, generator)
     with torch.enable_grad():
         logits = _logits(model, request)
-        logits = logits.reshape(-1, logits.shape[-1]).log_softmax(dim=-1)
+        logits = logits.reshape(-1, logits.shape[-1])
+        # One label alone is right or is not.
+        logits = (nn.functional.pad(logits, (0, 1)) if logits.shape[-1] == 1 else logits).log_softmax(dim=-1)
         sampled = torch.multinomial(logits.detach().exp(), 1, generator=generator)
         if logits.requires_grad:  # otherwise there is no product in the model
             logits.gather(1, sampled).sum().backward()  # type: ignore[no-untyped-call]

@@ -369,6 +369,7 @@ class BundleManifest(_message.Message):
     QUALITY_FIELD_NUMBER: _builtins.int
     ROUNDING_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
+    SCORING_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -379,6 +380,8 @@ class BundleManifest(_message.Message):
     """description is one sentence for people, of at most 4,096 characters."""
     precision: Global___Precision.ValueType
     """precision is the type of the weights and of the state tensors; for PRECISION_INT8 and those behind it, see there."""
+    scoring: _common_pb2.LabelScoring.ValueType
+    """scoring is what the scores of a classifier of texts are; its graph computes them. Unspecified for all other tasks."""
     @_builtins.property
     def files(self) -> _containers.RepeatedCompositeFieldContainer[Global___BundleFile]:
         """files are all files of the bundle except bundle.json, at most 256. A file that is not listed is refused."""
@@ -468,10 +471,11 @@ class BundleManifest(_message.Message):
         quality: Global___Quality | None = ...,
         rounding: Global___Rounding | None = ...,
         embedding: Global___EmbeddingSpec | None = ...,
+        scoring: _common_pb2.LabelScoring.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -718,6 +722,7 @@ class TextSpec(_message.Message):
     LANGUAGES_FIELD_NUMBER: _builtins.int
     FORCED_END_ID_FIELD_NUMBER: _builtins.int
     CHAT_FIELD_NUMBER: _builtins.int
+    SEPARATOR_ID_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
     """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source or prompt, special tokens included
     by its post-processor. Empty when the input is not text. At most 255 characters.
@@ -749,6 +754,10 @@ class TextSpec(_message.Message):
     (translate, caption). The answer ends with FINISH_REASON_LENGTH, unless the model itself chose this token there. Its
     log-probability is the model's own, as of any token; transformers reports 0, because it forbids all others before. At most
     4,194,303, and one of end_ids. Unset: the last token is chosen as all others are.
+    """
+    separator_id: _builtins.int
+    """separator_id is the token that the source tokenizer puts between two texts (classify); set when a request may bring two. A
+    model that knows segments counts the second from behind the first such token. At most 4,194,303.
     """
     @_builtins.property
     def end_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -804,17 +813,22 @@ class TextSpec(_message.Message):
         languages: _abc.Iterable[Global___Language] | None = ...,
         forced_end_id: _builtins.int | None = ...,
         chat: Global___ChatSpec | None = ...,
+        separator_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "start_id", b"start_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "forced_end_id", b"forced_end_id", "separator_id", b"separator_id", "start_id", b"start_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id", "_separator_id", b"_separator_id", "_start_id", b"_start_id", "chat", b"chat", "end_ids", b"end_ids", "forced_end_id", b"forced_end_id", "languages", b"languages", "max_new_tokens", b"max_new_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "pad_id", b"pad_id", "prefix_ids", b"prefix_ids", "prefixes", b"prefixes", "separator_id", b"separator_id", "source_languages", b"source_languages", "source_tokenizer", b"source_tokenizer", "source_vocab_size", b"source_vocab_size", "start_id", b"start_id", "target_languages", b"target_languages", "target_tokenizer", b"target_tokenizer", "target_vocab_size", b"target_vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__forced_end_id: _TypeAlias = _typing.Literal["forced_end_id"]  # noqa: Y015
     _WhichOneofArgType__forced_end_id: _TypeAlias = _typing.Literal["_forced_end_id", b"_forced_end_id"]  # noqa: Y015
+    _WhichOneofReturnType__separator_id: _TypeAlias = _typing.Literal["separator_id"]  # noqa: Y015
+    _WhichOneofArgType__separator_id: _TypeAlias = _typing.Literal["_separator_id", b"_separator_id"]  # noqa: Y015
     _WhichOneofReturnType__start_id: _TypeAlias = _typing.Literal["start_id"]  # noqa: Y015
     _WhichOneofArgType__start_id: _TypeAlias = _typing.Literal["_start_id", b"_start_id"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__forced_end_id) -> _WhichOneofReturnType__forced_end_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__separator_id) -> _WhichOneofReturnType__separator_id | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__start_id) -> _WhichOneofReturnType__start_id | None: ...
 
@@ -1004,6 +1018,7 @@ class Golden(_message.Message):
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
+    SCORES_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
@@ -1030,6 +1045,12 @@ class Golden(_message.Message):
         difference to a server's vector may have this share of its length: 1e-3 (fp32), 2e-2 (fp16) or 1e-1 (bf16, rounded).
         """
 
+    @_builtins.property
+    def scores(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """scores are the answer over all labels in place of probabilities, where BundleManifest.scoring is LABEL_SCORING_IDENTITY. At most
+        65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
+        """
+
     def __init__(
         self,
         *,
@@ -1040,10 +1061,11 @@ class Golden(_message.Message):
         source_language: _builtins.str = ...,
         target_language: _builtins.str = ...,
         embedding: _abc.Iterable[_builtins.float] | None = ...,
+        scores: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015

@@ -32,12 +32,18 @@ class ClassifyRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
+    TEXT_PAIR_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
     top_k: _builtins.int
     """top_k is how many labels to return; [1, number of labels], default all of them up to 5."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
+    text_pair: _builtins.str
+    """text_pair is a second text to judge beside `text`, for models with Model.takes_pairs: a passage beside a question (cross-encoders).
+    It needs `text`; the two, joined by the model's tokenizer, have at most Limits.max_source_tokens. Empty: none. Neither text
+    may spell the token that stands between them.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only classification model for the kind of input given."""
@@ -64,10 +70,11 @@ class ClassifyRequest(_message.Message):
         top_k: _builtins.int | None = ...,
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
+        text_pair: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
@@ -94,7 +101,7 @@ class LabelScore(_message.Message):
     index: _builtins.int
     """index is the label's position in Model.labels."""
     score: _builtins.float
-    """score is the label's probability, [0, 1]; over all labels they sum to 1."""
+    """score is the label's probability, [0, 1], and over all labels they sum to 1; Model.label_scoring may say otherwise."""
     def __init__(
         self,
         *,

@@ -72,6 +72,30 @@ TASK_EMBED_IMAGE: Task.ValueType  # 8
 """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
+class _LabelScoring:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LabelScoringEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LabelScoring.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LABEL_SCORING_UNSPECIFIED: _LabelScoring.ValueType  # 0
+    """LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
+    LABEL_SCORING_SIGMOID: _LabelScoring.ValueType  # 1
+    """LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+    LABEL_SCORING_IDENTITY: _LabelScoring.ValueType  # 2
+    """LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+
+class LabelScoring(_LabelScoring, metaclass=_LabelScoringEnumTypeWrapper):
+    """LabelScoring is what a classifier's scores are."""
+
+LABEL_SCORING_UNSPECIFIED: LabelScoring.ValueType  # 0
+"""LABEL_SCORING_UNSPECIFIED: probabilities that sum to 1 over all labels."""
+LABEL_SCORING_SIGMOID: LabelScoring.ValueType  # 1
+"""LABEL_SCORING_SIGMOID: each label has a probability of its own, [0, 1]."""
+LABEL_SCORING_IDENTITY: LabelScoring.ValueType  # 2
+"""LABEL_SCORING_IDENTITY: any number; a larger one is better."""
+Global___LabelScoring: _TypeAlias = LabelScoring  # noqa: Y015
+
 class _EarlyStopping:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015

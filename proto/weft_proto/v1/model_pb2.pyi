@@ -143,6 +143,8 @@ class Model(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
+    TAKES_PAIRS_FIELD_NUMBER: _builtins.int
+    LABEL_SCORING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -179,6 +181,10 @@ class Model(_message.Message):
     """dimensions is how many numbers a vector has; 0 unless it embeds."""
     normalized: _builtins.bool
     """normalized is whether its vectors have the length 1."""
+    takes_pairs: _builtins.bool
+    """takes_pairs is whether ClassifyRequest.text_pair is answered."""
+    label_scoring: _common_pb2.LabelScoring.ValueType
+    """label_scoring is what the scores of its labels are."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -239,10 +245,12 @@ class Model(_message.Message):
         precision: _builtins.str = ...,
         dimensions: _builtins.int = ...,
         normalized: _builtins.bool = ...,
+        takes_pairs: _builtins.bool = ...,
+        label_scoring: _common_pb2.LabelScoring.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -19,6 +19,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
 from weft_server.errors import BundleError, require
 
+_SCORINGS = set(common_pb2.LabelScoring.values())
 _POOLINGS = set(bundle_pb2.Pooling.values()) - {bundle_pb2.POOLING_UNSPECIFIED}
 _RESAMPLES = set(bundle_pb2.Resample.values()) - {bundle_pb2.RESAMPLE_UNSPECIFIED}
 
@@ -44,6 +45,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     else:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
+    _verify_pairs(manifest)
     if manifest.text.HasField("chat"):
         require(task.takes_prompt, "text.chat is for generate")
         template = manifest.text.chat.template
@@ -131,6 +133,15 @@ def _verify_source(text: bundle_pb2.TextSpec, files: set[str], task: Task) -> No
     require(task.takes_prompt or text.max_source_tokens > 0, "text.max_source_tokens is missing")
 
 
+def _verify_pairs(manifest: bundle_pb2.BundleManifest) -> None:
+    judges = manifest.task == common_pb2.TASK_CLASSIFY_TEXT
+    require(judges or not manifest.text.HasField("separator_id"), "text.separator_id is for classify_text")
+    known = manifest.text.separator_id < max(1, manifest.text.source_vocab_size)
+    require(known, f"text.separator_id {manifest.text.separator_id} is outside the source vocabulary")
+    require(manifest.scoring in _SCORINGS, f"scoring {manifest.scoring} is unknown")
+    require(judges or not manifest.scoring, "scoring is for classify_text")
+
+
 def _verify_words(text: bundle_pb2.TextSpec, task: Task) -> None:
     prefixes = text.prefixes
     require(not prefixes or task.takes_prefix, "text.prefixes are for translate")
@@ -189,6 +200,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or not speaks, "golden has a language, which is for translate")
     require(task.embeds or not golden.embedding, "golden.embedding is for tasks that embed")
+    require(task.has_labels or not golden.scores, "golden.scores are for tasks that classify")
     require(task.has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
     require(task.writes_text or not golden.token_ids, "golden.token_ids are for tasks that produce text")
     if task.writes_text:
@@ -210,6 +222,13 @@ def _verify_tokens(golden: bundle_pb2.Golden, text: bundle_pb2.TextSpec) -> None
 def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     values = list(manifest.golden.probabilities)
     width = len(manifest.labels)
+    is_score = manifest.scoring == common_pb2.LABEL_SCORING_IDENTITY
+    require(is_score or not manifest.golden.scores, "golden.scores are for LABEL_SCORING_IDENTITY")
+    if is_score:
+        require(not values, "golden.probabilities are not for LABEL_SCORING_IDENTITY")
+        count = len(manifest.golden.scores)
+        require(count == width, f"golden has {count} scores for {width} labels")
+        return
     if task.labels_tokens:
         whole = values and len(values) % width == 0
         require(whole, f"golden has {len(values)} probabilities, which are no rows of {width} labels")
@@ -217,9 +236,10 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> No
         require(fits, "golden has probabilities of more tokens than text.max_source_tokens")
     else:
         require(len(values) == width, f"golden has {len(values)} probabilities for {width} labels")
+    one_each = manifest.scoring == common_pb2.LABEL_SCORING_SIGMOID
     for start in range(0, len(values), width):
         row = values[start : start + width]
-        sums = math.isclose(math.fsum(row), 1, abs_tol=1e-2)
+        sums = one_each or math.isclose(math.fsum(row), 1, abs_tol=1e-2)
         require(sums and min(row) >= 0, "golden.probabilities are no distribution")
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft_server.content.wanted import Wanted
 
 Token = TypeVar("Token")
+Given = TypeVar("Given")
 # Of a text that is split into sentences.
 MAX_SENTENCES = 256
 MAX_SPLIT_CHARS = 131_072
@@ -70,8 +71,39 @@ class InputReader:
         self._check_text(text, field)
         assert self._tokenizer is not None
         ids = known(self._tokenizer.encode, text, field)
-        self._check_tokens(self._tokenizer.added(ids), field, len(frame.before) + len(frame.after))
+        added = self._tokenizer.added(ids)
+        self._check_tokens(added, field, len(frame.before) + len(frame.after))
+        if self.takes_pairs:
+            self._check_separator([each for each, is_added in zip(ids, added, strict=True) if not is_added], field)
         return Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
+
+    def read_pair(self, text: str, other: str) -> Ids:
+        """Return the token ids of two texts, as the tokenizer joins them.
+
+        Raises InvalidRequest when one of them is not one that the model takes, or when they are too long together.
+        """
+        assert self._tokenizer is not None
+        for field, each in (("text", text), ("text_pair", other)):
+            self._check_text(each, field)
+            framed = known(self._tokenizer.encode_framed, each, field)
+            if not framed:
+                raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
+            self._check_separator(framed, field)
+        ids = known(self._tokenizer.encode_pair, (text, other), "text_pair")
+        if len(ids) > self.max_tokens:
+            why = f"and text are {len(ids)} tokens together; the model takes {self.max_tokens} tokens"
+            raise InvalidRequest("text_pair", why, "INPUT_TOO_LONG")
+        return Ids(np.array(ids, np.int64))
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether `read_pair` can join texts."""
+        return self._text.HasField("separator_id")
+
+    def _check_separator(self, ids: list[int], field: str) -> None:
+        """Refuse a text that spells what divides two texts: the model would take what follows for the second."""
+        if self.takes_pairs and self._text.separator_id in ids:
+            raise InvalidRequest(field, "spells the token that stands between two texts")
 
     def read_sentences(self, text: str, field: str, frame: Frame, wanted: Wanted) -> list[Sentence]:
         """Return the sentences of a text as sources, a prefix of the model and `frame` around each. See `sentences`.
@@ -229,8 +261,8 @@ class InputReader:
         return InvalidRequest(field, f"is {length} long; the model takes {self.max_tokens} tokens", "INPUT_TOO_LONG")
 
 
-def known(split: Callable[[str], list[Token]], text: str, field: str) -> list[Token]:
-    """Return the tokens of a text, by a method of a tokenizer. Raises InvalidRequest where it cannot read the text."""
+def known(split: Callable[[Given], list[Token]], text: Given, field: str) -> list[Token]:
+    """Return the tokens of a text, or of a pair, by a method of a tokenizer. InvalidRequest where it cannot read it."""
     try:
         return split(text)
     except TokenizerFailed as error:

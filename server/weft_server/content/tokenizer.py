@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers
 
@@ -81,6 +81,11 @@ class Tokenizer:
         ids: list[int] = _one(partial(self._tokenizer.encode_batch_fast, add_special_tokens=False), text).ids
         return ids
 
+    def encode_pair(self, pair: tuple[str, str]) -> list[int]:
+        """Return token ids of two texts as the post-processor joins them. Raises as `encode` does."""
+        ids: list[int] = _one(self._tokenizer.encode_batch_fast, pair).ids
+        return ids
+
     def split(self, text: str) -> list[Piece]:
         """Return what `encode` does, with each token's place in the text. Raises as it does."""
         encoding = _one(self._tokenizer.encode_batch, text)
@@ -132,7 +137,7 @@ def _read(path: Path) -> tokenizers.Tokenizer:
     return tokenizer
 
 
-def _one(encode_batch: Callable[[list[str]], list[tokenizers.Encoding]], text: str) -> tokenizers.Encoding:
+def _one(encode_batch: Callable[[Any], list[tokenizers.Encoding]], text: str | tuple[str, str]) -> tokenizers.Encoding:
     with _failures():
         try:
             return encode_batch([text])[0]

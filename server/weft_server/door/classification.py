@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from weft_server.sequence import Sequence
+    from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
 
@@ -43,7 +44,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         model = await self._models.take(call, request.model, _TASKS[kind])
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
-            read = input_of(model, request, kind, model.languages.plain)
+            read = _pair_of(model, request, kind) or input_of(model, request, kind, model.languages.plain)
             sequence, reason, probabilities = await classify(call, model, read)
             labels = _most_probable(model, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
@@ -72,6 +73,17 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
                 if reading:
                     await explain_rows(answer.alignment, model, reading, sequence.source, source.pieces())
         return answer
+
+
+def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: str) -> Read | None:
+    """Return what reads two texts, or None where there is one input."""
+    if not request.text_pair:
+        return None
+    if kind != "text":
+        raise InvalidRequest("text_pair", "needs text beside it")
+    if not model.reader.takes_pairs:
+        raise InvalidRequest("text_pair", f"is for models that take two texts, and {model.name!r} does not")
+    return lambda _: model.reader.read_pair(request.text, request.text_pair)
 
 
 def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:

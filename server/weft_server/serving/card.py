@@ -33,6 +33,7 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.takes_messages = model.reader.takes_messages
     card.takes_constraints = model.grammars.takes_constraints
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
+    card.takes_pairs, card.label_scoring = text.HasField("separator_id"), manifest.scoring
     card.vocab_size = text.source_vocab_size or text.target_vocab_size
     if text.max_new_tokens:
         card.decoding.CopyFrom(shown_default(manifest, model.widths))

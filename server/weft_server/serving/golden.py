@@ -33,7 +33,7 @@ _SCORE_TOLERANCE, _ROUNDED_SCORE_TOLERANCE = 5e-2, 1.0
 async def verify_golden(model: Model) -> None:
     """Raise BundleError unless the model gives the golden answer, and explains it if it can."""
     golden = model.manifest.golden
-    if golden.probabilities:
+    if golden.probabilities or golden.scores:
         await _verify_probabilities(model, golden)
     elif golden.embedding:
         await _verify_embedding(model, golden)
@@ -93,11 +93,12 @@ async def _verify_scores(
 async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
     sequence, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
     # A tagger's are [tokens, labels].
-    expected = np.array(golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
+    expected = np.array(golden.scores or golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
     rows = actual.reshape(-1, len(model.manifest.labels))
-    # A comparison with NaN is false, so NaN fails too.
-    if rows.shape != expected.shape or not np.abs(rows - expected).max() <= tolerance:
+    # A comparison with NaN is false, so NaN fails too. Of what is no probability, it is a share of what is over 1.
+    scale = np.maximum(np.abs(expected), 1)
+    if rows.shape != expected.shape or not (np.abs(rows - expected) / scale).max() <= tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
     await verify_explanation(model, sequence.source, [], len(rows))
 

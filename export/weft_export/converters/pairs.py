@@ -1,0 +1,92 @@
+"""Cross-encoders: classifiers with one label, which judge two texts together (Nogueira and Cho 2019)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from weft_export.checkpoints.tokenizer import tokenizer_of, tried
+from weft_export.converters.converter import Foreign
+from weft_export.converters.sources import Names, Source, computed
+from weft_export.converters.text.side import TextSide, read_text_side
+from weft_export.errors import CheckpointError
+from weft_export.families.classifier import IDENTITY, SIGMOID
+from weft_export.families.encoder_only import EncoderOnlyConfig
+
+_PLACES = "body.words.positions.weight"
+
+
+def takes_pairs(sizes: Any) -> bool:
+    """Whether a classifier is a cross-encoder. One with several labels reads one text."""
+    return isinstance(sizes, EncoderOnlyConfig) and sizes.num_labels == 1
+
+
+def judge_sizes(
+    config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
+) -> EncoderOnlyConfig:
+    """Put to a classifier's sizes what one of one label has: how it scores, and where its second segment begins.
+
+    body makes the names of its body.
+
+    Raises:
+        CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
+    """
+    scoring = _scoring(foreign)
+    if not takes_pairs(config):
+        return config
+    words, places = config.words, body(config).get(_PLACES)
+    # `of_segment` makes them of two tables.
+    if isinstance(places, Source) and len(places.names) == 2 and foreign.fields.whole("type_vocab_size", 2) > 1:
+        # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
+        side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
+        words = replace(words, separator_id=separator_of(side, has_segments=True))
+    return replace(config, words=words, scoring=scoring)
+
+
+def _scoring(foreign: Foreign) -> str:
+    """Return how sentence-transformers makes scores of logits: by the sigmoid unless it is said."""
+    said = foreign.fields.part("sentence_transformers").raw("activation_fn")
+    said = foreign.fields.raw("sbert_ce_default_activation_function") or said
+    foreign.fields.part("sentence_transformers").skip("version")
+    word = str(said or "Sigmoid").rpartition(".")[2]
+    known = {"Sigmoid": SIGMOID, "Identity": IDENTITY}
+    if word not in known:
+        raise foreign.fields.wrong(
+            "sentence_transformers", f"scores by {word!r:.60}; Sigmoid and Identity are supported"
+        )
+    return known[word]
+
+
+def separator_of(side: TextSide, *, has_segments: bool = False) -> int | None:
+    """Return the first token that a tokenizer puts between two texts, if it puts any.
+
+    Raises:
+        CheckpointError: the model has segments, and they are not what stands before and behind it.
+    """
+    name = side.source_tokenizer
+    tokenizer = tokenizer_of(name, side.files[name])
+    pair = tried("two texts cannot be tokenized", lambda: tokenizer.encode("a", "b"))
+    of_first = [place for place, number in enumerate(pair.sequence_ids) if number == 0]
+    behind = (of_first[-1] if of_first else -1) + 1
+    is_between = 0 < behind < len(pair.ids) and pair.sequence_ids[behind] is None
+    separator = pair.ids[behind] if is_between else None
+    if has_segments:
+        expected = [int(separator in pair.ids[:place]) for place in range(len(pair.ids))]
+        if pair.type_ids != expected:
+            raise CheckpointError(f"{name} does not number two texts as segments that one token divides")
+    return separator
+
+
+def segment_names(config: EncoderOnlyConfig, body: Names) -> Names:
+    """Return the names of a body, and of the second segment's vector if it has one: what it has beyond the first's."""
+    if config.words.separator_id is None:
+        return body
+    places = body[_PLACES]
+    assert isinstance(places, Source)
+    types = places.names[1]
+
+    def difference(segments: Tensor) -> Tensor:
+        return segments[1] - segments[0]
+
+    return {**body, "body.words.second_segment": computed(difference, types)}
