@@ -97,14 +97,19 @@ def _set(context: Any, status: Status) -> None:
     context.set_trailing_metadata(status.trailing_metadata)
 
 
-def parsing(deserialize: Callable[[bytes], Any], most: int) -> Parse:
-    """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message."""
+def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None] | None = None) -> Parse:
+    """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message.
+
+    `check` raises it for other bytes that are not worth parsing.
+    """
 
     def parse(data: bytes) -> Any:
         if len(data) > most:
             raise InvalidRequest(
                 "", f"the request has {len(data)} bytes, and this method takes at most {most}", "MESSAGE_TOO_LARGE"
             )
+        if check:
+            check(data)
         try:
             return deserialize(data)
         except DecodeError:

@@ -1,8 +1,15 @@
-"""How large a message each method takes: a name, a text or a picture."""
+"""How large a message each method takes: a name, a text or a picture; and how many parts one has."""
+
+from weft_server.errors import InvalidRequest
+from weft_server.serving.embedding import MAX_INPUTS
 
 MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 _NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "grpc.reflection.")
+# Of a message beside its inputs. Any may come several times.
+_OTHER_FIELDS = 64
+# Bits of a number.
+_LONGEST = 63
 _PICTURES = {"Caption", "StreamCaption", "Classify", "Embed", "Score"}
 
 
@@ -12,3 +19,33 @@ def max_bytes(method: str, most: int) -> int:
     if name in _PICTURES:
         return most
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
+
+
+def check_inputs(data: bytes) -> None:
+    """Raise InvalidRequest for an EmbedRequest of far too many fields: millions of empty inputs would be gigabytes.
+
+    What is no message is left to who parses it.
+    """
+    at = 0
+    try:
+        for _ in range(MAX_INPUTS + _OTHER_FIELDS):
+            if at >= len(data):
+                return
+            key, at = _varint(data, at)
+            size, at = _varint(data, at) if key & 7 in (0, 2) else ({1: 8, 5: 4}[key & 7], at)
+            at += size if key & 7 else 0
+    except (IndexError, KeyError):
+        return
+    raise InvalidRequest("inputs", f"must be 1..{MAX_INPUTS}, and there are more", "INPUT_TOO_LONG")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return a number, and where the next one begins."""
+    value = shift = 0
+    while data[at] & 0x80 and shift < _LONGEST:
+        value |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | data[at] << shift, at + 1
+
+
+CHECKS = {"/weft.v1.EmbeddingService/Embed": check_inputs}
