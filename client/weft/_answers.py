@@ -114,7 +114,7 @@ def _facts(message: Any) -> dict[str, Any]:
     return {
         "usage": Usage(**_fields(message.usage, Usage)),
         "timings": Timings(*(_seconds(getattr(message.timings, field)) for field in ("queue", "prefill", "decode"))),
-        "model": ResolvedModel(message.model.name, message.model.version),
+        "model": ResolvedModel(**_fields(message.model, ResolvedModel)),
         "request_id": message.request_id,
     }
 
@@ -204,4 +204,6 @@ def model(message: model_pb2.Model) -> Model:
         normalized=message.normalized,
         takes_pairs=message.takes_pairs,
         label_scoring=_name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.label_scoring),
+        takes_adapters=message.takes_adapters,
+        adapters=tuple(message.adapters),
     )

@@ -10,6 +10,7 @@ import typer
 from weft import _show as show
 from weft._files.options import Files
 from weft._options import (
+    AdapterName,
     AsJson,
     CacheSalt,
     Language,
@@ -246,6 +247,7 @@ def score(
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="Name of the model. It is required.")] = "",
     model_version: ModelVersion = None,
     version_label: VersionLabel = None,
+    adapter: AdapterName = "",
     source_language: Language = "",
     target_language: Language = "",
     picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
@@ -270,6 +272,7 @@ def score(
         "model": model,
         "model_version": model_version,
         "version_label": version_label,
+        "adapter": adapter,
         "source_language": source_language,
         "target_language": target_language,
         "num_top_tokens": top,

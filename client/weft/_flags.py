@@ -41,6 +41,7 @@ _FLAGS = {
     "explain.layer": "--layer",
     "explain.head": "--head",
     "image.data": "the picture",
+    "model.adapter": "--adapter",
     "model.name": "--model",
     "model.version": "--model-version",
     "model.version_label": "--version-label",

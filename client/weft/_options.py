@@ -34,6 +34,10 @@ VersionLabel = Annotated[
     str | None,
     typer.Option("--version-label", metavar="LABEL", help="Name the version by its label: stable or canary."),
 ]
+AdapterName = Annotated[
+    str,
+    typer.Option("--adapter", metavar="NAME", help="Answer by this adapter of the model. `weft models` lists them."),
+]
 SideName = Annotated[
     str, typer.Option("--side", metavar="SIDE", help="input, for what the model reads, or output, for what it writes.")
 ]
@@ -51,6 +55,7 @@ class Request(Server):
     ] = ""
     model_version: ModelVersion = None
     version_label: VersionLabel = None
+    adapter: AdapterName = ""
     explain: Annotated[
         Path | None, typer.Option("--explain", metavar="OUT.png", help="Draw what the model looked at, into this file.")
     ] = None
@@ -80,6 +85,7 @@ class Request(Server):
             "model": self.model,
             "model_version": self.model_version,
             "version_label": self.version_label,
+            "adapter": self.adapter,
             "explain": self._explain(),
         }
 

@@ -35,6 +35,7 @@ class Options(TypedDict, total=False):
 
     `model` and `model_version` name the model: by default the server's only one for the task, and the version that the
     server means, mostly the highest. `version_label` names the version by its label instead: "stable" or "canary".
+    `adapter` names one of the model's adapters, by which it answers then; see `Model.adapters`.
     `request_id` comes back in the answer and stands in the server's log; at most 64 printable ASCII characters.
     `explain` asks for the alignment, at the cost of one more pass; an `Explain` says of which layer and head.
     """
@@ -42,6 +43,7 @@ class Options(TypedDict, total=False):
     model: str
     model_version: int | None
     version_label: str | None
+    adapter: str
     request_id: str
     explain: bool | Explain
 
@@ -113,7 +115,7 @@ class EmbedOptions(Options, total=False):
 class ScoreOptions(TypedDict, total=False):
     """What scoring takes.
 
-    `model` must name the model. `model_version`, `version_label` and `request_id` are as in `Options`.
+    `model` must name the model. `model_version`, `version_label`, `adapter` and `request_id` are as in `Options`.
     `source_language` and `target_language` are as for a translation. `num_top_tokens` asks for so many of the most
     probable tokens at each place, at most 20.
     """
@@ -121,18 +123,21 @@ class ScoreOptions(TypedDict, total=False):
     model: str
     model_version: int | None
     version_label: str | None
+    adapter: str
     source_language: str
     target_language: str
     num_top_tokens: int
     request_id: str
 
 
-def selector(model: str, version: int | None, version_label: str | None = None) -> common_pb2.ModelSelector:
-    """Name a model."""
+def selector(
+    model: str, version: int | None, version_label: str | None = None, adapter: str = ""
+) -> common_pb2.ModelSelector:
+    """Name a model, and perhaps an adapter of it."""
     if version is not None and version_label is not None:
         raise refusal("model.version_label", "names a version, and model.version does so too: give one of them")
     message = common_pb2.ModelSelector()
-    fill(message, "model.", name=model, version=version, version_label=version_label)
+    fill(message, "model.", name=model, version=version, version_label=version_label, adapter=adapter)
     return message
 
 
@@ -201,11 +206,11 @@ _INPUTS = {"text", "token_ids", "image", "inputs", "messages", "target_text", "t
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
-    known = {*message.DESCRIPTOR.fields_by_name, "model_version", "version_label"} - _INPUTS
+    known = {*message.DESCRIPTOR.fields_by_name, "model_version", "version_label", "adapter"} - _INPUTS
     if unknown := options.keys() - known:
         raise TypeError(f"unknown option {min(unknown)!r}")
     which = (options.pop("model", ""), options.pop("model_version", None), options.pop("version_label", None))
-    model = selector(*which)
+    model = selector(*which, options.pop("adapter", ""))
     decoding = decoding_message(options.pop("decoding", None))
     explain = _explain(options.pop("explain", False))
     fill(message, model=model, decoding=decoding, explain=explain, **options)

@@ -73,7 +73,8 @@ def about(answer: Completion | Classification | Embeddings | Score | Tagging) ->
     timings, usage = answer.timings, answer.usage
     cached = f" ({usage.cached_tokens} cached)" if usage.cached_tokens else ""
     facts = {
-        "model": f"{answer.model.name} version {answer.model.version}",
+        "model": f"{answer.model.name} version {answer.model.version}"
+        + (f" with adapter {answer.model.adapter}" if answer.model.adapter else ""),
         "tokens": f"{usage.input_tokens} in{cached}, {usage.output_tokens} out",
         "time": f"queue {_ms(timings.queue)}, prefill {_ms(timings.prefill)}, decode {_ms(timings.decode)}",
         "request": answer.request_id,
@@ -135,6 +136,7 @@ def _facts(model: Model) -> Iterator[str]:
         "messages": model.takes_messages,
         "constraints": model.takes_constraints,
         "texts to score": model.can_score,
+        f"adapters ({', '.join(model.adapters) or 'none yet'})": model.takes_adapters,
     }
     if taken := [name for name, does in takes.items() if does]:
         yield f"takes {', '.join(taken)}"

@@ -103,10 +103,11 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedModel:
-    """The model that answered."""
+    """The model that answered, and the adapter by which it did, or an empty string."""
 
     name: str
     version: int
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,6 +356,7 @@ class Model:
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
+    `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
     """
 
     name: str
@@ -384,3 +386,5 @@ class Model:
     normalized: bool = False
     takes_pairs: bool = False
     label_scoring: LabelScoring = LabelScoring.UNSPECIFIED
+    takes_adapters: bool = False
+    adapters: tuple[str, ...] = ()

@@ -89,6 +89,24 @@ def export(
             help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
         ),
     ] = False,
+    adapters: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=256,
+            metavar="RANK",
+            help="Take low-rank adapters (LoRA) of at most this rank, which weft export-adapter makes. On CPU.",
+            show_default="none",
+        ),
+    ] = None,
+    adapted: Annotated[
+        str | None,
+        typer.Option(
+            help="With --adapters: which products of each layer can have one, with commas: qkv,query,key,value,output,"
+            "gate,inner,outer. Fewer make quicker steps.",
+            show_default="all",
+        ),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -158,7 +176,7 @@ def export(
     with plain_errors("export"), shown("export", line_seconds=math.inf if quiet else 0) as say:
         say(0, 0, "loading torch")
         from weft_export.converters.converter import Choices  # noqa: PLC0415 - late: torch takes seconds to import
-        from weft_export.export import export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
+        from weft_export.export import adaptable, export_checkpoint  # noqa: PLC0415 - late: torch takes seconds to import
         from weft_export.wrapping.labels import read_labels  # noqa: PLC0415 - same
 
         named = () if labels is None else read_labels(labels)
@@ -170,9 +188,17 @@ def export(
             say(done, total, name)
 
         if graphs_only:
-            unmeant = {"--held-out": held_out, "--mixed-runs": mixed_runs, "--no-score": no_score, "--force": force}
+            unmeant = {
+                "--held-out": held_out,
+                "--mixed-runs": mixed_runs,
+                "--no-score": no_score,
+                "--adapters": adapters,
+                "--force": force,
+            }
             if given := ", ".join(flag for flag, value in unmeant.items() if value):
                 raise ExportError(f"{given}: of no meaning with --graphs-only")
+        if adapted is not None and adapters is None:
+            raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
@@ -195,6 +221,7 @@ def export(
             mixed_runs=mixed_runs,
             explains=not no_explain,
             scores=not no_score,
+            adapters=None if adapters is None else adaptable(adapters, adapted),
             force=force,
             choices=choices,
             on_stage=on_stage,

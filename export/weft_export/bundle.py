@@ -61,6 +61,7 @@ def manifest_of(
         labels=checkpoint.labels,
         golden=golden,
         rounding=checkpoint.rounding,
+        adapters=checkpoint.adapters,
     )
     manifest.scoring = SCORINGS.get(getattr(checkpoint.model, "scoring", ""), common_pb2.LABEL_SCORING_UNSPECIFIED)
     if TASKS[checkpoint.task].embeds:

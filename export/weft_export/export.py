@@ -13,12 +13,14 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.files import check_regular
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, Example, read_held_out
+from weft_export.checkpoints.sharing import sharing
 from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.checkpoints.weights import WEIGHTS_FILE
 from weft_export.converters.convert import Converted, convert, is_foreign
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
+from weft_export.graphs.adapting import NAMES, Adaptable, adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
 from weft_export.graphs.onnx_graph import write_graph
@@ -72,6 +74,7 @@ def export_checkpoint(
     mixed_runs: bool = False,
     explains: bool = True,
     scores: bool = True,
+    adapters: Adaptable | None = None,
     force: bool = False,
     choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
@@ -81,6 +84,7 @@ def export_checkpoint(
 
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
+    adapters says which products take adapters. The default is none.
     held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
     choices are for a Hugging Face directory, which does not say them.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
@@ -113,6 +117,7 @@ def export_checkpoint(
                 mixed_runs=mixed_runs,
                 explains=explains,
                 scores=scores,
+                adapters=adapters,
             )
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
@@ -143,13 +148,17 @@ def _build(
     mixed_runs: bool,
     explains: bool,
     scores: bool,
+    adapters: Adaptable | None,
 ) -> bundle_pb2.BundleManifest:
     original = replace(loaded.checkpoint, explains=explains)
+    if adapters is not None:
+        check_adapters(precision)
+        original = replace(original, adapters=adapter_spec(original.model, *adapters))
     check_tokenizers(original)
     check_bf16(original, precision)
     check_mixed_runs(original, precision, mixed_runs=mixed_runs)
     examples = _held_out(original, precision, held_out, loaded.held_out)
-    checkpoint = original
+    checkpoint = prepared(original)
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
         checkpoint = rounded(original, precision, examples)
@@ -160,7 +169,10 @@ def _build(
     manifest_of(checkpoint, precision, request.answer())
     # bf16 and fp16 are for devices, which have not been tried with it.
     scores = scores and precision in HOST_PRECISIONS
-    graphs, files = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores), WeightFiles()
+    graphs = graphs_of(checkpoint, precision, mixed_runs=mixed_runs, scores=scores)
+    if checkpoint.adapters is not None:
+        graphs = [adapted(graph, checkpoint.adapters) for graph in graphs]
+    files = WeightFiles()
     num_stages = len(graphs) + (4 if examples else 3)
     for index, graph in enumerate(graphs):
         on_stage(f"exporting {graph.file_name}", index + 1, num_stages)
@@ -183,6 +195,30 @@ def _build(
     write_manifest(work, manifest, graphs, parity=parity, provenance=provenance, quality=quality)
     on_stage("done", num_stages, num_stages)
     return manifest
+
+
+def prepared(checkpoint: Checkpoint) -> Checkpoint:
+    """Return a checkpoint whose products take the adapters that it says, over its weights."""
+    if checkpoint.adapters is None:
+        return checkpoint
+    model = sharing(checkpoint.model)
+    attach(model, checkpoint.adapters)
+    return replace(checkpoint, model=model)
+
+
+def adaptable(rank: int, names: str | None) -> Adaptable:
+    """Read which products shall take adapters: names with commas between them, or all. Raises ExportError."""
+    chosen = NAMES if names is None else tuple(name.strip() for name in names.split(","))
+    for name in chosen:
+        if name not in NAMES:
+            raise ExportError(f"{name!r:.60} is no product of a layer; these are: {', '.join(NAMES)}")
+    return Adaptable(rank, chosen)
+
+
+def check_adapters(precision: bundle_pb2.Precision.ValueType) -> None:
+    """Raise ExportError for a precision at which nobody has tried adapters."""
+    if precision != bundle_pb2.PRECISION_FP32:
+        raise ExportError("adapters are for fp32: at another precision nothing holds them to torch")
 
 
 def _held_out(

@@ -15,6 +15,10 @@ MODEL_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,127}")
 VERSION = re.compile(r"[1-9][0-9]{0,8}")
 FILE_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")
 MANIFEST_FILE = "bundle.json"
+# Adapters of a bundle are <repository>/<model>/adapters/<version>/<name>/adapter.json, and the file that it names.
+ADAPTERS_DIR = "adapters"
+ADAPTER_FILE = "adapter.json"
+ADAPTER_NAME = MODEL_NAME
 # By it a checkpoint is known, of which a bundle is made.
 CONFIG_FILE = "config.json"
 
@@ -30,6 +34,9 @@ SCORE_PORTS = ("log_probs", "topk_ids", "topk_log_probs")
 MAX_TOP_TOKENS = 20
 # In a MIXED graph it stands before the name of a state's port when the state is the prompt's.
 PROMPT = "prompt."
+
+# Inputs of graphs that take adapters: which rows are in which group, and which of them have an adapter, and where.
+ADAPTER_PORTS = ("adapter_members", "adapter_rows", "adapter_places")
 
 # What the weights and the floating-point states of a bundle are made of.
 FLOAT_TYPE = {
@@ -94,6 +101,8 @@ MAX_IMAGE_BYTES = 8_388_608
 MAX_IMAGE_PIXELS = 16_777_216
 
 MAX_MANIFEST_BYTES = 8_388_608
+MAX_ADAPTER_BYTES = 1_048_576
+MAX_ADAPTED_LAYERS = 4096
 # Of all lists and objects of a manifest together.
 MAX_MANIFEST_ENTRIES = 400_000
 # Of a file that is read as a whole: a graph without its weights, a tokenizer, the golden image.
@@ -121,6 +130,8 @@ _NAME = 256
 _PATH = 255
 # Of a language.
 _TAG = 64
+# Of a layer, whose ports have longer names.
+_LAYER = 240
 
 
 class Limit(NamedTuple):
@@ -236,6 +247,19 @@ LIMITS = {
         "plain_effect": Limit(1_000_000),
         "bits": Limit(32),
     },
+    "AdapterSpec": {"layers": Limit(entries=MAX_ADAPTED_LAYERS)},
+    "AdaptedLayer": {
+        "name": Limit(_LAYER),
+        "inputs": Limit(_TOKENS, least=1),
+        "outputs": Limit(_TOKENS, least=1),
+        "rank": Limit(1024, least=1),
+    },
+    "AdapterManifest": {
+        "description": Limit(4096),
+        "base_sha256": Limit(64),
+        "layers": Limit(entries=MAX_ADAPTED_LAYERS),
+    },
+    "AdapterLayer": {"name": Limit(_LAYER), "rank": Limit(1024, least=1)},
     "Provenance": {
         "weft_version": Limit(128),
         "torch_version": Limit(128),
@@ -251,6 +275,11 @@ LIMITS = {
 def precision_name(precision: bundle_pb2.Precision.ValueType) -> str:
     """Return what `weft export --precision` calls a precision, such as `int8-weights`."""
     return bundle_pb2.Precision.Name(precision).removeprefix("PRECISION_").lower().replace("_", "-")
+
+
+def adapter_ports(layer: str) -> tuple[str, str]:
+    """Return the names of the inputs of a graph that hold A and B of a layer."""
+    return f"adapter.{layer}.a", f"adapter.{layer}.b"
 
 
 def only_asked(decoding: common_pb2.Decoding) -> str:

@@ -69,6 +69,12 @@ class ServerConfig(BaseSettings):
         description="Decode slots of each model, divided among its lanes. "
         "A slot holds one answer of a request while it is produced, or one beam.",
     )
+    max_adapters: Count = Field(
+        16,
+        le=1024,
+        description="Adapters of each model that may be in memory. One is loaded when a request first names it, in "
+        "place of the one that nobody has asked for the longest.",
+    )
     lanes: int = Field(
         0,
         ge=0,

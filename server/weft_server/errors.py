@@ -36,6 +36,13 @@ class ModelNotFound(RequestError):
         super().__init__("MODEL_NOT_FOUND", message, field="model")
 
 
+class AdapterNotFound(RequestError):
+    """There is no such adapter beside the model's bundle."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("ADAPTER_NOT_FOUND", message, field="model.adapter")
+
+
 class ServiceNotFound(RequestError):
     """A health check names a service that there is not."""
 
@@ -69,6 +76,7 @@ class Overloaded(RequestError):
     2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held: BYTE_BUDGET.
     3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.
     4. The machine itself: MACHINE_BUSY.
+    5. Adapters in memory that are all in use: ADAPTERS_IN_USE.
     """
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:
@@ -131,6 +139,21 @@ class CannotExplain(RequestError):
 
     def __init__(self, model: str) -> None:
         super().__init__("CANNOT_EXPLAIN", f"model {model!r} cannot explain its answers", field="explain")
+
+
+class CannotAdapt(RequestError):
+    """An adapter was named, and the model's bundle takes none."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__("CANNOT_ADAPT", f"model {model!r} takes no adapters", field="model.adapter")
+
+
+class AdapterRefused(RequestError):
+    """An adapter is not what it says, or not for this bundle."""
+
+    def __init__(self, model: str, adapter: str, why: str) -> None:
+        message = f"adapter {adapter!r} of model {model!r} is refused: {why}"
+        super().__init__("ADAPTER_REFUSED", message, field="model.adapter")
 
 
 class CannotConstrain(RequestError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     import numpy as np
 
@@ -43,6 +43,16 @@ class FinishReason(enum.Enum):
     STOP = "stop"
     STOP_STRING = "stop_string"
     LENGTH = "length"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """A low-rank adapter in memory. `pairs` has by layer A [inputs, rank] and B [rank, outputs], float32."""
+
+    name: str
+    # Of its weights.
+    digest: str
+    pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 class EarlyStopping(enum.Enum):
@@ -234,6 +244,8 @@ class Sequence:
     num_top_tokens: int = 0
     # Who shares the prefix cache with it.
     cache_salt: str = ""
+    # By which it is answered. None: by the model alone.
+    adapter: Adapter | None = None
     standing: Standing = ANYBODY
     # Whether its request is counted with another sequence: that which has answered the prompt that this one scores.
     is_counted: bool = False
@@ -262,6 +274,12 @@ class Sequence:
     def num_input_tokens(self) -> int:
         """Tokens or patches of the input."""
         return self.source.num_tokens
+
+    @property
+    def cache_key(self) -> str:
+        """What its pieces in the prefix cache belong to: its salt, and its adapter, by which they were read."""
+        # A salt has no two line breaks in a row.
+        return f"{self.cache_salt}\n\n{self.adapter.digest}" if self.adapter else self.cache_salt
 
     @property
     def width(self) -> int:

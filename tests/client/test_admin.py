@@ -113,6 +113,17 @@ def test_a_version_is_named_by_number_or_by_label(client, server):
         client.translate("a", model="en-es", model_version=1, version_label="canary")
 
 
+def test_an_adapter_is_named_beside_the_model(client, server):
+    """It goes with whatever names the model, or with none."""
+    client.translate("a", adapter="formal")
+    assert ("", "formal") == (
+        server.servicer.seen[-1].request.model.name,
+        server.servicer.seen[-1].request.model.adapter,
+    )
+    client.score("a", "b", model="en-es", adapter="formal")
+    assert "formal" == server.servicer.seen[-1].request.model.adapter
+
+
 @pytest.mark.parametrize(
     ("words", "asked", "said"),
     [

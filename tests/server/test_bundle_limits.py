@@ -14,7 +14,7 @@ from weft_server.errors import BundleError
 PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()
 MANUAL = (Path(__file__).parents[2] / "server" / "README.md").read_text()
 # format_version is 1 or refused; decoding is checked as any request's; image.channels is 1 or 3.
-CHECKED_OTHERWISE = {"BundleManifest.format_version"}
+CHECKED_OTHERWISE = {"BundleManifest.format_version", "AdapterManifest.format_version"}
 NO_WORD_OF_IT = {"ImageSpec.channels", "BundleFile.sha256", "Quality.score", "Quality.fp32_score"}
 FIELDS = {
     f"{message}.{field}": (getattr(bundle_pb2, message).DESCRIPTOR.fields_by_name[field], limit)

@@ -42,6 +42,8 @@ class Checkpoint:
     explains: bool = True
     """Whether its bundle gets an EXPLAIN graph, if the model attends."""
     rounding: bundle_pb2.Rounding | None = None
+    adapters: bundle_pb2.AdapterSpec | None = None
+    """Which products of the model take adapters. None: none."""
 
     def __post_init__(self) -> None:
         """Raise CheckpointError when the parts contradict each other."""

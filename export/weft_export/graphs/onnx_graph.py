@@ -10,6 +10,7 @@ import onnx
 import onnx_ir
 import torch
 
+from weft_export.graphs.adapting import expand
 from weft_export.graphs.deferred import defer
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.score_graph import score_graph
@@ -51,6 +52,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
             verbose=False,
         )
     assert program is not None
+    expand(program.model)
     simplify(program.model)
     forget_origin(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))

@@ -26,6 +26,8 @@ INT32, INT64, FLOAT = onnx.TensorProto.INT32, onnx.TensorProto.INT64, onnx.Tenso
 # What stands before the names of an encoder's values, and of those in the body of a Scan.
 _ENCODER, _EACH = "encoder.", "each."
 _FED = "target_ids"
+# What the names of inputs begin with that bring adapters.
+_ADAPTER = "adapter"
 # Inputs of com.microsoft::GroupQueryAttention by their places.
 _KEY, _PAST_KEY, _PAST_VALUE, _BIAS, _KEY_SCALE, _VALUE_SCALE = 1, 3, 4, 10, 12, 13
 
@@ -67,6 +69,10 @@ class _Making:
         if encoder is not None:
             self.fed = _FED
             self._read(encoder.graph)
+        # What brings adapters is brought to both graphs at once.
+        self.adapters = {port.name: port.name for port in decoder.graph.input if port.name.startswith(_ADAPTER)}
+        there = {port.name for port in self.inputs}
+        self.inputs += [port for port in decoder.graph.input if port.name in self.adapters.keys() - there]
 
     def made(self) -> onnx.ModelProto:
         """Return the model, with the weights that its nodes read."""
@@ -87,7 +93,7 @@ class _Making:
         self._lengths()
         # Of `lengths`, only last_position reads more than the size.
         told = {"past_lengths": "nothing", "lengths": "nothing", "total_length": "total"}
-        names = {"input_ids": self.fed, "memory_lengths": self.memory_lengths, **told, **self._pasts()}
+        names = {"input_ids": self.fed, "memory_lengths": self.memory_lengths, **told, **self.adapters, **self._pasts()}
         for node in self._renamed(_part(self.decoder, [before]), "", names):
             self._attend(node) if node.op_type == "GroupQueryAttention" else self.nodes.append(node)
         self._add("Flatten", [before], "flat", axis=2)

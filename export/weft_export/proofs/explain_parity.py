@@ -15,6 +15,7 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest
 from weft_export.graphs.graphs import EXPLAIN_PORTS, Graph
+from weft_export.proofs.adapted_session import Pairs
 from weft_export.proofs.explain_parts import explain_parts
 from weft_export.proofs.gauge import AttentionGauge, Gauge
 from weft_export.proofs.session import open_session
@@ -33,8 +34,17 @@ Reading = tuple[int, int]
 class ExplainParity:
     """Compares weights and source_mass of requests, whose tokens hold a finished answer."""
 
-    def __init__(self, gauge: Gauge, graph: Graph, checkpoint: Checkpoint, requests: list[RandomRequest]) -> None:
+    def __init__(
+        self,
+        gauge: Gauge,
+        graph: Graph,
+        checkpoint: Checkpoint,
+        requests: list[RandomRequest],
+        adapter: Pairs | None = None,
+    ) -> None:
+        """The file's graph is given an adapter, if there is one."""
         self.gauge, self.graph, self.checkpoint, self.requests = gauge, graph, checkpoint, requests
+        self.adapter = adapter
         self.sums = Gauge(EXPLAIN_SUM_TOLERANCE)
         self.shapes = AttentionGauge(ATTENTION_TOLERANCE)
 
@@ -49,10 +59,10 @@ class ExplainParity:
         """
         with explain_parts(path) as parts:
             given = [self._feeds(index) for index in range(len(self.requests))]
-            session = open_session(parts.whole)
+            session = open_session(parts.whole, adapter=self.adapter)
             attentions = [self._check_whole(session, feeds, parts.attentions) for feeds in given]
             del session
-            session = open_session(parts.picking)
+            session = open_session(parts.picking, adapter=self.adapter)
             for index, (feeds, seen) in enumerate(zip(given, attentions, strict=True)):
                 self._check_picking(session, feeds | seen, self._readings(index))
 

@@ -14,6 +14,7 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.random_requests import RandomRequest, random_requests
 from weft_export.families.classifier import IDENTITY
 from weft_export.graphs.graphs import Graph, graphs_of, states_of
+from weft_export.proofs.adapted_session import Pairs
 from weft_export.proofs.bounds import attention_gauge_of, gauge_of, share_gauge_of, vector_gauge_of
 from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.proofs.end_parity import check_end
@@ -32,8 +33,9 @@ def check_parity(
     *,
     mixed_runs: bool = False,
     scores: bool = False,
+    adapter: Pairs | None = None,
 ) -> bundle_pb2.Parity:
-    """Compare the graphs in a directory with a checkpoint's modules.
+    """Compare the graphs in a directory with a checkpoint's modules. The graphs are given an adapter, if there is one.
 
     Raises:
         ParityError: There are five cases:
@@ -50,7 +52,7 @@ def check_parity(
 
     def opened(role: bundle_pb2.GraphRole.ValueType) -> Any:
         """Open a graph's session. No two are kept at a time: each holds the weights in memory of its own."""
-        return open_session(directory / graphs[role].file_name)
+        return open_session(directory / graphs[role].file_name, adapter=adapter)
 
     gauge = gauge_of(precision, checkpoint.model)
     shares = share_gauge_of(precision, checkpoint.model)
@@ -90,7 +92,8 @@ def check_parity(
         role = bundle_pb2.GRAPH_ROLE_EXPLAIN
         if role in graphs:
             explained = attention_gauge_of(precision, checkpoint.model)
-            ExplainParity(explained, graphs[role], checkpoint, requests).check(directory / graphs[role].file_name)
+            path = directory / graphs[role].file_name
+            ExplainParity(explained, graphs[role], checkpoint, requests, adapter).check(path)
     # A share of a size and a difference of probabilities cannot be one figure. The one that counts is of what answers
     # are made of: logits and states for a writer, and else probabilities or vectors.
     reported = next((stateless[role] for role in stateless if role in graphs), gauge)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
+from weft_export.proofs.adapted_session import AdaptedSession
 from weft_export.proofs.session import onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
@@ -63,9 +64,10 @@ def run_in_place(
     The present of a cache or a memory is written over its past, as in a server. That of a recurrent state is not.
     """
     binding = session.io_binding()
+    bound = session.whole(arrays) if isinstance(session, AdaptedSession) else arrays
     outputs = {}
     over = {state.present: state.past for state in states if state.kind != bundle_pb2.STATE_KIND_RECURRENT}
-    for name, array in arrays.items():
+    for name, array in bound.items():
         binding.bind_ortvalue_input(name, value_of(array))
     asked = names or [port.name for port in session.get_outputs()]
     fresh = [name for name in asked if name not in over]

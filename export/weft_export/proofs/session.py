@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from weft_export.errors import ExportError
+from weft_export.proofs.adapted_session import AdaptedSession, Pairs, takes_adapters
 from weft_export.proofs.widening import runnable
 
 
@@ -17,8 +18,8 @@ def runtime_version() -> str:
     return str(onnxruntime().__version__)
 
 
-def open_session(path: Path, num_threads: int = 1) -> Any:
-    """Load an .onnx file as an InferenceSession on CPU.
+def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None) -> Any:
+    """Load an .onnx file as an InferenceSession on CPU. One that takes adapters gets `adapter` for each row, or none.
 
     Raises:
         ExportError: onnxruntime is not installed.
@@ -29,7 +30,8 @@ def open_session(path: Path, num_threads: int = 1) -> Any:
     options.enable_mem_pattern = False
     options.log_severity_level = 3
     with runnable(path) as stand_in:
-        return runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
+        session = runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
+    return AdaptedSession(session, adapter) if takes_adapters(session) else session
 
 
 def onnxruntime() -> Any:

@@ -370,6 +370,7 @@ class BundleManifest(_message.Message):
     ROUNDING_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
     SCORING_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -449,6 +450,12 @@ class BundleManifest(_message.Message):
     def embedding(self) -> Global___EmbeddingSpec:
         """embedding describes the vectors; set when the model embeds."""
 
+    @_builtins.property
+    def adapters(self) -> Global___AdapterSpec:
+        """adapters says which layers a request may adapt; set when the graphs take adapters, at fp32, without a RECURRENT
+        state.
+        """
+
     def __init__(
         self,
         *,
@@ -472,10 +479,11 @@ class BundleManifest(_message.Message):
         rounding: Global___Rounding | None = ...,
         embedding: Global___EmbeddingSpec | None = ...,
         scoring: _common_pb2.LabelScoring.ValueType = ...,
+        adapters: Global___AdapterSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -510,6 +518,162 @@ class EmbeddingSpec(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EmbeddingSpec: _TypeAlias = EmbeddingSpec  # noqa: Y015
+
+@_typing.final
+class AdapterSpec(_message.Message):
+    """AdapterSpec says of which layers the graphs take low-rank adapters ("LoRA", Hu et al. 2022): y = x W + x A B + b. Rows of
+    different adapters, and of none, are in one run: they are put into groups, of one adapter each. Of each of these layers that
+    a graph computes it has two inputs, float32: `adapter.<name>.a` [groups, inputs, rank] and `adapter.<name>.b`
+    [groups, rank, outputs]. A graph with any has three more, int64: `adapter_members` [groups, members], the rows of each group,
+    where any row may fill a place that is left; `adapter_rows` [adapted], the rows that have an adapter; `adapter_places`
+    [adapted], where these stand in adapter_members laid end to end. Rows are those of the batch, and of a MIXED graph also the
+    tokens of its prompt, behind them. There may be no groups.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAYERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdaptedLayer]:
+        """layers are in the model's order; at least one and at most 4,096, each name once."""
+
+    def __init__(
+        self,
+        *,
+        layers: _abc.Iterable[Global___AdaptedLayer] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layers", b"layers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdapterSpec: _TypeAlias = AdapterSpec  # noqa: Y015
+
+@_typing.final
+class AdaptedLayer(_message.Message):
+    """AdaptedLayer is a product that an adapter can add to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is the module's path in the checkpoint, such as `layers.11.attention.qkv`, of at most 240 characters."""
+    inputs: _builtins.int
+    """inputs is the width of what it reads, at most 1,048,576."""
+    outputs: _builtins.int
+    """outputs is the width of what it gives, at most 1,048,576."""
+    rank: _builtins.int
+    """rank is the largest of an adapter, at most 1,024. Queries, keys and values in one product have three times as much."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        inputs: _builtins.int = ...,
+        outputs: _builtins.int = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "name", b"name", "outputs", b"outputs", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdaptedLayer: _TypeAlias = AdaptedLayer  # noqa: Y015
+
+@_typing.final
+class AdapterManifest(_message.Message):
+    """AdapterManifest says what an adapter is, and of which bundle. An adapter is the directory
+    <repository>/<model>/adapters/<version>/<name>/ that holds adapter.json, an AdapterManifest in protobuf JSON, and the file
+    that it names. adapter.json has at most 1,048,576 bytes. The name is [a-z0-9][a-z0-9._-]*, of at most 128 characters.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FORMAT_VERSION_FIELD_NUMBER: _builtins.int
+    DESCRIPTION_FIELD_NUMBER: _builtins.int
+    BASE_SHA256_FIELD_NUMBER: _builtins.int
+    WEIGHTS_FIELD_NUMBER: _builtins.int
+    LAYERS_FIELD_NUMBER: _builtins.int
+    GOLDEN_FIELD_NUMBER: _builtins.int
+    PARITY_FIELD_NUMBER: _builtins.int
+    PROVENANCE_FIELD_NUMBER: _builtins.int
+    format_version: _builtins.int
+    """format_version is 1. A server refuses a number it does not know."""
+    description: _builtins.str
+    """description is one sentence for people, of at most 4,096 characters."""
+    base_sha256: _builtins.str
+    """base_sha256 is the digest of bundle.json of the bundle that it is for, 64 lower-case hexadecimal digits."""
+    @_builtins.property
+    def weights(self) -> Global___BundleFile:
+        """weights is the file of the weights: float32, little-endian, and finite. Of each of `layers` in their order it has A
+        [inputs, rank] and then B [rank, outputs], which holds alpha / rank too; row-major, and nothing between or behind them.
+        """
+
+    @_builtins.property
+    def layers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AdapterLayer]:
+        """layers are those that it adapts, in the order of AdapterSpec; at least one and at most 4,096."""
+
+    @_builtins.property
+    def golden(self) -> Global___Golden:
+        """golden is a request with this adapter and its answer, as that of a bundle. A picture is a file of the bundle."""
+
+    @_builtins.property
+    def parity(self) -> Global___Parity:
+        """parity is how far ONNX Runtime was from torch, whose weights had the adapter added to them."""
+
+    @_builtins.property
+    def provenance(self) -> Global___Provenance:
+        """provenance says what made it. Its digest and its number of parameters are those of the adapter."""
+
+    def __init__(
+        self,
+        *,
+        format_version: _builtins.int = ...,
+        description: _builtins.str = ...,
+        base_sha256: _builtins.str = ...,
+        weights: Global___BundleFile | None = ...,
+        layers: _abc.Iterable[Global___AdapterLayer] | None = ...,
+        golden: Global___Golden | None = ...,
+        parity: Global___Parity | None = ...,
+        provenance: Global___Provenance | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["golden", b"golden", "parity", b"parity", "provenance", b"provenance", "weights", b"weights"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_sha256", b"base_sha256", "description", b"description", "format_version", b"format_version", "golden", b"golden", "layers", b"layers", "parity", b"parity", "provenance", b"provenance", "weights", b"weights"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdapterManifest: _TypeAlias = AdapterManifest  # noqa: Y015
+
+@_typing.final
+class AdapterLayer(_message.Message):
+    """AdapterLayer is one layer of an adapter."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """name is that of an AdaptedLayer, at most 240 characters."""
+    rank: _builtins.int
+    """rank is of A and B, from 1 to that of the AdaptedLayer, which is at most 1,024."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        rank: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AdapterLayer: _TypeAlias = AdapterLayer  # noqa: Y015
 
 @_typing.final
 class Attention(_message.Message):

@@ -161,6 +161,7 @@ class ModelSelector(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     VERSION_LABEL_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository, [a-z0-9][a-z0-9._-]*, at most 128 characters.
     Empty: the one model of the request's task; INVALID_ARGUMENT when the server has several.
@@ -169,16 +170,22 @@ class ModelSelector(_message.Message):
     """version is the model's version, 1 or more."""
     version_label: _builtins.str
     """version_label is `stable` or `canary`; NOT_FOUND when no version bears it."""
+    adapter: _builtins.str
+    """adapter is one of Model.adapters, by whose weights the answer is made; NOT_FOUND (ADAPTER_NOT_FOUND) when there is no such,
+    FAILED_PRECONDITION when it is refused (ADAPTER_REFUSED), or when the model takes none (CANNOT_ADAPT). Requests with
+    different adapters, and with none, share runs. RESOURCE_EXHAUSTED (ADAPTERS_IN_USE) when as many as the server holds are in use. Empty: none.
+    """
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         version: _builtins.int = ...,
         version_label: _builtins.str = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["version", b"version", "version_choice", b"version_choice", "version_label", b"version_label"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "version", b"version", "version_choice", b"version_choice", "version_label", b"version_label"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "name", b"name", "version", b"version", "version_choice", b"version_choice", "version_label", b"version_label"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_version_choice: _TypeAlias = _typing.Literal["version", "version_label"]  # noqa: Y015
     _WhichOneofArgType_version_choice: _TypeAlias = _typing.Literal["version_choice", b"version_choice"]  # noqa: Y015
@@ -194,19 +201,23 @@ class ResolvedModel(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    ADAPTER_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name, never empty."""
     version: _builtins.int
     """version is the model's version, 1 or more."""
+    adapter: _builtins.str
+    """adapter is the adapter that answered with it; empty: none."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         version: _builtins.int = ...,
+        adapter: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapter", b"adapter", "name", b"name", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

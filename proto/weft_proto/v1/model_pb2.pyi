@@ -140,6 +140,8 @@ class Model(_message.Message):
     TAKES_CONSTRAINTS_FIELD_NUMBER: _builtins.int
     VERSION_LABELS_FIELD_NUMBER: _builtins.int
     CANARY_SHARE_FIELD_NUMBER: _builtins.int
+    TAKES_ADAPTERS_FIELD_NUMBER: _builtins.int
+    ADAPTERS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
@@ -175,6 +177,8 @@ class Model(_message.Message):
     """
     canary_share: _builtins.float
     """canary_share is the share of requests that name neither version nor label, and that a canary gets, [0, 1]; else 0."""
+    takes_adapters: _builtins.bool
+    """takes_adapters is whether ModelSelector.adapter is answered."""
     precision: _builtins.str
     """precision is what its bundle computes in, as `weft export --precision` names it, for people: "fp32", "int8", "int4", ..."""
     dimensions: _builtins.int
@@ -217,6 +221,10 @@ class Model(_message.Message):
     def version_labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """version_labels are the labels that this version bears: `stable`, `canary`."""
 
+    @_builtins.property
+    def adapters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """adapters are the names of those that lie beside it now, sorted. One is loaded when it is first asked for."""
+
     def __init__(
         self,
         *,
@@ -242,6 +250,8 @@ class Model(_message.Message):
         takes_constraints: _builtins.bool = ...,
         version_labels: _abc.Iterable[_builtins.str] | None = ...,
         canary_share: _builtins.float = ...,
+        takes_adapters: _builtins.bool = ...,
+        adapters: _abc.Iterable[_builtins.str] | None = ...,
         precision: _builtins.str = ...,
         dimensions: _builtins.int = ...,
         normalized: _builtins.bool = ...,
@@ -250,7 +260,7 @@ class Model(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

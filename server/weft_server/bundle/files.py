@@ -26,28 +26,39 @@ def read_small_file(path: Path, max_bytes: int) -> bytes:
 def verify_files(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse names that are paths, links, and files that are missing, changed or not listed."""
     listed = _listed(manifest)
-    for entry in sorted(directory.iterdir()):
-        if entry.name not in listed | {MANIFEST_FILE}:
-            raise BundleError(f"{entry.name} is not listed in {MANIFEST_FILE}")
+    verify_names(directory, listed | {MANIFEST_FILE}, MANIFEST_FILE)
     for file in manifest.files:
-        _verify_file(directory / file.path, file)
+        verify_file(directory / file.path, file)
+
+
+def verify_names(directory: Path, names: set[str], manifest: str) -> None:
+    """Refuse a file that is none of the names that a manifest lists."""
+    for entry in sorted(directory.iterdir()):
+        if entry.name not in names:
+            raise BundleError(f"{entry.name} is not listed in {manifest}")
 
 
 def _listed(manifest: bundle_pb2.BundleManifest) -> set[str]:
     """Return the names of the files that a manifest lists. Each is a name, listed once, and has a digest."""
     listed: set[str] = set()
     for file in manifest.files:
-        if not FILE_NAME.fullmatch(file.path) or file.path in {".", "..", MANIFEST_FILE}:
-            raise BundleError(f"file name {file.path!r} is not allowed")
+        _verify_entry(file)
         if file.path in listed:
             raise BundleError(f"{file.path} is listed twice")
-        if not _SHA256.fullmatch(file.sha256):
-            raise BundleError(f"{file.path} has a sha256 that is not 64 lower-case hexadecimal digits")
         listed.add(file.path)
     return listed
 
 
-def _verify_file(path: Path, file: bundle_pb2.BundleFile) -> None:
+def _verify_entry(file: bundle_pb2.BundleFile) -> None:
+    if not FILE_NAME.fullmatch(file.path) or file.path in {".", "..", MANIFEST_FILE}:
+        raise BundleError(f"file name {file.path!r} is not allowed")
+    if not _SHA256.fullmatch(file.sha256):
+        raise BundleError(f"{file.path} has a sha256 that is not 64 lower-case hexadecimal digits")
+
+
+def verify_file(path: Path, file: bundle_pb2.BundleFile) -> None:
+    """Refuse a file that is a link, or has another size or digest than is said of it."""
+    _verify_entry(file)
     size = _size_of(path)
     if size != file.size_bytes:
         raise BundleError(f"{file.path} has {size} bytes; the manifest says {file.size_bytes}")

@@ -1,5 +1,6 @@
 """A bundle: one exported, versioned model in a directory, read and verified before anything in it is run."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ class Bundle:
     version: int
     directory: Path
     manifest: bundle_pb2.BundleManifest
+    # Of bundle.json.
+    sha256: str = ""
 
     def graph(self, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph | None:
         """Return the graph of a role, or None when the bundle has none."""
@@ -48,7 +51,8 @@ def load_bundle(directory: Path) -> Bundle:
         raise BundleError(f"{directory} is not a version: its name is no number")
     manifest = bundle_pb2.BundleManifest()
     try:
-        manifest = _read_manifest(directory)
+        content = read_small_file(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES)
+        manifest = _parsed(content)
         verify_limits(manifest)
         verify_manifest(manifest)
         verify_ports(manifest)
@@ -59,14 +63,14 @@ def load_bundle(directory: Path) -> Bundle:
     except BundleError as error:
         error.task = manifest.task
         raise
-    return Bundle(directory.parent.name, int(directory.name), directory, manifest)
+    return Bundle(directory.parent.name, int(directory.name), directory, manifest, hashlib.sha256(content).hexdigest())
 
 
-def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
+def _parsed(content: bytes) -> bundle_pb2.BundleManifest:
     try:
-        text = read_small_file(directory / MANIFEST_FILE, MAX_MANIFEST_BYTES).decode()
+        text = content.decode()
         # Making messages of millions of entries would take a minute.
-        if not _has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)):
+        if not has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)):
             raise BundleError(f"{MANIFEST_FILE} has more than {MAX_MANIFEST_ENTRIES:,} entries")
         manifest = json_format.Parse(text, bundle_pb2.BundleManifest())
     except (json_format.ParseError, ValueError, RecursionError) as error:  # bytes that are no UTF-8 raise ValueError
@@ -78,7 +82,7 @@ def _read_manifest(directory: Path) -> bundle_pb2.BundleManifest:
     return manifest
 
 
-def _has_at_most(limit: int, value: object) -> bool:
+def has_at_most(limit: int, value: object) -> bool:
     """Whether all lists and objects in a JSON value together have at most `limit` entries."""
     left = limit
     rest = [value]

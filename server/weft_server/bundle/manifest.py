@@ -57,6 +57,8 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
         _verify_labels(manifest.labels)
     _verify_embedding(manifest, task)
     verify_states(manifest)
+    if manifest.HasField("adapters"):
+        _verify_adapters(manifest)
 
     _verify_golden(manifest, files, task)
     if manifest.HasField("quality"):
@@ -91,6 +93,17 @@ def _verify_attention(manifest: bundle_pb2.BundleManifest) -> None:
     default = manifest.attention.default_layer
     in_range = not manifest.attention.HasField("default_layer") or default < len(heads)
     require(in_range, f"attention.default_layer {default} is not one of {len(heads)} layers")
+
+
+def _verify_adapters(manifest: bundle_pb2.BundleManifest) -> None:
+    require(manifest.precision == bundle_pb2.PRECISION_FP32, "adapters are for fp32")
+    recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in manifest.states)
+    require(not recurs, "adapters are not for a model with a recurrent state")
+    names = [layer.name for layer in manifest.adapters.layers]
+    require(names and all(names), "adapters.layers has no layer, or one without a name")
+    require(len(set(names)) == len(names), "adapters.layers has a name twice")
+    sized = all(layer.inputs and layer.outputs and layer.rank for layer in manifest.adapters.layers)
+    require(sized, "adapters.layers has a layer without inputs, outputs or rank")
 
 
 def _verify_sizes(manifest: bundle_pb2.BundleManifest) -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from weft_proto.bundle_rules import MAX_TOP_TOKENS, PROMPT, READS_ALL, SCORE_PORTS, SCORED_PORTS
+from weft_proto.bundle_rules import (
+    ADAPTER_PORTS,
+    MAX_TOP_TOKENS,
+    PROMPT,
+    READS_ALL,
+    SCORE_PORTS,
+    SCORED_PORTS,
+    adapter_ports,
+)
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
@@ -22,7 +30,7 @@ def verify_ports(manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a graph that lacks a port of its role, has one too many, or one of the wrong type or shape."""
     for graph in manifest.graphs:
         inputs, outputs = _demands(graph.role, manifest)
-        _verify(graph, "input", graph.inputs, inputs)
+        _verify(graph, "input", graph.inputs, inputs | _adapters(graph, manifest))
         _verify(graph, "output", graph.outputs, outputs)
     decoders = [graph for graph in manifest.graphs if graph.role in _DECODERS]
     widths = {_candidates(graph) for graph in decoders}
@@ -74,6 +82,22 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
     if role == bundle_pb2.GRAPH_ROLE_ENCODER:
         return source, {s.encoder_output: _stacked(s, grows=True) for s in manifest.states if s.encoder_output}
     return _mixed(manifest) if role == bundle_pb2.GRAPH_ROLE_MIXED else _decoder(manifest)
+
+
+def _adapters(graph: bundle_pb2.Graph, manifest: bundle_pb2.BundleManifest) -> dict[str, Demand]:
+    """What a graph takes of adapters: of a layer both matrices, and which rows have what, if it takes any."""
+    named = {port.name for port in graph.inputs}
+    demands = {}
+    for layer in manifest.adapters.layers:
+        first, second = adapter_ports(layer.name)
+        if first in named or second in named:
+            demands[first] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, layer.inputs, layer.rank))
+            demands[second] = Demand(bundle_pb2.DATA_TYPE_FLOAT32, (None, layer.rank, layer.outputs))
+    if not demands:
+        return {}
+    members, *others = ADAPTER_PORTS
+    demands[members] = Demand(bundle_pb2.DATA_TYPE_INT64, (None, None))
+    return demands | dict.fromkeys(others, Demand(bundle_pb2.DATA_TYPE_INT64, (None,)))
 
 
 def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> dict[str, Demand]:

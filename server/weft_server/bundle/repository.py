@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from weft_proto.bundle_rules import CONFIG_FILE, MANIFEST_FILE, MODEL_NAME, VERSION
+from weft_proto.bundle_rules import ADAPTERS_DIR, CONFIG_FILE, MANIFEST_FILE, MODEL_NAME, VERSION
 
 # States the labels of a model's versions.
 LABELS_FILE = "labels.json"
@@ -91,7 +91,7 @@ def _scan_model(model: Path, scan: Scan) -> None:
     if not MODEL_NAME.fullmatch(model.name):
         scan.oddities.append(f"{model} is no model: its name is not [a-z0-9][a-z0-9._-]*, at most 128 characters")
         return
-    versions = [path for path in _entries(model) if path.name != LABELS_FILE]
+    versions = [path for path in _entries(model) if path.name not in (LABELS_FILE, ADAPTERS_DIR)]
     if not versions:
         scan.oddities.append(f"{model} has no versions")
     for path in versions:

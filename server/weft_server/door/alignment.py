@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from weft_server.sequence import Sequence
     from weft_server.serving.completion import Completed
     from weft_server.serving.explainer import Reading
     from weft_server.serving.model import Model
-    from weft_server.source import Source
 
 _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
@@ -46,27 +46,26 @@ async def explain_text(alignment: common_pb2.Alignment, model: Model, done: Comp
     assert model.target_tokenizer is not None
     rows = model.target_tokenizer.pieces(done.token_ids)
     sequence = done.sequence
-    await explain_rows(alignment, model, reading, sequence.source, rows, done.token_ids, sequence.prefix_ids)
+    await explain_rows(alignment, model, reading, sequence, rows, done.token_ids)
 
 
 async def explain_rows(
     alignment: common_pb2.Alignment,
     model: Model,
     reading: Reading,
-    source: Source,
+    sequence: Sequence,
     rows: list[str],
     token_ids: Iterable[int] = (),
-    prefix_ids: tuple[int, ...] = (),
 ) -> None:
-    """Fill in what each row of a finished answer attended to, in the explainer's thread.
+    """Fill in what each row of a sequence's finished answer attended to, in the explainer's thread.
 
-    `token_ids` are those that were produced, behind `prefix_ids`.
+    `token_ids` are those that were produced.
     """
-    explainer = model.explainer
+    explainer, source = model.explainer, sequence.source
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
     def fill() -> None:
-        weights, source_mass = explainer.explain(source, token_ids, reading, prefix_ids)
+        weights, source_mass = explainer.explain(source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
         alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
         alignment.MergeFromString(packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
         # By rounding it may lie a little outside of [0, 1].

@@ -50,7 +50,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, (sequence,), reason):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence.source, [labels[0].label])
+                    await explain_rows(answer.alignment, model, reading, sequence, [labels[0].label])
         return answer
 
     async def Tag(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
@@ -71,7 +71,7 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
             answer = classification_pb2.TagResponse(tokens=tokens, spans=spans, **_about(call, model, sequence))
             with finishing(model, (sequence,), reason):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequence.source, source.pieces())
+                    await explain_rows(answer.alignment, model, reading, sequence, source.pieces())
         return answer
 
 
@@ -101,7 +101,7 @@ def _about(call: Call, model: Model, sequence: Sequence) -> dict[str, Any]:
     return {
         "usage": common_pb2.Usage(input_tokens=sequence.num_input_tokens),
         "timings": timings_proto(sequence.times, writes=False),
-        "model": resolved_proto(model.name, model.version),
+        "model": resolved_proto(model.name, model.version, call.adapter_name),
         "request_id": call.request_id,
     }
 

@@ -42,7 +42,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
             answer = embedding_pb2.EmbedResponse(
                 usage=common_pb2.Usage(input_tokens=num_tokens),
                 timings=timings_proto(times_of(sequences), writes=False),
-                model=resolved_proto(model.name, model.version),
+                model=resolved_proto(model.name, model.version, call.adapter_name),
                 request_id=call.request_id,
             )
             for sequence in sequences:
@@ -51,7 +51,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
                 embedding.MergeFromString(packed(embedding_pb2.Embedding.VALUES_FIELD_NUMBER, vector))
             with finishing(model, sequences, FinishReason.STOP):
                 if reading:
-                    await explain_rows(answer.alignment, model, reading, sequences[0].source, ["embedding"])
+                    await explain_rows(answer.alignment, model, reading, sequences[0], ["embedding"])
         return answer
 
 

@@ -85,7 +85,7 @@ def _completion_proto(call: Call, model: Model, done: Completed) -> common_pb2.C
             cached_tokens=done.num_cached_tokens,
         ),
         timings=timings_proto(done.times),
-        model=resolved_proto(model.name, model.version),
+        model=resolved_proto(model.name, model.version, call.adapter_name),
         request_id=call.request_id,
         score=done.score,
     )
@@ -119,9 +119,9 @@ def timings_proto(times: Times, *, writes: bool = True) -> common_pb2.Timings:
 
 
 @lru_cache(64)
-def resolved_proto(name: str, version: int) -> common_pb2.ResolvedModel:
-    """The model that answered. It is the same message each time, and must not be changed."""
-    return common_pb2.ResolvedModel(name=name, version=version)
+def resolved_proto(name: str, version: int, adapter: str = "") -> common_pb2.ResolvedModel:
+    """The model that answered, and by which adapter. It is the same message each time, and must not be changed."""
+    return common_pb2.ResolvedModel(name=name, version=version, adapter=adapter)
 
 
 def _decoding_proto(decoding: Decoding) -> common_pb2.Decoding:

@@ -50,7 +50,7 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
                 tokens=tokenizer.pieces(token_ids),
                 usage=common_pb2.Usage(input_tokens=source.num_tokens, output_tokens=len(token_ids)),
                 timings=timings_proto(sequence.times, writes=False),
-                model=resolved_proto(model.name, model.version),
+                model=resolved_proto(model.name, model.version, call.adapter_name),
                 request_id=call.request_id,
             )
             if number := request.num_top_tokens:

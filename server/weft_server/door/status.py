@@ -9,7 +9,10 @@ from google.protobuf import any_pb2, duration_pb2, message
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_server.errors import (
+    AdapterNotFound,
+    AdapterRefused,
     BundleRefused,
+    CannotAdapt,
     CannotConstrain,
     CannotExplain,
     CannotScore,
@@ -36,6 +39,7 @@ MAX_MESSAGE_CHARS = 256
 _CODES: dict[type[RequestError], grpc.StatusCode] = {
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
     ModelNotFound: grpc.StatusCode.NOT_FOUND,
+    AdapterNotFound: grpc.StatusCode.NOT_FOUND,
     ServiceNotFound: grpc.StatusCode.NOT_FOUND,
     MethodNotFound: grpc.StatusCode.UNIMPLEMENTED,
     Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
@@ -48,6 +52,8 @@ _CODES: dict[type[RequestError], grpc.StatusCode] = {
     ModelFailed: grpc.StatusCode.UNAVAILABLE,
     DeadlineExpired: grpc.StatusCode.DEADLINE_EXCEEDED,
     BundleRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    AdapterRefused: grpc.StatusCode.FAILED_PRECONDITION,
+    CannotAdapt: grpc.StatusCode.FAILED_PRECONDITION,
     CannotConstrain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotExplain: grpc.StatusCode.FAILED_PRECONDITION,
     CannotScore: grpc.StatusCode.FAILED_PRECONDITION,

@@ -6,6 +6,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason, Usage
 from weft_server.source import feeds_of
@@ -13,9 +15,8 @@ from weft_server.source import feeds_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy as np
-
     from weft_server.engine.lane import Take
+    from weft_server.runtime.adapter_stack import AdapterStack
     from weft_server.runtime.session import Session
     from weft_server.sequence import Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
@@ -36,8 +37,12 @@ class ClassifyLane:
         max_batch: int,
         batch_tokens: int,
         metrics: ModelMetrics,
+        stack: AdapterStack | None = None,
     ) -> None:
-        """`per_token` says that the graph gives values for each token, padding included. A tagger's does."""
+        """`per_token` says that the graph gives values for each token, padding included. A tagger's does.
+
+        `stack` has a place for each request of a batch, if the model takes adapters.
+        """
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
         self._session = session
         self._per_token = per_token
@@ -45,6 +50,7 @@ class ClassifyLane:
         self._max_batch = max_batch
         self._batch_tokens = batch_tokens
         self._metrics = metrics
+        self._stack = stack
         self._batch: list[Sequence] = []
 
     @property
@@ -109,10 +115,20 @@ class ClassifyLane:
         bucket = batch[0].source.bucket
         feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
         # Whatever the task, the graph has one output.
-        (values,) = self._session.run(feeds).values()
+        (values,) = self._session.run(feeds | self._adapters(batch)).values()
         self._observe(batch, started, len(batch) * bucket)
         # Copies, so that no answer keeps those of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
+
+    def _adapters(self, batch: list[Sequence]) -> dict[str, np.ndarray]:
+        """What the graph reads of the adapters of a batch."""
+        if self._stack is None:
+            return {}
+        places = [self._stack.take(sequence.adapter) for sequence in batch]
+        for place in places:
+            # What lies there stays until the next batch.
+            self._stack.let_go(place)
+        return self._stack.feeds(self._session.input_names, np.array(places), 1)
 
     def _observe(self, batch: list[Sequence], started: float, padded: int) -> None:
         """Count a run of so many tokens, padding included, that began at `started`."""

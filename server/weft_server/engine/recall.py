@@ -54,7 +54,7 @@ class Recall:
         """
         size, ids = self._shelf.size, sequence.source.array
         contents = [ids[start : start + size].tobytes() for start in range(0, len(ids) - size + 1, size)]
-        self._trail = trail = self._cache.follow(contents, sequence.cache_salt)
+        self._trail = trail = self._cache.follow(contents, sequence.cache_key)
         usable = trail.entries[: (len(ids) - 1) // size]
         num_cached = size * len(usable)
         try:
@@ -80,7 +80,7 @@ class Recall:
     def recall_source(self, sequence: Sequence) -> bool:
         """Copy what is kept of a source into its slot. Returns whether it was; otherwise the source is to be read."""
         length = sequence.num_input_tokens
-        trail = self._cache.follow([sequence.source.array.tobytes()], sequence.cache_salt)
+        trail = self._cache.follow([sequence.source.array.tobytes()], sequence.cache_key)
         if not trail.entries:
             self._trails[sequence] = trail
             self._count(sequence, 0)

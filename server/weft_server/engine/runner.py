@@ -122,7 +122,10 @@ class DecodeRunner:
         assert self._encoder is not None, "this model has no encoder. This is a bug."
         lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
         width = max(source.width for source in sources)
-        self._states.fill(self._encoder, feeds_of(sources, width, self._pad_id), slots, lengths)
+        feeds = feeds_of(sources, width, self._pad_id)
+        if self._slots.stack:
+            feeds |= self._slots.stack.feeds(self._encoder.input_names, self._slots.adapters[list(slots)], width)
+        self._states.fill(self._encoder, feeds, slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
         """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
@@ -137,6 +140,7 @@ class DecodeRunner:
             self._prefills[key] = self._bind(slot, slot + 1, chunk.columns, reads_all=reads_all)
         if not self._device.in_place:
             self._tell(past + chunk.bucket, chunk.columns.values())
+        self._adapt(self._prefills[key], self._slots.adapters[slot : slot + 1], chunk.bucket)
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
         self._states.turn(slot, slot + 1, self._num_held)
@@ -154,6 +158,9 @@ class DecodeRunner:
         key = (num_rows, chunk.bucket, reads_all)
         if key not in self._mixes:
             self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
+        # In this graph, each token of the prompt is a row.
+        adapters = self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, chunk.bucket])
+        self._adapt(self._mixes[key], adapters, 1)
         self._mixes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._slots.past_lengths[num_rows] = past + len(token_ids)
@@ -169,6 +176,7 @@ class DecodeRunner:
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._changing)
+        self._adapt(self._decodes[key], self._slots.adapters[:batch], 1)
         self._decodes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._states.turn(0, num_rows, self._num_held)
@@ -220,6 +228,11 @@ class DecodeRunner:
     def _reads_all(self, start: int, stop: int) -> bool:
         """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
         return self._always_all or bool(self._slots.reads_all[start:stop].any())
+
+    def _adapt(self, bound: Bound, adapters: np.ndarray, seq: int) -> None:
+        """Let a run read the adapters of its rows, [rows], each of so many positions."""
+        if self._slots.stack:
+            self._slots.stack.give(bound, adapters, seq)
 
     def _bind(
         self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, repeats: bool = False

@@ -99,7 +99,7 @@ class ScoreLane(ClassifyLane):
         """Leave its scores with each sequence."""
         started = time.monotonic()
         given = [source for sequence in batch if isinstance(source := sequence.source, Given)]
-        outputs = self._session.run(score_feeds(given, self._pad_id))
+        outputs = self._session.run(score_feeds(given, self._pad_id) | self._adapters(batch))
         self._observe(batch, started, len(batch) * given[0].bucket)
         for sequence, scores in zip(batch, scores_of(given, outputs), strict=True):
             sequence.scores = scores

@@ -16,12 +16,14 @@ import numpy as np
 from weft_server.choosing.history import NO_IDS, History
 from weft_server.choosing.rules import RowRules
 from weft_server.choosing.sampler import Settings
+from weft_server.runtime.adapter_stack import NONE
 from weft_server.source import Ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from weft_server.choosing.tops import Top
+    from weft_server.runtime.adapter_stack import AdapterStack
     from weft_server.sequence import Decoding, Sequence
 
 
@@ -33,14 +35,20 @@ _NO_SEARCH = -1
 class Slots:
     """Columns over `num_slots` slots. Rows [0, num_running) are decoded together in every step."""
 
-    def __init__(self, num_slots: int, max_new_tokens: int, max_prefix: int = 0) -> None:
+    def __init__(
+        self, num_slots: int, max_new_tokens: int, max_prefix: int = 0, stack: AdapterStack | None = None
+    ) -> None:
+        """`stack` holds the adapters of the rows, if the model takes any."""
         self.num_slots = num_slots
+        self.stack = stack
         self.num_running = 0
         self.sequences: list[Sequence | None] = [None] * num_slots
         # What the decoder graph reads. Shapes are those of its ports. A batch is a prefix of the rows.
         self.input_ids = np.zeros((num_slots, 1), np.int64)
         self.past_lengths = np.zeros(num_slots, np.int32)
         self.memory_lengths = np.ones(num_slots, np.int32)
+        # Where the adapter of each row is in the stack.
+        self.adapters = np.full(num_slots, NONE, np.int64)
         # What is fed before the first token that is chosen, with its end at the columns' end. And how many are left.
         self.prefix_ids = np.zeros((num_slots, max_prefix), np.int64)
         self.prefix_left = np.zeros(num_slots, np.int64)
@@ -110,6 +118,7 @@ class Slots:
 
         self.past_lengths[slot] = 0
         self.memory_lengths[slot] = 1
+        self.adapters[slot] = self.stack.take(sequence.adapter) if self.stack else NONE
         self.num_new[slot] = 0
 
         self.prefix_left[slot] = num_prefix = len(sequence.prefix_ids)
@@ -223,6 +232,9 @@ class Slots:
         if not sequence.num_slots:
             sequence.slot = None
         self.sequences[slot] = None
+        if self.stack:
+            self.stack.let_go(int(self.adapters[slot]))
+            self.adapters[slot] = NONE
         rules, self.rules[slot] = self.rules[slot], None
         if rules is not None:
             rules.close()

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 # before it is loaded.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
+import numpy as np
 import onnxruntime as ort
 
+from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
-from weft_server.runtime.blocks import FLOAT, Block, element_type_of
+from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    import numpy as np
 
     from weft_server.runtime.device import Device
 
@@ -34,6 +34,8 @@ _WARNINGS_AND_UP = 2
 # Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
 # times what the two take apart.
 _UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
+# What the names of inputs begin with that bring adapters.
+_ADAPTER = "adapter"
 # The graph id of a run that is not captured, because its shape comes once.
 _NO_GRAPH = -1
 # Operators that do a model's work. Without a kernel on the device they would run on the host, each after a copy of its
@@ -105,12 +107,14 @@ class Session:
         )
         self.input_names = [port.name for port in self._session.get_inputs()]
         self.output_names = [port.name for port in self._session.get_outputs()]
+        self._without_adapters = _without_adapters(self._session)
         if device.kind != "cpu":
             self._verify_placement()
 
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
-        return dict(zip(self.output_names, self._session.run(None, dict(inputs)), strict=True))
+        fed = {**self._without_adapters, **inputs}
+        return dict(zip(self.output_names, self._session.run(None, fed), strict=True))
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
@@ -130,7 +134,10 @@ class Session:
 
         An input in the host's memory that the graph reads on a device would be copied now and never again. One that
         `repeats` is captured if the session captures, and replayed over the same memory.
+
+        Inputs that bring adapters need not be there. Then no row has one.
         """
+        inputs = {name: block_of(array) for name, array in self._without_adapters.items()} | dict(inputs)
         options = None
         if self._captures:
             options = ort.RunOptions()
@@ -160,12 +167,22 @@ class Bound:
         self._options = options
         self._binding = session.io_binding()
         # The binding holds no reference to the memory, so these hold it.
-        self.inputs = inputs
+        self.inputs = dict(inputs)
         self.outputs = outputs
+        # The inputs that bring adapters, and what they were given last.
+        self.adapter_ports = [name for name in inputs if name.startswith(_ADAPTER)]
+        self.adapted: object = None
         for bind, blocks in ((self._binding.bind_input, inputs), (self._binding.bind_output, outputs)):
             for name, block in blocks.items():
                 device = block.device
                 bind(name, device.kind, device.index, block.element_type, block.shape, block.pointer)
+
+    def rebind(self, inputs: Mapping[str, Block]) -> None:
+        """Let some inputs read other memory from now on."""
+        self.inputs |= inputs
+        for name, block in inputs.items():
+            device = block.device
+            self._binding.bind_input(name, device.kind, device.index, block.element_type, block.shape, block.pointer)
 
     def run(self) -> None:
         """Run once, in place."""
@@ -205,6 +222,16 @@ def verify_device(device: Device) -> None:
             f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
             "cuDNN, which the gpu extra brings, and a driver for them"
         ) from error
+
+
+def _without_adapters(session: Any) -> dict[str, np.ndarray]:
+    """What the inputs of a graph that bring adapters read where no row has one: no groups."""
+    arrays = {}
+    for port in session.get_inputs():
+        if port.name.startswith(_ADAPTER):
+            shape = [size if isinstance(size, int) else 0 for size in port.shape]
+            arrays[port.name] = np.zeros(shape, np.int64 if port.name in ADAPTER_PORTS else np.float32)
+    return arrays
 
 
 def _block_of_value(value: Any, device: Device) -> Block:

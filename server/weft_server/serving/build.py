@@ -18,10 +18,12 @@ from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import device_of, verify_precision
+from weft_server.serving.adapter_loader import AdapterLoader
+from weft_server.serving.adapters import Adapters
 from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_explainer
-from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes
+from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
 from weft_server.serving.model import Model, worker_name
 from weft_server.serving.room import verify_room
 from weft_server.serving.tokenizing import Tokenizing
@@ -60,6 +62,8 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
 
     device = device_of(config)
     verify_precision(manifest.precision, device)
+    if manifest.adapters.layers and not device.in_place:
+        raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
     num_lanes, threads = _share(manifest, config, device)
     if device.kind == "cpu":
         verify_room(bundle, config)
@@ -78,7 +82,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         thread_name=f"{worker_name(bundle)}-constraint",
     )
     grammars.open()
-    return Model(
+    model = Model(
         bundle=bundle,
         metrics=metrics,
         source_tokenizer=source_tokenizer,
@@ -90,9 +94,12 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         scorer=_engine(scoring, config, metrics, loop, restarts) if scoring else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
+        adapters=Adapters(bundle, config.max_adapters, metrics),
         max_building=max(1, config.max_queued_requests // 4),
         restarts=restarts,
     )
+    model.adapters.begin_loading = AdapterLoader(model).begin
+    return model
 
 
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -145,9 +152,14 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
     """`threads`, but no more than one for each head of attention over a cache, if there is one.
 
+    A model that takes adapters gets one: the products with A and B are small. With more threads, ONNX Runtime cuts them
+    where the number of rows says, and a row's bits would depend on its company.
+
     With more threads, some have no head to work on. ONNX Runtime then splits the keys of a row of over 512 tokens among
     them. Whether there are such threads depends on the other rows. So the row's bits would depend on them too.
     """
+    if manifest.adapters.layers:
+        return 1
     caches = [state for state in manifest.states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE]
     # A manifest may not say how many heads there are. Then there are at least those of keys and values.
     heads = manifest.attention.heads or [state.shape[0] for state in caches]
@@ -165,6 +177,7 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, rest
         metrics,
         max_asking=config.max_queued_requests,
         worker=Workers(1, f"{worker_name(graphs.bundle)}-explain", metrics, restarts),
+        stack=stack_of(graphs.manifest, 1),
     )
     verify_explainer(explainer, graphs.manifest)
     return explainer

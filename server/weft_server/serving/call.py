@@ -13,6 +13,7 @@ from weft_server.errors import InvalidRequest
 from weft_server.sequence import Priority, Standing
 
 if TYPE_CHECKING:
+    from weft_server.sequence import Adapter
     from weft_server.serving.model import Model
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -43,6 +44,8 @@ class Call:
     # The model that answers, and its metrics, under which the call is counted. None until they are known.
     model: Model | None = None
     metrics: ModelMetrics | None = None
+    # By which it is answered. None: by the model alone.
+    adapter: Adapter | None = None
     # Of its message, from its arrival until the call ends.
     num_bytes: int = 0
     # Whether its handler has begun. It has not while the message is on its way.
@@ -68,14 +71,28 @@ class Call:
         """Who shares the prefix cache: calls of one tenant with the same salt. A name and a salt have no line break."""
         return f"{self.tenant}\n{self.cache_salt}" if self.tenant else self.cache_salt
 
+    @property
+    def adapter_name(self) -> str:
+        """That of the adapter by which it is answered, or empty."""
+        return self.adapter.name if self.adapter else ""
+
     def take(self, model: Model) -> None:
         """Be answered by a model. It stays in memory until `let_go`."""
         self.model, self.metrics = model, model.metrics
         model.hold()
 
+    async def adapt(self, name: str) -> None:
+        """Be answered by an adapter of the model too, if one is named. Raises RequestError when it cannot be used."""
+        if name:
+            assert self.model is not None, "an adapter of no model. This is a bug."
+            self.adapter = await self.model.adapters.take(name)
+
     def let_go(self) -> None:
         """Need the model no more. Called at the call's end."""
         if self.model:
+            if self.adapter:
+                self.model.adapters.let_go(self.adapter)
+                self.adapter = None
             self.model.release()
             self.model = None
 

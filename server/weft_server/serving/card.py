@@ -26,6 +26,8 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.target_languages.extend(text.target_languages)
     card.can_explain = model.explainer is not None
     card.can_score = model.scorer is not None
+    card.takes_adapters = bool(manifest.adapters.layers)
+    card.adapters.extend(model.adapters.names())
     card.attention_heads.extend(manifest.attention.heads)
     if manifest.attention.HasField("default_layer"):
         card.default_attention_layer = manifest.attention.default_layer

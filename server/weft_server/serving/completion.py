@@ -142,6 +142,7 @@ async def submit(
             wants_scores=scores,
             num_top_tokens=call.num_top_tokens,
             cache_salt=call.cache_key,
+            adapter=call.adapter,
             standing=call.standing,
             deadline=call.deadline,
         )

@@ -44,6 +44,7 @@ async def embed(call: Call, model: Model, inputs: Many[Any]) -> list[Sequence]:
                 request_id=call.request_id,
                 source=source,
                 decoding=None,
+                adapter=call.adapter,
                 standing=call.standing,
                 deadline=call.deadline,
             )

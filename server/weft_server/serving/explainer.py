@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from weft_proto.v1 import bundle_pb2, common_pb2
+    from weft_server.runtime.adapter_stack import AdapterStack
     from weft_server.runtime.session import Session
+    from weft_server.sequence import Adapter
     from weft_server.serving.workers import Workers
     from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
@@ -54,8 +56,12 @@ class Explainer:
         *,
         max_asking: int,
         worker: Workers,
+        stack: AdapterStack | None = None,
     ) -> None:
-        """`worker` is none of the model's own. Texts and pictures of other requests would wait behind explanations."""
+        """`worker` is none of the model's own. Texts and pictures of other requests would wait behind explanations.
+
+        `stack` has a place for an adapter, if the model takes any.
+        """
         self._attention = manifest.attention
         self._text = manifest.text
         self._writes = TASKS[manifest.task].writes_text
@@ -64,6 +70,7 @@ class Explainer:
         self._max_asking = max_asking
         self._num_asking = 0
         self._worker = worker
+        self._stack = stack
         # Finished answers whose explanation is not there yet.
         self.num_waiting = 0
 
@@ -122,11 +129,17 @@ class Explainer:
         return Reading(layer, requested.head)
 
     def explain(
-        self, source: Source, token_ids: Iterable[int], reading: Reading, prefix_ids: tuple[int, ...] = ()
+        self,
+        source: Source,
+        token_ids: Iterable[int],
+        reading: Reading,
+        prefix_ids: tuple[int, ...] = (),
+        adapter: Adapter | None = None,
     ) -> Explanation:
         """Compute what was attended to, a row for each of `token_ids`.
 
-        They were produced, behind `prefix_ids`. There are none unless the model produces text.
+        They were produced by `adapter`, if there is one, behind `prefix_ids`. There are none unless the model produces
+        text.
 
         Raises:
             LaneFailed: the graph failed.
@@ -134,7 +147,7 @@ class Explainer:
         """
         started = time.monotonic()
         try:
-            explanation = self.read(source, token_ids, reading, prefix_ids)
+            explanation = self.read(source, token_ids, reading, prefix_ids, adapter)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends this request and not the thread
             failure = Failure.of(error, "EXPLAIN_FAILED")
             failure.note(self._metrics)
@@ -143,7 +156,12 @@ class Explainer:
         return explanation
 
     def read(
-        self, source: Source, token_ids: Iterable[int], reading: Reading, prefix_ids: tuple[int, ...] = ()
+        self,
+        source: Source,
+        token_ids: Iterable[int],
+        reading: Reading,
+        prefix_ids: tuple[int, ...] = (),
+        adapter: Adapter | None = None,
     ) -> Explanation:
         """Do as `explain`, without counting it."""
         # A batch of one, and no padding.
@@ -153,6 +171,10 @@ class Explainer:
             feeds["target_ids"] = np.array([[*start, *prefix_ids, *token_ids][:-1]], np.int64)
         for name, index in reading._asdict().items():
             feeds[name] = np.array([_ALL if index is None else index], np.int64)
+        if self._stack:
+            place = self._stack.take(adapter)
+            self._stack.let_go(place)
+            feeds |= self._stack.feeds(self._session.input_names, np.array([place]), 1)
         outputs = self._session.run(feeds)
         # The first rows say what the prefix itself attended to.
         first = len(prefix_ids)

@@ -20,25 +20,42 @@ from weft_server.serving.scoring import given_of, promised_scores, scorer_of
 
 if TYPE_CHECKING:
     from weft_proto.languages import Frame
+    from weft_server.sequence import Adapter, Sequence
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
-    from weft_server.source import Source
 
 
 # In nats, of a token, between the steps of a decoder and one pass. It is rounding alone: where a value lies between two
 # levels of int8, it may fall to the other one.
 _SCORE_TOLERANCE, _ROUNDED_SCORE_TOLERANCE = 5e-2, 1.0
+# Time that a model gets to answer its golden request. A sound one takes minutes at most. A graph can also loop for
+# ever.
+GOLDEN_S = 600.0
 
 
 async def verify_golden(model: Model) -> None:
     """Raise BundleError unless the model gives the golden answer, and explains it if it can."""
     golden = model.manifest.golden
     if golden.probabilities or golden.scores:
-        await _verify_probabilities(model, golden)
+        sequence, num_rows = await _verify_probabilities(model, golden)
+        await verify_explanation(model, sequence.source, [], num_rows)
     elif golden.embedding:
-        await _verify_embedding(model, golden)
+        sequence = await _verify_embedding(model, golden)
+        await verify_explanation(model, sequence.source, [], 1)
     else:
-        await _verify_tokens(_plain(model), golden)
+        sequence, frame = await _verify_tokens(_plain(model), golden)
+        token_ids = list(golden.token_ids)
+        await verify_explanation(model, sequence.source, token_ids, len(token_ids), frame.prefix)
+
+
+async def verify_adapter(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:
+    """Raise BundleError unless the model gives an adapter's golden answer with it."""
+    if golden.probabilities or golden.scores:
+        await _verify_probabilities(model, golden, adapter)
+    elif golden.embedding:
+        await _verify_embedding(model, golden, adapter)
+    else:
+        await _verify_tokens(_plain(model), golden, adapter)
 
 
 def _plain(model: Model) -> Model:
@@ -50,7 +67,9 @@ def _plain(model: Model) -> Model:
     return plain
 
 
-async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
+async def _verify_tokens(
+    model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None
+) -> tuple[Sequence, Frame]:
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), min_new_tokens=0, greedy=common_pb2.Greedy())
     frame = _frame(model, golden)
@@ -61,7 +80,7 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
     assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
     asks = any(port.name == READS_ALL for port in decoder.inputs)
     for scores in (False, True) if asks or model.scorer else (False,):
-        answers = complete(_call(), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
+        answers = complete(_call(adapter), model, read, decoding, prefix_ids=frame.prefix, scores=scores)
         async with aclosing(answers) as events:
             answer = await anext(events)
         assert isinstance(answer, Completed)
@@ -71,16 +90,16 @@ async def _verify_tokens(model: Model, golden: bundle_pb2.Golden) -> None:
         sequence, log_probs = answer.sequence, answer.log_probs
 
     if model.scorer:
-        await _verify_scores(model, sequence.source, expected, log_probs, frame)
-    await verify_explanation(model, sequence.source, expected, len(expected), frame.prefix)
+        await _verify_scores(model, sequence, expected, log_probs, frame)
+    return sequence, frame
 
 
 async def _verify_scores(
-    model: Model, source: Source, token_ids: list[int], log_probs: list[float], frame: Frame
+    model: Model, sequence: Sequence, token_ids: list[int], log_probs: list[float], frame: Frame
 ) -> None:
     """Raise BundleError unless a given answer has the log-probabilities that it had when it was produced."""
-    given = given_of(model.manifest, source, token_ids, frame.prefix)
-    scores = await promised_scores(_call(), scorer_of(model, "golden"), given)
+    given = given_of(model.manifest, sequence.source, token_ids, frame.prefix)
+    scores = await promised_scores(_call(sequence.adapter), scorer_of(model, "golden"), given)
     is_exact = model.manifest.precision == bundle_pb2.PRECISION_FP32
     tolerance = _SCORE_TOLERANCE if is_exact else _ROUNDED_SCORE_TOLERANCE
     if not np.abs(scores.log_probs - np.array(log_probs)).max() <= tolerance:
@@ -90,8 +109,10 @@ async def _verify_scores(
         raise BundleError("the most probable tokens of the golden answer are in no descending order")
 
 
-async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None:
-    sequence, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
+async def _verify_probabilities(
+    model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None
+) -> tuple[Sequence, int]:
+    sequence, _, actual = await classify(_call(adapter), model, _reader(model, golden, model.languages.plain))
     # A tagger's are [tokens, labels].
     expected = np.array(golden.scores or golden.probabilities, np.float32).reshape(-1, len(model.manifest.labels))
     tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
@@ -100,21 +121,21 @@ async def _verify_probabilities(model: Model, golden: bundle_pb2.Golden) -> None
     scale = np.maximum(np.abs(expected), 1)
     if rows.shape != expected.shape or not (np.abs(rows - expected) / scale).max() <= tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
-    await verify_explanation(model, sequence.source, [], len(rows))
+    return sequence, len(rows)
 
 
-async def _verify_embedding(model: Model, golden: bundle_pb2.Golden) -> None:
-    sequence, _, actual = await classify(_call(), model, _reader(model, golden, model.languages.plain))
+async def _verify_embedding(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:
+    sequence, _, actual = await classify(_call(adapter), model, _reader(model, golden, model.languages.plain))
     expected = np.array(golden.embedding, np.float32)
     share = float(np.linalg.norm(actual - expected) / np.linalg.norm(expected))
     tolerance = EMBEDDING_TOLERANCE[model.manifest.precision]
     if not share <= tolerance:  # said this way round, NaN fails
         raise BundleError(f"the golden answer differs by {share:.2g} of its length; at most {tolerance:g} may be")
-    await verify_explanation(model, sequence.source, [], 1)
+    return sequence
 
 
-def _call() -> Call:
-    return Call("golden", request_id="golden")
+def _call(adapter: Adapter | None = None) -> Call:
+    return Call("golden", request_id="golden", adapter=adapter)
 
 
 def _frame(model: Model, golden: bundle_pb2.Golden) -> Frame:

@@ -21,6 +21,7 @@ from weft_server.engine.score_lane import ScoreLane
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.failpoints import POINTS
+from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.session import Session
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_scorer
 
@@ -112,6 +113,7 @@ def _batching(
             max_batch=config.max_batch,
             batch_tokens=config.batch_tokens,
             metrics=metrics,
+            stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
             POINTS.wire(lane, "step", f"{graphs.bundle.name}.{'score_' if kind is ScoreLane else ''}step")
@@ -138,7 +140,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
-        slots = Slots(num_slots, text.max_new_tokens, max_prefix)
+        slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
         runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
         lane = DecodeLane(
             slots,
@@ -163,6 +165,11 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
             _verify_runner(lane.runner, lane.slots, manifest)
         lanes.append(lane)
     return Lanes(lanes, make)
+
+
+def stack_of(manifest: bundle_pb2.BundleManifest, num_places: int) -> AdapterStack | None:
+    """Room for the adapters of so many rows, or None if the model takes none."""
+    return AdapterStack(manifest.adapters, num_places) if manifest.adapters.layers else None
 
 
 def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -> PrefixCache | None:

@@ -18,7 +18,7 @@ from weft_server.errors import BundleError, LaneFailed, RequestError
 from weft_server.runtime.cpus import give_way
 from weft_server.serving.build import build_model, has_lone_threads, widths_of
 from weft_server.serving.decoding import verify_default
-from weft_server.serving.golden import verify_golden
+from weft_server.serving.golden import GOLDEN_S, verify_golden
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 STOP_S = 5.0
 # A model that loads for longer gives up its place. It goes on, and others load beside it.
 PATIENCE_S = 60.0
-# Time that a model gets to answer its golden request. A sound one takes minutes at most. A graph can also loop for
-# ever.
-GOLDEN_S = 600.0
 _log = structlog.get_logger(__name__)
 
 
@@ -89,6 +86,7 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics, *, gi
     else:
         entry.state = model_pb2.MODEL_STATE_READY
         entry.model.metrics.watch(entry.model.stats)
+        entry.model.metrics.num_adapters = entry.model.adapters.count
         entry.model.metrics.set_ready()
         entry.model.be_idle()
         metrics.count_load("ready")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft_server.engine.engine import Engine
     from weft_server.engine.restarts import Restarts
     from weft_server.sequence import EngineStats
+    from weft_server.serving.adapters import Adapters
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
     from weft_server.serving.tokenizing import Tokenizing
@@ -56,6 +57,7 @@ class Model:
         scorer: Engine | None,
         widths: Widths,
         grammars: Grammars,
+        adapters: Adapters,
         max_building: int,
         restarts: Restarts,
     ) -> None:
@@ -75,6 +77,7 @@ class Model:
         self.scorer = scorer
         self.widths = widths
         self.grammars = grammars
+        self.adapters = adapters
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = Workers(NUM_WORKERS, worker_name(bundle), metrics, restarts)

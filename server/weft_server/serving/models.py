@@ -153,7 +153,7 @@ class Models:
                 raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
             return entry
 
-        return await _taken(call, meant)
+        return await _taken(call, meant, selector.adapter)
 
     async def take_writer(self, call: Call, selector: common_pb2.ModelSelector) -> Model:
         """Do as `take` with the model that a selector names, which produces text."""
@@ -176,7 +176,7 @@ class Models:
                 check(entry)
             return entry
 
-        return await _taken(call, meant)
+        return await _taken(call, meant, selector.adapter)
 
     def _only(self, task: common_pb2.Task.ValueType, request_id: str) -> Entry:
         """The one model of a task, at the version that `_default` says."""
@@ -208,7 +208,7 @@ class Models:
         return ", ".join(names[:MAX_NAMES] + more) or "none"
 
 
-async def _taken(call: Call, meant: Callable[[], Entry]) -> Model:
+async def _taken(call: Call, meant: Callable[[], Entry], adapter: str) -> Model:
     # What is meant may be another version after a wait.
     while (entry := meant()).state == model_pb2.MODEL_STATE_SLEEPING:
         assert entry.wake is not None, f"{entry.name} sleeps for ever. This is a bug."
@@ -217,8 +217,10 @@ async def _taken(call: Call, meant: Callable[[], Entry]) -> Model:
         raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
     if entry.model is None:
         raise ModelNotReady(f"model {entry.name!r} version {entry.version} is loading", LOADING_RETRY_S)
-    call.take(entry.model)
-    return entry.model
+    model = entry.model
+    call.take(model)
+    await call.adapt(adapter)
+    return model
 
 
 def _place(entry: Entry) -> tuple[str, int]:

@@ -148,7 +148,12 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
         model.metrics.preprocess.observe(time.monotonic() - started)
         given = given_of(model.manifest, source, token_ids, prefix_ids)
         sequence = Sequence(
-            request_id=call.request_id, source=given, decoding=None, standing=call.standing, deadline=call.deadline
+            request_id=call.request_id,
+            source=given,
+            decoding=None,
+            adapter=call.adapter,
+            standing=call.standing,
+            deadline=call.deadline,
         )
         sequence.times.accepted = call.started
         scorer.submit(sequence)
@@ -177,6 +182,7 @@ async def promised_scores(call: Call, scorer: Engine, given: Given) -> Scores:
         request_id=call.request_id,
         source=given,
         decoding=None,
+        adapter=call.adapter,
         standing=call.standing,
         is_counted=True,
         deadline=call.deadline,

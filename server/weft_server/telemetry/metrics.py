@@ -36,6 +36,8 @@ class ModelMetrics:
         self._ready = False
         # Answers that wait for their explanation now.
         self.explaining = 0
+        # How many adapters are in memory.
+        self.num_adapters: Callable[[], int] = int
         # What the prefix cache holds now, and may hold.
         self.prefix_cache_bytes = 0
         self.prefix_cache_max_bytes = 0
@@ -45,6 +47,7 @@ class ModelMetrics:
         self.computed_tokens = self.counters["computed_tokens_total", ""]
         self.prefix_cache_tokens = self.counters["prefix_cache_tokens_total", ""]
         self.prefix_cache_evictions = self.counters["prefix_cache_evictions_total", ""]
+        self.adapter_evictions = self.counters["adapter_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]
         self.preprocess = self.histograms["preprocess_seconds"]
@@ -75,7 +78,7 @@ class ModelMetrics:
         """Say that the model left the memory, and is loaded again when it is asked. What was counted stays."""
         for meter in self._meters():
             meter.keep()
-        self._stats = None
+        self._stats, self.num_adapters = None, int
 
     def _meters(self) -> list[Counter | Histogram]:
         return [*self.counters.values(), *self.histograms.values()]
@@ -95,6 +98,10 @@ class ModelMetrics:
     def failed(self, reason: str) -> None:
         """Count a lane or a worker that failed, by the reason in ErrorInfo."""
         self.counters["failures_total", reason].inc()
+
+    def loaded_adapter(self, result: str) -> None:
+        """Count an adapter that was loaded ("ready") or not ("refused")."""
+        self.counters["adapter_loads_total", result].inc()
 
     def looked_up(self, num_cached: int) -> None:
         """Count a prompt or a source of which the prefix cache held so many tokens."""
@@ -144,6 +151,7 @@ class ModelMetrics:
             "decode_slots_max": stats.slots_total,
             "kv_cache_utilization": stats.kv_used / stats.kv_total if stats.kv_total else 0.0,
             "restarts_left": stats.restarts_left,
+            "adapters_resident": self.num_adapters(),
             "scheduler_last_step_timestamp_seconds": time.time() - (time.monotonic() - stats.last_step_time),
         }
 

@@ -1,0 +1,197 @@
+"""From an adapter and its base to an adapter beside the bundle: merge, factor, check parity, write."""
+
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from google.protobuf import json_format
+
+from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import WEIGHTS, read_adapter
+from weft_export.bundle import manifest_of, provenance_of
+from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.checkpoints.files import read_file
+from weft_export.converters.convert import is_foreign
+from weft_export.converters.converter import Choices
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import load
+from weft_export.proofs.adapted_session import Pairs
+from weft_export.proofs.golden import GoldenRequest
+from weft_export.proofs.parity import check_parity
+from weft_export.proofs.session import runtime_version
+from weft_proto.bundle_rules import (
+    ADAPTER_FILE,
+    ADAPTER_NAME,
+    ADAPTERS_DIR,
+    FORMAT_VERSION,
+    LIMITS,
+    MANIFEST_FILE,
+    MAX_ADAPTER_BYTES,
+)
+from weft_proto.first_line import first_line
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
+
+WEIGHTS_OUT = "adapter.bin"
+OnStage = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class AdapterReport:
+    """What was made."""
+
+    directory: Path
+    manifest: bundle_pb2.AdapterManifest
+    size_bytes: int
+    seconds: float
+
+
+def export_adapter(
+    adapter: Path,
+    bundle: Path,
+    checkpoint: Path,
+    *,
+    name: str | None = None,
+    golden: str | None = None,
+    description: str = "",
+    force: bool = False,
+    on_stage: OnStage = lambda _: None,
+) -> AdapterReport:
+    """Export an adapter of PEFT's format to <repository>/<model>/adapters/<version>/<name>, beside its bundle.
+
+    checkpoint is what the bundle was made of. name is by default that of the adapter's directory. golden is the text
+    that a server asks of it before it answers, by default the bundle's.
+
+    Raises:
+        CheckpointError: the adapter or the checkpoint is broken, or not of this bundle, or not supported.
+        ParityError: torch and ONNX Runtime disagree.
+        ExportError: the bundle takes no adapters, or the adapter exists already and force is not set.
+    """
+    started = time.monotonic()
+    manifest, digest = _read_base(bundle)
+    place = _place(bundle, name or adapter.resolve().name, force=force)
+    on_stage("reading the adapter")
+    changes = read_adapter(adapter)
+    on_stage("adding it to the checkpoint")
+    choices = _choices(manifest, checkpoint, golden)
+    base = load(checkpoint, choices)
+    _check_base(base.checkpoint, provenance_of(base.checkpoint, base.weights, ""), manifest)
+    with tempfile.TemporaryDirectory(prefix="weft-adapter-") as scratch:
+        write_merged(checkpoint, changes, Path(scratch))
+        merged = load(Path(scratch), choices).checkpoint
+        pairs = pairs_of(base.checkpoint.model, merged.model, manifest.adapters)
+        del base
+        if golden is not None:
+            merged.golden.text = golden
+        merged = replace(merged, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
+        request = GoldenRequest(merged, manifest.precision)
+        request.answer()
+        on_stage("checking parity")
+        parity = check_parity(
+            merged,
+            bundle,
+            manifest.precision,
+            mixed_runs=_has(manifest, bundle_pb2.GRAPH_ROLE_MIXED),
+            scores=_has(manifest, bundle_pb2.GRAPH_ROLE_SCORE),
+            adapter=pairs,
+        )
+        answer = request.answer(parity.max_abs_error)
+    on_stage("writing it")
+    content = weights_of(pairs)
+    made = bundle_pb2.AdapterManifest(
+        format_version=FORMAT_VERSION,
+        description=description,
+        base_sha256=digest,
+        weights=bundle_pb2.BundleFile(
+            path=WEIGHTS_OUT, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content)
+        ),
+        layers=[bundle_pb2.AdapterLayer(name=layer, rank=a.shape[1]) for layer, (a, _) in pairs.items()],
+        golden=answer,
+        parity=parity,
+        provenance=_provenance(merged, adapter / WEIGHTS, len(content) // 4),
+    )
+    _write(place, made, content)
+    return AdapterReport(place, made, len(content), time.monotonic() - started)
+
+
+def weights_of(pairs: Pairs) -> bytes:
+    """Return A and B of each layer, one behind another, float32 and little-endian."""
+    return b"".join(matrix.astype("<f4").tobytes() for pair in pairs.values() for matrix in pair)
+
+
+def _read_base(bundle: Path) -> tuple[bundle_pb2.BundleManifest, str]:
+    """Return a bundle's manifest, and its digest."""
+    content = read_file(bundle / MANIFEST_FILE)
+    try:
+        manifest = json_format.Parse(content, bundle_pb2.BundleManifest())
+    except (json_format.ParseError, ValueError) as error:
+        raise ExportError(f"{bundle / MANIFEST_FILE} is no manifest: {first_line(error)}") from error
+    if not manifest.adapters.layers:
+        raise ExportError(f"{bundle} takes no adapters: export it again with --adapters RANK")
+    return manifest, hashlib.sha256(content).hexdigest()
+
+
+def _place(bundle: Path, name: str, *, force: bool) -> Path:
+    if not ADAPTER_NAME.fullmatch(name):
+        raise ExportError(f"an adapter's name is [a-z0-9][a-z0-9._-]*, at most 128 characters, not {name!r:.140}")
+    whole = bundle.absolute()
+    place = whole.parent / ADAPTERS_DIR / whole.name / name
+    if place.exists() and not force:
+        raise ExportError(f"{place} exists already; --force replaces it")
+    if place.exists() and not (place / ADAPTER_FILE).is_file():
+        raise ExportError(f"{place} has no {ADAPTER_FILE}; --force replaces an adapter")
+    return place
+
+
+def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str | None) -> Choices | None:
+    """Return the choices that a bundle was made with, as far as its graphs show them."""
+    if golden is not None and TASKS[manifest.task].takes_image:
+        raise ExportError("a golden text is for a model that takes texts; the bundle's picture is asked")
+    if not is_foreign(checkpoint):
+        return None
+    text, task = manifest.text, TASKS[manifest.task]
+    reads_source = task.takes_language
+    return Choices(
+        max_tokens=(text.max_total_tokens if task.writes_text else text.max_source_tokens) or None,
+        max_source_tokens=text.max_source_tokens if reads_source else None,
+        golden=golden or manifest.golden.text or None,
+    )
+
+
+def _check_base(checkpoint: Checkpoint, provenance: bundle_pb2.Provenance, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise CheckpointError unless a bundle was made of this checkpoint, with these lengths."""
+    if provenance.checkpoint_sha256 != manifest.provenance.checkpoint_sha256:
+        raise CheckpointError("the bundle was made of another checkpoint: its weights have another digest")
+    same = manifest_of(checkpoint, manifest.precision, manifest.golden)
+    if list(same.states) != list(manifest.states):
+        raise CheckpointError("the bundle was exported with other lengths than can be told from it")
+
+
+def _has(manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType) -> bool:
+    return any(graph.role == role for graph in manifest.graphs)
+
+
+def _provenance(checkpoint: Checkpoint, weights: Path, num_parameters: int) -> bundle_pb2.Provenance:
+    provenance = provenance_of(checkpoint, [weights], runtime_version())
+    provenance.num_parameters = num_parameters
+    return provenance
+
+
+def _write(place: Path, manifest: bundle_pb2.AdapterManifest, content: bytes) -> None:
+    """Write an adapter beside its place, and move it there: a server may look at any time."""
+    data = (json_format.MessageToJson(manifest, indent=2, ensure_ascii=False) + "\n").encode()
+    most = LIMITS["AdapterManifest"]["description"].most or 0
+    if len(data) > MAX_ADAPTER_BYTES or len(manifest.description) > most:
+        raise ExportError(f"{ADAPTER_FILE} would be larger than a server reads")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".weft-adapter-", dir=place.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        (made / manifest.weights.path).write_bytes(content)
+        (made / ADAPTER_FILE).write_bytes(data)
+        if place.exists():
+            place.rename(Path(scratch) / "replaced")
+        made.rename(place)

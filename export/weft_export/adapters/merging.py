@@ -1,0 +1,104 @@
+"""A checkpoint with an adapter added to its weights, and what that is of each product of ours.
+
+The merged checkpoint is written as a directory and read as any other. So whatever a converter does to a weight, it does
+to what an adapter adds to it: rows are put together, turned or reordered, and names need no table of their own.
+"""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from weft_export.adapters.peft import Change, changed
+from weft_export.checkpoints.weights import WEIGHTS_FILE
+from weft_export.converters.tensors import StoredTensors
+from weft_export.errors import CheckpointError
+from weft_export.proofs.adapted_session import Pairs
+from weft_proto.v1 import bundle_pb2
+
+# What float32 has rounded away of a merged weight, as a share of its size.
+_NOISE = 2.0**-22
+_SMALL_FILE = 2**26
+
+
+def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Path) -> None:
+    """Write a checkpoint's directory with an adapter added to its weights.
+
+    Raises:
+        CheckpointError: the adapter is for a module that the checkpoint has not.
+    """
+    stored = StoredTensors(checkpoint)
+    by_weight = {_weight_of(module, stored): change for module, change in changes.items()}
+    merged = {name: stored.read(name) for name in stored.entries}
+    for name, change in by_weight.items():
+        merged[name] = changed(merged[name], change, name)
+    content = safetensors.torch.save({name: tensor.clone().contiguous() for name, tensor in merged.items()})
+    (directory / WEIGHTS_FILE).write_bytes(content)
+    for path in checkpoint.iterdir():
+        is_weights = path.suffix in (".safetensors", ".bin") or path.name.endswith(".index.json")
+        if path.is_file() and not is_weights and path.stat().st_size <= _SMALL_FILE:
+            shutil.copyfile(path, directory / path.name)
+
+
+def _weight_of(module: str, stored: StoredTensors) -> str:
+    """Return the name of a module's weight in the files. They may leave out, or add, what its path begins with."""
+    name = f"{module}.weight"
+    if name in stored.entries:
+        return name
+    near = [each for each in stored.entries if each.endswith(f".{name}") or name.endswith(f".{each}")]
+    if len(near) != 1:
+        raise CheckpointError(f"the adapter is for {module}, and the checkpoint has no weight of that name")
+    return near[0]
+
+
+def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -> Pairs:
+    """Return A [inputs, rank] and B [rank, outputs] of each product whose weight differs.
+
+    Raises:
+        CheckpointError: another weight differs, or the difference has a larger rank than the product takes.
+    """
+    layers = {f"{layer.name}.weight": layer for layer in spec.layers}
+    after = dict(merged.named_parameters())
+    pairs = {}
+    for name, parameter in base.named_parameters():
+        weight = parameter.detach().double()
+        delta = after[name].detach().double() - weight
+        if not bool(delta.any()):
+            continue
+        if name not in layers:
+            taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
+            raise CheckpointError(f"the adapter changes {name}, and the bundle takes adapters of {taken} alone")
+        layer = layers[name]
+        pairs[layer.name] = _factors(delta, layer, float(weight.norm()))
+    if not pairs:
+        raise CheckpointError("the adapter changes nothing: all that it adds is zero")
+    return {layer.name: pairs[layer.name] for layer in spec.layers if layer.name in pairs}
+
+
+def _factors(delta: Tensor, layer: bundle_pb2.AdaptedLayer, size: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return A and B of a difference [outputs, inputs] of low rank."""
+    generator = torch.Generator().manual_seed(0)
+    # The columns of a matrix of low rank are combinations of as many random ones ("Finding Structure with Randomness",
+    # Halko et al. 2011, section 1.3).
+    width = min(layer.rank + 8, *delta.shape)
+    seen = delta @ torch.randn(delta.shape[1], width, dtype=torch.float64, generator=generator)
+    basis = torch.linalg.qr(seen).Q
+    left, sizes, right = torch.linalg.svd(basis.T @ delta, full_matrices=False)
+    noise = _NOISE * size
+    rank = max(1, int((sizes > noise).sum()))
+    missing = float((delta - basis @ (basis.T @ delta)).norm())
+    if rank > layer.rank or missing > noise + 1e-6 * float(delta.norm()):
+        least = f"{rank}" if rank < width else f"{width} or more"
+        raise CheckpointError(
+            f"the adapter has a rank of {least} in {layer.name}, and the bundle takes {layer.rank} there: export it"
+            " with --adapters of more"
+        )
+    # Each gets the half of the sizes, so neither is far larger than the other.
+    roots = sizes[:rank].sqrt()
+    a = (right[:rank] * roots[:, None]).T
+    b = (basis @ left[:, :rank] * roots).T
+    return a.float().contiguous().numpy(), b.float().contiguous().numpy()

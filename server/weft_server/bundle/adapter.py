@@ -1,0 +1,98 @@
+"""Reads an adapter that lies beside its bundle, and refuses a wrong one. Nothing of it is run here."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from google.protobuf import json_format
+
+from weft_proto.bundle_rules import ADAPTER_FILE, FORMAT_VERSION, MAX_ADAPTER_BYTES, MAX_MANIFEST_ENTRIES
+from weft_proto.first_line import first_line
+from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.files import read_small_file, verify_file, verify_names
+from weft_server.bundle.limits import verify_limits
+from weft_server.bundle.load import Bundle, has_at_most
+from weft_server.errors import BundleError, require
+from weft_server.sequence import Adapter
+
+_FLOAT_BYTES = 4
+
+
+def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.Golden]:
+    """Read and verify an adapter of a bundle. Returns it, and what it must answer before it is used.
+
+    Raises:
+        BundleError: it is refused.
+    """
+    try:
+        manifest = _read_manifest(directory)
+        verify_limits(manifest)
+        _verify(manifest, bundle)
+        verify_names(directory, {manifest.weights.path, ADAPTER_FILE}, ADAPTER_FILE)
+        verify_file(directory / manifest.weights.path, manifest.weights)
+        pairs = _pairs(directory / manifest.weights.path, manifest, bundle.manifest.adapters)
+    except OSError as error:
+        raise BundleError(f"{error.filename or directory}: {error.strerror}") from error
+    return Adapter(directory.name, manifest.weights.sha256, pairs), manifest.golden
+
+
+def _read_manifest(directory: Path) -> bundle_pb2.AdapterManifest:
+    try:
+        text = read_small_file(directory / ADAPTER_FILE, MAX_ADAPTER_BYTES).decode()
+        require(has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)), f"{ADAPTER_FILE} has too many entries")
+        manifest = json_format.Parse(text, bundle_pb2.AdapterManifest())
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        raise BundleError(f"{ADAPTER_FILE} is not an AdapterManifest in JSON: {first_line(error)}") from error
+    known = manifest.format_version == FORMAT_VERSION
+    require(known, f"{ADAPTER_FILE} has format_version {manifest.format_version}; this server knows {FORMAT_VERSION}")
+    return manifest
+
+
+def _verify(manifest: bundle_pb2.AdapterManifest, bundle: Bundle) -> None:
+    """Refuse what is not for this bundle, or not of the size that it says."""
+    require(manifest.base_sha256 == bundle.sha256, "it is for another base: base_sha256 is not that of its bundle.json")
+    known = {layer.name: layer for layer in bundle.manifest.adapters.layers}
+    names = [layer.name for layer in manifest.layers]
+    require(names, "layers are missing")
+    require(len(set(names)) == len(names), "layers has a name twice")
+    size = 0
+    for layer in manifest.layers:
+        require(layer.name in known, f"the base takes no adapter of {layer.name!r}")
+        taken = known[layer.name]
+        require(
+            1 <= layer.rank <= taken.rank, f"{layer.name!r} has a rank of {layer.rank}; the base takes {taken.rank}"
+        )
+        size += _FLOAT_BYTES * layer.rank * (taken.inputs + taken.outputs)
+    stated = manifest.weights.size_bytes
+    require(stated == size, f"weights.size_bytes is {stated}; its layers take {size}")
+    golden, base = manifest.golden, bundle.manifest.golden
+    same_kind = golden.WhichOneof("input") == base.WhichOneof("input")
+    require(same_kind and golden.image_path == base.image_path, "golden is of another kind than the base's")
+    wanted = next(name for name in ("token_ids", "probabilities", "scores", "embedding") if getattr(base, name))
+    # Of a tagger, the answer to another text has other rows.
+    rows = len(golden.probabilities) % max(1, len(base.probabilities and bundle.manifest.labels)) == 0
+    fits = rows and all(len(getattr(golden, name)) == len(getattr(base, name)) for name in ("scores", "embedding"))
+    require(getattr(golden, wanted) and fits, f"golden.{wanted} is missing, or has another size than the base's")
+    vocab = bundle.manifest.text.target_vocab_size
+    inside = len(golden.token_ids) <= bundle.manifest.text.max_new_tokens and all(
+        id_ < vocab for id_ in golden.token_ids
+    )
+    require(inside or wanted != "token_ids", "golden.token_ids are more than the base produces, or none of its tokens")
+
+
+def _pairs(
+    path: Path, manifest: bundle_pb2.AdapterManifest, spec: bundle_pb2.AdapterSpec
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    known = {layer.name: layer for layer in spec.layers}
+    numbers = np.fromfile(path, "<f4").astype(np.float32, copy=False)
+    require(np.isfinite(numbers).all(), f"{path.name} has a number that is not finite")
+    pairs, start = {}, 0
+    for layer in manifest.layers:
+        taken = known[layer.name]
+        parts = []
+        for shape in ((taken.inputs, layer.rank), (layer.rank, taken.outputs)):
+            stop = start + shape[0] * shape[1]
+            parts.append(numbers[start:stop].reshape(shape))
+            start = stop
+        pairs[layer.name] = parts[0], parts[1]
+    return pairs

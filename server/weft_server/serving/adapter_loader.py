@@ -1,0 +1,87 @@
+"""Brings an adapter from its directory to where requests can use it: verify, load, ask its golden request."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from typing import TYPE_CHECKING
+
+import structlog
+
+from weft_proto.bundle_rules import ADAPTER_FILE
+from weft_proto.first_line import first_line
+from weft_server.bundle.adapter import load_adapter
+from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
+from weft_server.serving.golden import GOLDEN_S, verify_adapter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.sequence import Adapter
+    from weft_server.serving.model import Model
+
+_log = structlog.get_logger(__name__)
+
+
+class AdapterLoader:
+    """Loads the adapters of one model. For the event loop's thread."""
+
+    def __init__(self, model: Model) -> None:
+        # The model holds its adapters, and they hold this. Held by it too, it would wait for the garbage collector.
+        self._model = weakref.ref(model)
+        # Of those that were refused, what their adapter.json was then, and why. They are not tried again.
+        self._refused: dict[str, tuple[tuple[int, int], str]] = {}
+
+    def begin(self, directory: Path) -> asyncio.Task[Adapter]:
+        """Begin to load one. It asks the model, so the model does not leave before, even if nobody waits any more."""
+        model = self._model()
+        assert model is not None, "an adapter of a model that is gone. This is a bug."
+        task = asyncio.create_task(self._load(model, directory))
+        model.hold()
+        task.add_done_callback(lambda _: model.release())
+        return task
+
+    async def _load(self, model: Model, directory: Path) -> Adapter:
+        """Read an adapter and ask its golden request. Raises AdapterRefused, or what keeps the model from answering."""
+        name = directory.name
+        seen = await asyncio.to_thread(_print, directory)
+        before, why = self._refused.get(name, (None, ""))
+        if seen is not None and seen == before:
+            raise AdapterRefused(model.name, name, why)
+        try:
+            adapter, golden = await model.work(lambda _: load_adapter(directory, model.bundle))
+            await _try(model, adapter, golden)
+        except BundleError as error:
+            if seen is not None:
+                self._refused[name] = (seen, str(error))
+            model.metrics.loaded_adapter("refused")
+            _log.error("adapter refused", model=model.name, version=model.version, adapter=name, why=str(error))
+            raise AdapterRefused(model.name, name, str(error)) from error
+        self._refused.pop(name, None)
+        model.metrics.loaded_adapter("ready")
+        _log.info("adapter ready", model=model.name, version=model.version, adapter=name)
+        return adapter
+
+
+async def _try(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:
+    try:
+        async with asyncio.timeout(GOLDEN_S):
+            await verify_adapter(model, adapter, golden)
+    except LaneFailed as error:
+        raise BundleError(f"its golden request fails: {first_line(error)}") from error
+    except TimeoutError as error:
+        raise BundleError(f"its golden request has no answer after {GOLDEN_S:g} s") from error
+    except RequestError as error:
+        if error.retry_after_s is not None:
+            raise  # it is the load, and not the adapter
+        raise BundleError(f"its golden request is refused: {error.message}") from error
+
+
+def _print(directory: Path) -> tuple[int, int] | None:
+    """What changes when an adapter is written anew."""
+    try:
+        status = (directory / ADAPTER_FILE).stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size

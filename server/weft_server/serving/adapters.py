@@ -1,0 +1,122 @@
+"""The adapters of one model: loaded when they are first asked for, and the ones that nobody uses leave for others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from weft_proto.bundle_rules import ADAPTER_FILE, ADAPTER_NAME, ADAPTERS_DIR
+from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from weft_server.bundle.load import Bundle
+    from weft_server.sequence import Adapter
+    from weft_server.telemetry.metrics import ModelMetrics
+
+# When a request that found no room may try again.
+_BUSY_RETRY_S = 1.0
+# A refusal names no more than this.
+_MAX_NAMES = 10
+
+
+@dataclass(slots=True, eq=False)
+class _Resident:
+    """An adapter that is there or on its way, and how many calls use it or wait for it."""
+
+    loading: asyncio.Task[Adapter]
+    num_users: int = 0
+
+
+class Adapters:
+    """Those of one model. For the event loop's thread."""
+
+    def __init__(self, bundle: Bundle, max_adapters: int, metrics: ModelMetrics) -> None:
+        self._bundle = bundle
+        self._max_adapters = max_adapters
+        self._metrics = metrics
+        # In the order in which they were last asked for.
+        self._residents: OrderedDict[str, _Resident] = OrderedDict()
+        # Begins to load one from its directory. Set when there is a model to try it with.
+        self.begin_loading: Callable[[Path], asyncio.Task[Adapter]] | None = None
+
+    def count(self) -> int:
+        """How many are in memory, or on their way there."""
+        return len(self._residents)
+
+    @property
+    def directory(self) -> Path:
+        """Where they lie."""
+        return self._bundle.directory.parent / ADAPTERS_DIR / str(self._bundle.version)
+
+    def names(self) -> list[str]:
+        """Return the names of those that lie there, sorted. It reads a folder."""
+        if not self._bundle.manifest.adapters.layers:
+            return []
+        try:
+            there = [path for path in self.directory.iterdir() if ADAPTER_NAME.fullmatch(path.name)]
+        except OSError:
+            return []
+        return sorted(path.name for path in there if (path / ADAPTER_FILE).is_file())
+
+    async def take(self, name: str) -> Adapter:
+        """Return an adapter, loaded and tried. It stays until `let_go`.
+
+        Raises:
+            RequestError: there is no such adapter, it is refused, or as many as may be there are in use.
+        """
+        if not self._bundle.manifest.adapters.layers:
+            raise CannotAdapt(self._bundle.name)
+        resident = self._residents.get(name)
+        if resident is None:
+            await self._check_there(name)
+            # Another call may have begun it meanwhile.
+            resident = self._residents.get(name) or self._begin(name)
+        self._residents.move_to_end(name)
+        resident.num_users += 1
+        try:
+            return await asyncio.shield(resident.loading)
+        except BaseException:
+            _leave(resident)
+            raise
+
+    def let_go(self, adapter: Adapter) -> None:
+        """Need an adapter no more."""
+        _leave(self._residents[adapter.name])
+
+    async def _check_there(self, name: str) -> None:
+        """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
+        if not ADAPTER_NAME.fullmatch(name) or not await asyncio.to_thread((self.directory / name).is_dir):
+            names = await asyncio.to_thread(self.names)
+            more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
+            there = ", ".join(names[:_MAX_NAMES] + more) or "none"
+            raise AdapterNotFound(f"model {self._bundle.name!r} has no adapter {name[:128]!r}; there are {there}")
+
+    def _begin(self, name: str) -> _Resident:
+        """Begin to load an adapter, in the place of another one if need be."""
+        if len(self._residents) >= self._max_adapters:
+            unused = next((old for old, each in self._residents.items() if not each.num_users), None)
+            if unused is None:
+                why = f"all {self._max_adapters} adapters that may be in memory are in use"
+                raise Overloaded("ADAPTERS_IN_USE", why, _BUSY_RETRY_S)
+            del self._residents[unused]
+            self._metrics.adapter_evictions.inc()
+        assert self.begin_loading is not None, "an adapter of no model. This is a bug."
+        resident = self._residents[name] = _Resident(self.begin_loading(self.directory / name))
+        resident.loading.add_done_callback(lambda task: self._loaded(name, resident, task))
+        return resident
+
+    def _loaded(self, name: str, resident: _Resident, task: asyncio.Task[Adapter]) -> None:
+        # Taken from the task even if nobody waits for it any more. asyncio would complain.
+        failed = task.cancelled() or task.exception() is not None
+        if failed and self._residents.get(name) is resident:
+            del self._residents[name]
+
+
+def _leave(resident: _Resident) -> None:
+    resident.num_users -= 1
+    assert resident.num_users >= 0, "an adapter was let go twice. This is a bug."

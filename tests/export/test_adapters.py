@@ -1,0 +1,185 @@
+"""Adapters: PEFT's files are read as PEFT reads them, and a row with one is what merged weights give."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from tiny import CHECKPOINTS, save_tiny
+from tiny_adapters import linear_shapes, write_adapter
+from torch import nn
+
+from weft_export.adapters.export_adapter import export_adapter
+from weft_export.adapters.merging import pairs_of
+from weft_export.adapters.peft import read_adapter
+from weft_export.errors import CheckpointError, ExportError
+from weft_export.export import adaptable, export_checkpoint, prepared
+from weft_export.graphs.adapting import adapter_spec
+from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
+
+
+@pytest.mark.parametrize(
+    ("more", "scale"),
+    [
+        ({}, 3.0),
+        ({"use_rslora": True}, 6 / 2**0.5),
+        ({"alpha_pattern": {"layers.1.q": 8}}, 4.0),
+        ({"alpha_pattern": {"q": 2, "layers.1.q": 8}}, 1.0),
+        ({"alpha_pattern": {"^layers.1": 2}}, 3.0),
+    ],
+)
+def test_what_an_adapter_adds_is_scaled_as_in_peft(tmp_path, more, scale):
+    """It is alpha / r, or alpha / sqrt(r) with rsLoRA. Of patterns the first counts that matches the end of a path."""
+    write_adapter(tmp_path, {"layers.1.q": (4, 3)}, **more)
+    (change,) = read_adapter(tmp_path).values()
+    assert scale == pytest.approx(change.scale)
+    assert torch.allclose(scale * (change.b @ change.a).double(), change.matrix())
+
+
+def test_ranks_may_differ_by_module(tmp_path):
+    """rank_pattern says the rank of some modules, and alpha is divided by it."""
+    shapes = {"layers.0.q": (4, 3), "layers.1.q": (4, 3)}
+    write_adapter(tmp_path, shapes, ranks={"layers.1.q": 1}, rank_pattern={"1.q": 1})
+    assert {"layers.0.q": (2, 3.0), "layers.1.q": (1, 6.0)} == {
+        module: (change.rank, change.scale) for module, change in read_adapter(tmp_path).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"use_dora": True}, "use_dora"),
+        ({"bias": "lora_only"}, "bias"),
+        ({"modules_to_save": ["classifier"]}, "modules_to_save is"),
+        ({"peft_type": "IA3"}, "peft_type"),
+        ({"init_lora_weights": "pissa_niter_4"}, "init_lora_weights"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication"),
+        ({"something_new": True}, "something_new"),
+        ({"lora_alpha": "much"}, "lora_alpha"),
+        ({"rank_pattern": {"(": 3}}, "rank_pattern"),
+        ({"rank_pattern": {"q": 3}}, "rank of 3"),
+    ],
+)
+def test_what_is_more_than_lora_is_refused_by_name(tmp_path, more, why):
+    """A setting that would change answers in another way is named."""
+    write_adapter(tmp_path, {"layers.1.q": (4, 3)}, **more)
+    with pytest.raises(CheckpointError, match=why.replace("(", r"\(")):
+        read_adapter(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "why"),
+    [
+        ("layers.1.q.lora_magnitude_vector.weight", torch.ones(4), "DoRA"),
+        ("words.lora_embedding_A", torch.ones(2, 3), "embedding"),
+        ("layers.1.q.lora_B.bias", torch.ones(4), "bias"),
+        ("classifier.weight", torch.ones(2, 3), "saved whole"),
+        ("layers.1.conv.lora_A.weight", torch.ones(2, 3, 1, 1), "4 axes"),
+        ("layers.1.k.lora_A.weight", torch.ones(2, 3), "no lora_B"),
+    ],
+)
+def test_a_tensor_that_is_no_a_or_b_is_refused(tmp_path, name, tensor, why):
+    """Each other tensor is named, and what it is."""
+    write_adapter(tmp_path, {"layers.1.q": (4, 3)})
+    ours = {f"base_model.model.layers.1.q.lora_{part}.weight": torch.ones(*shape) for part, shape in _AB.items()}
+    save_file({**ours, f"base_model.model.{name}": tensor}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=why):
+        read_adapter(tmp_path)
+
+
+_AB = {"A": (2, 3), "B": (4, 2)}
+
+
+def test_rows_of_a_run_get_their_own_adapter_or_none():
+    """A row in a group is x W + x A B + b. One in none keeps its bits, infinity included."""
+    linear = nn.Linear(3, 5)
+    adapted = AdaptedLinear(linear, "x")
+    a, b = torch.randn(2, 3, 2), torch.randn(2, 2, 5)
+    x = torch.randn(4, 2, 3)
+    x[3] = torch.inf
+    given = Adapters(torch.tensor([[2, 0], [1, 1]]), torch.tensor([1, 2]), torch.tensor([2, 0]), {"x": (a, b)})
+    with torch.no_grad(), adapting(given):
+        out = adapted(x)
+        plain = torch.nn.functional.linear(x, linear.weight) + linear.bias
+    assert torch.equal(plain[[0, 3]].view(torch.int32), out[[0, 3]].view(torch.int32))
+    for row, group in ((1, 1), (2, 0)):
+        assert torch.allclose(linear(x[row]) + x[row] @ a[group] @ b[group], out[row], atol=1e-6)
+
+
+def test_the_products_of_a_model_are_those_of_its_layers():
+    """Of a Transformer all products of its layers can be adapted; fused ones have three times the rank."""
+    spec = adapter_spec(CHECKPOINTS["tiny-generate"]().model, 4, ("qkv", "outer"))
+    assert {"layers.0.attention.qkv": 12, "layers.1.feed_forward.outer": 4}.items() <= {
+        layer.name: layer.rank for layer in spec.layers
+    }.items()
+    assert 4 == len(spec.layers)
+    with pytest.raises(CheckpointError, match="layers of Transformers"):
+        adapter_spec(CHECKPOINTS["tiny-rnn"]().model, 4)
+
+
+def test_no_product_of_this_name_is_refused():
+    """--adapted names products of layers."""
+    with pytest.raises(ExportError, match="'q_proj' is no product"):
+        adaptable(4, "qkv, q_proj")
+
+
+def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
+    """The rank that a bundle takes, and the products, are said."""
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    spec = adapter_spec(checkpoint.model, 2, ("outer",))
+    merged = CHECKPOINTS["tiny-generate"]().model
+    with torch.no_grad():
+        weight = merged.layers[1].feed_forward.outer.weight
+        weight += torch.randn(weight.shape[0], 3) @ torch.randn(3, weight.shape[1])
+    with pytest.raises(CheckpointError, match=r"rank of 3 in layers\.1\.feed_forward\.outer, and the bundle takes 2"):
+        pairs_of(checkpoint.model, merged, spec)
+    with torch.no_grad():
+        merged.norm.gain += 1
+    with pytest.raises(CheckpointError, match=r"rank|norm\.gain"):
+        pairs_of(checkpoint.model, merged, spec)
+
+
+def test_a_bundle_without_adapters_is_untouched():
+    """A checkpoint that is to take none is exported as it is: its modules are the same."""
+    checkpoint = CHECKPOINTS["tiny-generate"]()
+    assert prepared(checkpoint) is checkpoint
+    spec = adapter_spec(checkpoint.model, 2)
+    assert any(isinstance(each, AdaptedLinear) for each in prepared(replace(checkpoint, adapters=spec)).model.modules())
+
+
+def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
+    """Logits, states, probabilities and attentions are those of torch with merged weights, within 1e-4."""
+    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
+    bundle = tmp_path / "models" / "topics" / "1"
+    names = ("qkv", "output", "outer")
+    base = export_checkpoint(checkpoint, bundle, adapters=adaptable(2, ",".join(names)))
+    adapter = write_adapter(tmp_path / "formal", linear_shapes(CHECKPOINTS["tiny-text"]().model, *names))
+    report = export_adapter(adapter, bundle, checkpoint, golden="the dog finds")
+    assert bundle.parent / "adapters" / "1" / "formal" == report.directory
+    assert 1e-4 >= report.manifest.parity.max_abs_error
+    assert {2} == {layer.rank for layer in report.manifest.layers}
+    assert base.manifest.golden.probabilities != report.manifest.golden.probabilities
+    with pytest.raises(ExportError, match="--force"):
+        export_adapter(adapter, bundle, checkpoint)
+    with pytest.raises(CheckpointError, match="another checkpoint"):
+        export_adapter(adapter, bundle, save_tiny("tiny-image", tmp_path / "other"), name="other")
+    write_adapter(tmp_path / "wrong", {"layers.7.qkv": (4, 4)})
+    with pytest.raises(CheckpointError, match=r"layers\.7\.qkv"):
+        export_adapter(tmp_path / "wrong", bundle, checkpoint)
+
+
+def test_adapters_are_for_float32(tmp_path):
+    """What was not tried is refused."""
+    checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
+    with pytest.raises(ExportError, match="adapters are for fp32"):
+        export_checkpoint(checkpoint, tmp_path / "m" / "1", "fp16", adapters=adaptable(2, None))
+
+
+def test_a_bundle_that_takes_no_adapters_says_how_to_get_one_that_does(tmp_path):
+    """--adapters is named."""
+    bundle = tmp_path / "m" / "1"
+    bundle.mkdir(parents=True)
+    (bundle / "bundle.json").write_text(json.dumps({"formatVersion": 1}))
+    with pytest.raises(ExportError, match="--adapters"):
+        export_adapter(tmp_path, bundle, tmp_path)

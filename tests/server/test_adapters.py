@@ -1,0 +1,278 @@
+"""The laws of adapters: in any company a row has its own adapter's bits, or the model's own; and few are in memory."""
+
+import asyncio
+import hashlib
+import json
+import shutil
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+from google.protobuf import json_format
+from tiny import CHECKPOINTS, save_tiny
+from tiny_adapters import linear_shapes, write_adapter
+
+from loaded import Loaded, score
+from weft_export.adapters.export_adapter import export_adapter
+from weft_export.export import adaptable, export_checkpoint
+from weft_proto.v1 import bundle_pb2, common_pb2, model_pb2, translation_pb2
+from weft_server.bundle.adapter import load_adapter
+from weft_server.bundle.load import load_bundle
+from weft_server.door.text import TranslationServicer
+from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
+from weft_server.serving.call import CALL, Call
+from weft_server.serving.models import Entry, Models
+
+TEXTS = ("the big dog eats", "the cat", "a dog finds the red house", "the dog")
+NAMES = ("formal", "short", "wide")
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A model repository with a translator that takes adapters, and three of them."""
+    root = tmp_path_factory.mktemp("adapters")
+    checkpoint = save_tiny("tiny-translate", root / "checkpoint")
+    bundle = root / "models" / "adapted" / "1"
+    export_checkpoint(checkpoint, bundle, adapters=adaptable(3, "qkv,query,key,output,outer"), explains=False)
+    shapes = linear_shapes(CHECKPOINTS["tiny-translate"]().model, "qkv", "query", "key", "outer")
+    for seed, (name, rank) in enumerate(zip(NAMES, (3, 1, 2), strict=True)):
+        export_adapter(write_adapter(root / name, shapes, rank=rank, seed=seed), bundle, checkpoint)
+    return root / "models"
+
+
+@pytest.fixture
+def adapters(repository, tmp_path):
+    """A copy of the repository, to be changed."""
+    shutil.copytree(repository, tmp_path / "models")
+    return tmp_path / "models" / "adapted" / "adapters" / "1"
+
+
+@asynccontextmanager
+async def asked(model, text="", adapter="", **more):
+    """Ask as a caller does whose call has not ended."""
+    entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
+    call = Call("Translate")
+    CALL.set(call)
+    selector = common_pb2.ModelSelector(name=model.name, adapter=adapter)
+    request = translation_pb2.TranslateRequest(model=selector, text=text or TEXTS[0], return_scores=True, **more)
+    try:
+        yield await TranslationServicer(Models([entry])).Translate(request, None)
+    finally:
+        call.let_go()
+
+
+async def answer(model, text="", adapter="", **more):
+    """The ids of an answer, and the bits of their log-probabilities."""
+    async with asked(model, text, adapter, **more) as response:
+        done = response.completion
+        assert adapter == done.model.adapter
+        return list(done.token_ids), np.array(done.token_log_probs, np.float32).tobytes()
+
+
+def test_in_any_mix_each_row_has_the_bits_that_it_has_alone(repository):
+    """Rows of three adapters and of none in one lane, greedy and searching, answer as each does alone."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", slots=8, lanes=1) as model:
+            beams = {"decoding": common_pb2.Decoding(beams=common_pb2.Beams(num_beams=3), max_new_tokens=8)}
+            asks = [(text, name, more) for text in TEXTS for name in ("", *NAMES) for more in ({}, beams)]
+            alone = [await answer(model, text, name, **more) for text, name, more in asks]
+            together = await asyncio.gather(*(answer(model, text, name, **more) for text, name, more in asks))
+            assert alone == together
+            greedy = {
+                str(ids) for (ids, _), (text, _, more) in zip(alone, asks, strict=True) if text == TEXTS[0] and not more
+            }
+            assert 1 + len(NAMES) == len(greedy)
+
+    asyncio.run(run())
+
+
+def test_a_row_without_an_adapter_has_the_bits_of_a_bundle_that_takes_none(repository, tiny_repository):
+    """Nothing is added to it, also beside rows that have one."""
+
+    async def run():
+        async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4, lanes=1) as plain:
+            expected = [await answer(plain, text) for text in TEXTS]
+        async with Loaded(repository / "adapted" / "1", slots=4, lanes=1) as model:
+            beside = asyncio.gather(*(answer(model, text, "wide") for text in TEXTS))
+            assert expected == await asyncio.gather(*(answer(model, text) for text in TEXTS))
+            await beside
+
+    asyncio.run(run())
+
+
+def test_the_prefix_cache_and_scores_follow_the_adapter(repository):
+    """A source that one adapter has read is not recalled for another, and a given answer is scored by its adapter."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", slots=4, lanes=1) as model:
+            expected = [await answer(model, TEXTS[0], name) for name in ("", *NAMES)]
+        async with Loaded(repository / "adapted" / "1", slots=4, lanes=1, prefix_cache_mb=8) as model:
+            for _ in range(3):
+                seen = [await answer(model, TEXTS[0], name) for name in ("", *NAMES)]
+                assert expected == seen
+            assert model.metrics.counters["prefix_cache_lookups_total", "hit"].value
+            for name, (ids, log_probs) in zip(("", *NAMES), seen, strict=True):
+                selector = common_pb2.ModelSelector(name=model.name, adapter=name)
+                scored = await score(model, model=selector, text=TEXTS[0], target_ids=common_pb2.TokenIds(ids=ids))
+                assert np.frombuffer(log_probs, np.float32) == pytest.approx(list(scored.token_log_probs), abs=1e-4)
+                CALL.get().let_go()
+
+    asyncio.run(run())
+
+
+def test_few_are_in_memory_and_those_in_use_stay(repository):
+    """Beyond --max-adapters, the one goes that nobody has asked for the longest. One that is in use never goes."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", slots=4, max_adapters=2) as model:
+            for name in ("formal", "short", "formal", "wide", "formal"):
+                await answer(model, adapter=name)
+            assert (2, 1, 3) == _counts(model)
+            async with asked(model, adapter="formal"), asked(model, adapter="short"):
+                with pytest.raises(Overloaded, match="all 2 adapters") as refused:
+                    await answer(model, adapter="wide")
+                assert "ADAPTERS_IN_USE" == refused.value.reason
+                await answer(model, adapter="short")
+            await answer(model, adapter="wide")
+
+    asyncio.run(run())
+
+
+def _counts(model):
+    metrics = model.metrics
+    return (
+        model.adapters.count(),
+        metrics.adapter_evictions.value,
+        metrics.counters["adapter_loads_total", "ready"].value,
+    )
+
+
+def test_many_who_ask_for_an_adapter_at_once_load_it_once(repository):
+    """Those who come while it is on its way wait for it."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", slots=4) as model:
+            await asyncio.gather(*(answer(model, adapter="formal") for _ in range(6)))
+            assert 1 == model.metrics.counters["adapter_loads_total", "ready"].value
+
+    asyncio.run(run())
+
+
+def test_an_adapter_that_is_not_there_is_named(repository, tiny_repository):
+    """The answer says which there are. A name that is a path is none."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", slots=4) as model:
+            assert sorted(NAMES) == model.adapters.names()
+            for name in ("rude", "../1/formal", "/etc", ".", "x" * 500):
+                with pytest.raises(AdapterNotFound, match="there are formal, short, wide"):
+                    await answer(model, adapter=name)
+        async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4) as model:
+            with pytest.raises(CannotAdapt):
+                await answer(model, adapter="formal")
+
+    asyncio.run(run())
+
+
+def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters):
+    """Its reason is told to who asks for it. Others go on. Files that are mended are taken."""
+    manifest = adapters / "formal" / "adapter.json"
+    whole = manifest.read_text()
+
+    async def run():
+        async with Loaded(adapters.parents[1] / "1", slots=4) as model:
+            spoiled = json.loads(whole)
+            spoiled["golden"]["tokenIds"] = [7] * len(spoiled["golden"]["tokenIds"])
+            manifest.write_text(json.dumps(spoiled))
+            for _ in range(2):
+                with pytest.raises(AdapterRefused, match="golden answer differs"):
+                    await answer(model, adapter="formal")
+            assert 1 == model.metrics.counters["adapter_loads_total", "refused"].value
+            await answer(model, adapter="wide")
+            manifest.write_text(whole)
+            await answer(model, adapter="formal")
+
+    asyncio.run(run())
+
+
+def _nothing(manifest, directory):
+    (directory / "more").write_text("")
+
+
+def _of_another(manifest, directory):
+    manifest.base_sha256 = "0" * 64
+
+
+def _short(manifest, directory):
+    manifest.layers[0].rank -= 1
+
+
+def _high(manifest, directory):
+    manifest.layers[0].rank = 90
+
+
+def _twice(manifest, directory):
+    manifest.layers[1].name = manifest.layers[0].name
+
+
+def _unknown(manifest, directory):
+    manifest.layers[0].name = "layers.99.attention.qkv"
+
+
+def _changed(manifest, directory):
+    content = bytearray((directory / "adapter.bin").read_bytes())
+    content[5] ^= 1
+    (directory / "adapter.bin").write_bytes(content)
+
+
+def _infinite(manifest, directory):
+    content = bytearray((directory / "adapter.bin").read_bytes())
+    content[:4] = np.array([np.inf], "<f4").tobytes()
+    (directory / "adapter.bin").write_bytes(content)
+    manifest.weights.sha256 = hashlib.sha256(content).hexdigest()
+
+
+def _outside(manifest, directory):
+    shutil.copy(directory / "adapter.bin", directory.parent / "adapter.bin")
+    manifest.weights.path = "../adapter.bin"
+
+
+def _linked(manifest, directory):
+    (directory / "adapter.bin").rename(directory.parent / "there")
+    (directory / "adapter.bin").symlink_to(directory.parent / "there")
+
+
+def _unasked(manifest, directory):
+    manifest.golden.ClearField("token_ids")
+
+
+def _newer(manifest, directory):
+    manifest.format_version = 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (_nothing, "more is not listed"),
+        (_of_another, "another base"),
+        (_short, "size_bytes"),
+        (_high, "a rank of 90"),
+        (_twice, "twice"),
+        (_unknown, "takes no adapter"),
+        (_changed, "sha256"),
+        (_infinite, "not finite"),
+        (_outside, "not listed"),
+        (_linked, "symbolic link"),
+        (_unasked, "golden.token_ids"),
+        (_newer, "format_version 2"),
+    ],
+)
+def test_a_wrong_adapter_is_refused_before_it_is_run(adapters, spoil, why):
+    """It is hostile until it is verified: its digest, its base, its sizes, its numbers and what it must answer."""
+    directory = adapters / "formal"
+    manifest = json_format.Parse((directory / "adapter.json").read_text(), bundle_pb2.AdapterManifest())
+    spoil(manifest, directory)
+    (directory / "adapter.json").write_text(json_format.MessageToJson(manifest))
+    with pytest.raises(BundleError, match=why):
+        load_adapter(directory, load_bundle(adapters.parents[1] / "1"))
