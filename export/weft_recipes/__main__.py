@@ -8,7 +8,7 @@ import typer
 from weft_export.console.failing import plain_errors
 from weft_export.console.progress import shown
 from weft_export.errors import ExportError
-from weft_recipes.catalogue import RECIPES
+from weft_recipes.catalogue import ADAPTERS, RECIPES
 
 # Without rich, as `weft export`.
 train_app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -24,16 +24,17 @@ def train(
         typer.Argument(help="Directory of the new checkpoint.", show_default="build/checkpoints/RECIPE"),
     ] = None,
 ) -> None:
-    """Train a demo checkpoint by its recipe.
+    """Train a demo checkpoint, or an adapter of one, by its recipe.
 
     Then print what the recipe measured on held-out data.
     """
     with plain_errors("train"), shown("train", line_seconds=15) as say:
         say(0, 0, "loading torch")
-        if recipe not in RECIPES:
-            raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(RECIPES)}")
+        recipes = RECIPES | ADAPTERS
+        if recipe not in recipes:
+            raise ExportError(f"there is no recipe {recipe!r}; there are {', '.join(recipes)}")
         directory = out or Path("build/checkpoints") / recipe
-        figures = RECIPES[recipe](directory, say)
+        figures = recipes[recipe](directory, say)
     typer.echo(f"{directory}:")
     for name, value in figures.items():
         typer.echo(f"  {name}: {value:.4g}" if isinstance(value, float) else f"  {name}: {value}")

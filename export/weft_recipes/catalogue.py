@@ -8,7 +8,7 @@ from weft_export.console.progress import OnProgress
 from weft_recipes.shared.figures import Figures
 
 Recipe = Callable[[Path, OnProgress], Figures]
-"""Trains, writes a checkpoint directory, and returns the figures."""
+"""Trains, writes the directory of a checkpoint or an adapter, and returns the figures."""
 
 
 def _late(module: str) -> Recipe:
@@ -35,3 +35,7 @@ RECIPES: dict[str, Recipe] = {
     "tags": _late("tags"),
     "text-to-text": _late("text_to_text"),
 }
+"""Those that make a checkpoint."""
+
+ADAPTERS: dict[str, Recipe] = {"en-es-formal": _late("en_es_formal")}
+"""Those that make an adapter of one, for `weft export-adapter`."""
