@@ -18,8 +18,9 @@ import weft
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
 WEFT = [sys.executable, "-m", "weft.cli", "up"]
-# What a hub has of a model. The reader of checkpoints wants the first three.
+# What a hub has of a model. The reader of checkpoints wants the first four.
 HUB = {"config.json": b"{}", "model.safetensors": b"none", "tokenizer.json": b"{}"}
+HUB |= {"1_Pooling/config.json": b"{}", "1_Pooling/deep/config.json": b"{}"}
 HUB |= {"modeling.py": b"1 / 0", "pytorch_model.bin": b"", "onnx/config.json": b"{}"}
 
 
@@ -100,7 +101,7 @@ def up_from(endpoint, home, name):
 
 
 def test_a_model_of_the_hub_is_downloaded_without_code(tmp_path):
-    """Weights, sizes and tokenizers are taken; code, pickles and folders for others are not asked for."""
+    """Weights, sizes, tokenizers and modules are taken; code, pickles and folders for others are not asked for."""
     Hub.asked.clear()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
         threading.Thread(target=hub.serve_forever, daemon=True).start()
@@ -109,8 +110,9 @@ def test_a_model_of_the_hub_is_downloaded_without_code(tmp_path):
 
     assert (1, True) == (code, told.startswith("weft up: ")), told
     (snapshot,) = tmp_path.glob("hub/models--org--tiny/snapshots/*")
-    assert {"config.json", "model.safetensors", "tokenizer.json"} == {path.name for path in snapshot.iterdir()}
-    assert [] == [path for path in Hub.asked if path.endswith((".py", ".bin")) or "onnx" in path]
+    taken = {str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if not path.is_dir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "1_Pooling/config.json"} == taken
+    assert [] == [path for path in Hub.asked if path.endswith((".py", ".bin")) or "onnx" in path or "deep" in path]
 
 
 def test_a_model_of_the_hub_without_safetensors_is_refused_by_its_name(tmp_path, monkeypatch):

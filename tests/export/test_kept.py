@@ -29,6 +29,11 @@ def test_another_content_name_or_option_is_another_bundle(checkpoint):
     assert key == key_of(moved, "a", {"precision": "fp32"})
     assert key != key_of(moved, "b", {"precision": "fp32"}), "one repository would serve a model under two names"
     assert key != key_of(moved, "a", {"precision": "int8"})
+    for folder in ("onnx", "1_Pooling"):
+        (moved / folder).mkdir()
+        (moved / folder / "config.json").write_text("{}")
+        assert (folder == "onnx") == (key == key_of(moved, "a", {"precision": "fp32"}))
+    (moved / "1_Pooling" / "config.json").unlink()
     (moved / "config.json").write_text("[]")
     assert key != key_of(moved, "a", {"precision": "fp32"})
 

@@ -8,8 +8,8 @@ from weft_export.errors import CheckpointError
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 # Weights, sizes, tokenizers and templates. Nothing that is code, and no pickle, which may run code.
 WANTED = ("*.json", "*.safetensors", "*.model", "*.spm", "*.txt", "*.jinja")
-# What lies in folders is for other programs.
-_UNWANTED = ("*/*",)
+# What lies in folders is for other programs, but for those of sentence-transformers' modules, such as 1_Pooling.
+_UNWANTED = ("[!0-9]*/*", "*/*/*")
 
 
 def is_hub_name(path: str) -> bool:

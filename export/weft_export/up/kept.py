@@ -31,16 +31,17 @@ def key_of(checkpoint: Path, name: str, options: Mapping[str, object]) -> str:
 
     The name counts because a repository serves all that is in it: one key under two names would be two models.
 
-    Files in folders of the checkpoint do not count: no reader of checkpoints looks there.
+    Of files in folders of the checkpoint, those of sentence-transformers' modules count: 1_Pooling and the like. No
+    reader of checkpoints looks into others.
     """
     digest = hashlib.sha256()
     digest.update(repr((name, versions(), sorted(options.items()))).encode())
     for source, path in sources(checkpoint):
         _add(digest, source, path)
-    for path in sorted(checkpoint.iterdir()):
+    for path in sorted((*checkpoint.iterdir(), *checkpoint.glob("[0-9]*/*"))):
         if not path.is_dir() and not path.name.startswith(".") and path.suffix != ".md":
             check_regular(path)
-            _add(digest, path.name, path)
+            _add(digest, str(path.relative_to(checkpoint)), path)
     return digest.hexdigest()[:_DIGITS]
 
 
