@@ -132,6 +132,15 @@ def test_onnx_runtime_computes_what_torch_does(directory):
         assert expected.abs().amax() > 1
 
 
+def test_numbers_between_two_levels_are_rounded_alike(directory):
+    """Rows on a grid of 4 bits, as embeddings give them, get the levels in torch that they get in ONNX Runtime."""
+    module = _Several().eval()
+    x = torch.randint(-8, 9, (64, 1, WIDEST)) * torch.rand(64, 1, 1)
+    session = opened(module, torch.randn(2, 3, WIDEST), directory)
+    for expected, actual in zip(module(x), session.run(None, {"x": x.numpy()}), strict=True):
+        assert np.allclose(expected.numpy(), actual, rtol=0, atol=1e-5 * float(expected.abs().max()))
+
+
 def test_tables_are_looked_up_bit_for_bit(directory):
     """A vector has torch's bits in ONNX Runtime, and the file holds each table once, for projection too."""
     module, x = _Several().eval(), rows_of(64)
@@ -154,6 +163,13 @@ def test_weights_on_the_grid_are_kept(blocks):
     weight = (levels * 2.0 ** torch.randint(-8, 2, (6, 4, 1))).flatten(1)
 
     assert torch.equal(weight, BlockLinear(weight, None, blocks).wide)
+
+
+def test_the_largest_level_of_an_embedding_is_odd():
+    """So none of its numbers lies between two levels of the activations that they become."""
+    levels, _ = quantise_blocks(torch.randn(40, 128), FOUR_BITS, odd=True)
+
+    assert torch.equal((levels.int() - 8).abs().amax(dim=-1), torch.full((40, 4), 7))
 
 
 def test_no_weight_is_further_off_than_by_the_plain_scale():

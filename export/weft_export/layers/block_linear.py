@@ -28,33 +28,37 @@ MAX_WEIGHT = 400_000
 # The levels that the largest weight of a block may become, which fixes the scale. The one that fits all best is taken.
 # Of 8 bits the grid is so fine that it does not matter.
 _SPANS = {4: (8.0, 7.5, 7.0, 8.5, 9.0, 6.5), 8: (127.0,)}
+# Those of an embedding. Where the largest level is even, the level of half its size lies between two of the 127 levels
+# that the first product rounds to, and one last bit of a norm would decide about many. So it is always 7.
+_ODD_SPANS = {4: (7.0, 7.2, 7.4, 6.8, 6.6), 8: (127.0,)}
 _LEVELS = 127
 # So many weights are rounded at a time: what that needs of memory does not grow with a model's tables.
 _AT_ONCE = 1 << 22
 
 
-def quantise_blocks(weight: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
+def quantise_blocks(weight: Tensor, blocks: Blocks, *, odd: bool = False) -> tuple[Tensor, Tensor]:
     """Round weights [n, width] to levels uint8 [n, num_blocks, size], and scales float16 [n, num_blocks].
 
+    odd asks for blocks whose largest level is odd, on either side.
     A weight is (level - 2^(bits - 1)) * scale. A last block that is not full has weights of 0 behind its own.
     """
     step = max(1, _AT_ONCE // weight.shape[1])
-    parts = [_quantise(weight[first : first + step], blocks) for first in range(0, len(weight), step)]
+    parts = [_quantise(weight[first : first + step], blocks, odd=odd) for first in range(0, len(weight), step)]
     levels, scales = zip(*parts, strict=True)
     return torch.cat(levels), torch.cat(scales)
 
 
-def _quantise(weight: Tensor, blocks: Blocks) -> tuple[Tensor, Tensor]:
+def _quantise(weight: Tensor, blocks: Blocks, *, odd: bool) -> tuple[Tensor, Tensor]:
     values = in_blocks(weight, blocks.size)
     extreme = values.gather(-1, values.abs().argmax(dim=-1, keepdim=True))
     zero = 1 << blocks.bits - 1
     best = torch.full_like(extreme, torch.inf)
     levels, scales = torch.zeros_like(values, dtype=torch.uint8), torch.ones_like(extreme, dtype=torch.float16)
-    for span in _SPANS[blocks.bits]:
+    for span in (_ODD_SPANS if odd else _SPANS)[blocks.bits]:
         # The largest weight has a negative level, of which there is one more.
         scale = (extreme / -span).half()
         scale = torch.where(scale == 0, 1, scale)
-        rounded = (values / scale.float()).round().clamp(-zero, zero - 1)
+        rounded = (values / scale.float()).round().clamp(odd - zero, zero - 1)
         error = (rounded * scale.float() - values).square().sum(dim=-1, keepdim=True)
         better = error < best
         best = torch.where(better, error, best)
@@ -72,9 +76,11 @@ def rounded_rows(x: Tensor, size: int) -> Tensor:
     """Return activations [..., width] as they are after rounding in blocks: 8 bits by each block's largest value."""
     values = in_blocks(x, size)
     largest = values.abs().amax(dim=-1, keepdim=True)
-    # A block of zeros has no levels. Any number may stand for them, since its step is 0.
-    levels = (values * (_LEVELS / largest)).round().nan_to_num()
-    return (levels * (largest / _LEVELS)).flatten(-2)[..., : x.shape[-1]]
+    # A tensor, since of a number torch would multiply it by 1 / largest: another last bit, and many values of rounded
+    # embeddings lie just between two levels. A block of zeros has no levels. Any number may stand for them.
+    most = torch.tensor(float(_LEVELS))
+    levels = (values * (most / largest)).round().nan_to_num()
+    return (levels * (largest / most)).flatten(-2)[..., : x.shape[-1]]
 
 
 class _BlockProduct(nn.Module):
@@ -84,10 +90,10 @@ class _BlockProduct(nn.Module):
     scale: Tensor
     wide: Tensor
 
-    def __init__(self, weight: Tensor, blocks: Blocks) -> None:
+    def __init__(self, weight: Tensor, blocks: Blocks, *, odd: bool = False) -> None:
         super().__init__()
         self.blocks = blocks
-        levels, scale = quantise_blocks(weight.detach().float(), blocks)
+        levels, scale = quantise_blocks(weight.detach().float(), blocks, odd=odd)
         zero = 1 << blocks.bits - 1
         wide = (levels.float() - zero) * scale.float()[..., None]
         self.register_buffer("wide", wide.flatten(1)[:, : weight.shape[1]].contiguous())
@@ -132,6 +138,9 @@ class BlockLinear(_BlockProduct):
 
 class BlockEmbedding(_BlockProduct):
     """Stands for a TiedEmbedding: the rows that are looked up are the columns of the projection too."""
+
+    def __init__(self, weight: Tensor, blocks: Blocks) -> None:
+        super().__init__(weight, blocks, odd=True)
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return E[token] for ids [...]: [..., d_model]."""

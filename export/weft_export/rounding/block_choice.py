@@ -7,7 +7,7 @@ from weft_proto.v1 import bundle_pb2
 
 MAX_EFFECT = 0.02
 """Nats by which rounding in blocks may move an answer, or a token of it. With more, products get more bits."""
-MAX_WIDE_SHARE = 0.5
+MAX_WIDE_SHARE = 0.15
 """Of the weights of all products, what may get more bits. If a model needs more, its export says so."""
 
 Effects = Mapping[tuple[str, Kind], float]

@@ -32,7 +32,7 @@ def rounded_in_blocks(
         CheckpointError: a weight is not finite, or larger than MAX_WEIGHT.
     """
     check_finite(checkpoint.model)
-    products = dict(_products(checkpoint.model, ""))
+    products = products_of(checkpoint.model)
     for path, product in products.items():
         if float(product.weight.detach().abs().max()) > MAX_WEIGHT:
             raise CheckpointError(f"{path}.weight has a weight of more than {MAX_WEIGHT:,}, which no scale fits")
@@ -45,6 +45,11 @@ def rounded_in_blocks(
         setattr(model.get_submodule(parent), name, rounded(products[path], kind))
     round_caches(checkpoint, model, examples)
     return replace(checkpoint, model=model, rounding=report_of(chosen, effects, ladders))
+
+
+def products_of(model: nn.Module) -> dict[str, nn.Linear | TiedEmbedding]:
+    """Return what is rounded of a model, by path."""
+    return dict(_products(model, ""))
 
 
 def _products(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Linear | TiedEmbedding]]:
