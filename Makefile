@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,6 +178,9 @@ bench-choosing: $(READY) ## measure what choosing tokens costs, no model
 
 bench-export: $(READY) ## measure an export's peak memory, 16 GB of disk
 	@$(BIN)/python tests/bench/export_memory.py $(ARGS)
+
+bench-precisions: $(READY) ## measure a decode step at each precision
+	@$(BIN)/python tests/bench/precisions.py
 
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
