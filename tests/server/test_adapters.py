@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from tiny import CHECKPOINTS, save_tiny
 from tiny_adapters import linear_shapes, write_adapter
 
-from loaded import Loaded, score
+from loaded import Loaded, refusal_of, score
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.export import adaptable, export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2, model_pb2, translation_pb2
@@ -20,6 +20,8 @@ from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
 from weft_server.door.text import TranslationServicer
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
+from weft_server.runtime import adapter_stack
+from weft_server.runtime.adapter_stack import grouped
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.models import Entry, Models
 
@@ -146,6 +148,17 @@ def _counts(model):
         metrics.adapter_evictions.value,
         metrics.counters["adapter_loads_total", "ready"].value,
     )
+
+
+def test_a_graph_that_cannot_add_an_adapter_is_refused(repository, monkeypatch):
+    """It is tried with one when the bundle is loaded: no request has to find out."""
+
+    def wrong(places, seq):
+        start, stop, (members, rows, found) = grouped(places, seq)
+        return start, stop, (members + 99, rows, found)
+
+    monkeypatch.setattr(adapter_stack, "grouped", wrong)
+    assert "more than a graph can do" in asyncio.run(refusal_of(repository / "adapted" / "1"))
 
 
 def test_many_who_ask_for_an_adapter_at_once_load_it_once(repository):

@@ -18,6 +18,8 @@ from weft_proto.tasks import TASKS
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
+from weft_server.runtime.adapter_stack import NONE
+from weft_server.sequence import Adapter
 from weft_server.serving.explainer import Reading
 from weft_server.serving.scoring import given_of
 from weft_server.source import Ids, Pixels, feeds_of
@@ -39,6 +41,8 @@ _MAX_WORK = 1 << 38
 _LEAST_TOKENS = 64
 # What the trials of one graph read together, in longest inputs. Answers are as long as inputs.
 _EXPLAINED, _SCORED = 5, 5
+# An adapter that adds zeros.
+_NO_CHANGE = Adapter("", "", {})
 # The lengths of two inputs that share a run: both ends of the shortest bucket.
 _COMPANY = (1, PREFILL_BUCKETS[0])
 
@@ -64,10 +68,13 @@ def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> 
 def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless the graphs take the last ids, the longest source and the last position.
 
-    An empty row beside a full one is tried too. The slots are as new afterwards.
+    An empty row beside a full one is tried too, and where the model takes adapters, one with an adapter beside one
+    without. The slots are as new afterwards.
     """
     text, num_rows = manifest.text, min(2, slots.num_slots)
     takes_prompt = TASKS[manifest.task].takes_prompt
+    if slots.stack:
+        slots.adapters[0] = slots.stack.take(_NO_CHANGE)
     if not takes_prompt:
         _verify_encoder(runner, slots, manifest)
     slots.input_ids[:num_rows] = text.target_vocab_size - 1
@@ -77,6 +84,9 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
             runner.decode(num_rows)
     if takes_prompt:
         _verify_prompts(runner, slots, manifest)
+    if slots.stack:
+        slots.stack.let_go(int(slots.adapters[0]))
+        slots.adapters[0] = NONE
     slots.input_ids[:], slots.past_lengths[:], slots.memory_lengths[:] = 0, 0, 1
 
 
