@@ -24,8 +24,9 @@ _PLUGINS = {
     "serve": ("Serve a model repository.", "server"),
     "doctor": ("Look at a machine that shall run a server.", "server"),
     "export": ("Export a checkpoint to a bundle, and prove it.", "export"),
-    "up": ("Export a checkpoint if that was not done yet, and serve it.", "server,export"),
-    "wrap": ("Make a bundle of an ONNX file that others made, and prove it.", "export"),
+    "export-adapter": ("Export a LoRA adapter to a place beside its base.", "export"),
+    "up": ("Export a checkpoint if that was not done, and serve it.", "server,export"),
+    "wrap": ("Make a bundle of an ONNX file of others, and prove it.", "export"),
     "train": ("Train a demo checkpoint by its recipe.", "train"),
 }
 
