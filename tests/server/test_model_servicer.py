@@ -15,7 +15,7 @@ from weft_server.serving.models import Entry, Models
 
 @pytest.mark.parametrize("name", CHECKPOINTS)
 def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
-    """Task, labels, limits, prefixes, and what may be explained."""
+    """Task, precision, labels, limits, prefixes, and what may be explained."""
     directory = tiny_repository / name / "1"
 
     async def run():
@@ -26,6 +26,7 @@ def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
             (listed,) = (await servicer.ListModels(model_pb2.ListModelsRequest(), None)).models
             manifest = model.manifest
             assert manifest.task == listed.task
+            assert "fp32" == listed.precision
             assert manifest.labels == listed.labels
             assert manifest.text.prefixes == listed.prefixes
             assert manifest.text.HasField("chat") == listed.takes_messages

@@ -77,8 +77,9 @@ def rounded_rows(x: Tensor, size: int) -> Tensor:
     values = in_blocks(x, size)
     largest = values.abs().amax(dim=-1, keepdim=True)
     # A tensor, since of a number torch would multiply it by 1 / largest: another last bit, and many values of rounded
-    # embeddings lie just between two levels. A block of zeros has no levels. Any number may stand for them.
-    most = torch.tensor(float(_LEVELS))
+    # embeddings lie just between two levels. It is made of another, since the body of a scan takes no new constants.
+    # A block of zeros has no levels. Any number may stand for them.
+    most = torch.full_like(largest, _LEVELS)
     levels = (values * (most / largest)).round().nan_to_num()
     return (levels * (largest / most)).flatten(-2)[..., : x.shape[-1]]
 
