@@ -30,6 +30,8 @@ from weft_proto.v1 import score_pb2 as score
 from weft_proto.v1 import score_pb2_grpc as score_grpc
 from weft_proto.v1 import tokenization_pb2 as tokenization
 from weft_proto.v1 import tokenization_pb2_grpc as tokenization_grpc
+from weft_proto.v1 import transcription_pb2 as transcription
+from weft_proto.v1 import transcription_pb2_grpc as transcription_grpc
 from weft_proto.v1 import translation_pb2 as translation
 from weft_proto.v1 import translation_pb2_grpc as translation_grpc
 
@@ -91,6 +93,7 @@ class FakeServicer(
     generation_grpc.GenerationServiceServicer,
     score_grpc.ScoreServiceServicer,
     tokenization_grpc.TokenizationServiceServicer,
+    transcription_grpc.TranscriptionServiceServicer,
     model_grpc.ModelServiceServicer,
 ):
     """Answers with the request's own words in reverse order.
@@ -161,6 +164,14 @@ class FakeServicer(
 
     def StreamCaption(self, request, context):
         yield from self._stream("StreamCaption", request, context, describe, caption.StreamCaptionResponse)
+
+    def Transcribe(self, request, context):
+        self._enter("Transcribe", request, context)
+        return self._finish(context, write_down(request))
+
+    def StreamTranscribe(self, request, context):
+        response = transcription.StreamTranscribeResponse
+        yield from self._stream("StreamTranscribe", request, context, write_down, response)
 
     def Classify(self, request, context):
         self._enter("Classify", request, context)
@@ -301,7 +312,7 @@ def _explain(request, answer, target, **source):
     """Say that of the source row i looked at column -1 - i alone, with half of its attention."""
     if not request.HasField("explain"):
         return answer
-    rows, columns = len(target), len(source.get("source_tokens", ())) or source["grid_rows"] * source["grid_columns"]
+    rows, columns = len(target), _num_columns(**source)
     alignment = common.Alignment(target_tokens=target, source_mass=[0.5] * rows, **source)
     alignment.weights.extend(float(column == -(row + 1) % columns) for row in range(rows) for column in range(columns))
     for name in ("layer", "head"):
@@ -309,6 +320,10 @@ def _explain(request, answer, target, **source):
             setattr(alignment, name, getattr(request.explain, name))
     answer.alignment.CopyFrom(alignment)
     return answer
+
+
+def _num_columns(source_tokens=(), grid_rows=0, grid_columns=0, num_columns=0, **_):
+    return len(source_tokens) or grid_rows * grid_columns or num_columns
 
 
 def translate(request):
@@ -323,6 +338,16 @@ def describe(request):
     words = ["bytes", str(len(request.image.data)), "a", "of", "picture", "a"]
     answer = caption.CaptionResponse(completion=_completion(request, words, "scenes"))
     return _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
+
+
+def write_down(request):
+    """The size of the file in words, a second each, attended in three moments."""
+    words = ["bytes", str(len(request.audio.data)), "of", "sound"]
+    answer = transcription.TranscribeResponse(completion=_completion(request, words, "voices"), duration_s=2.0)
+    half = len(words) // 2
+    for second, part in enumerate((words[half:], words[:half])):
+        answer.segments.add(start_s=second, end_s=second + 1, text=" ".join(part[::-1]))
+    return _explain(request, answer, words[::-1], num_columns=3, column_s=0.5)
 
 
 def generate(request):
@@ -453,6 +478,7 @@ def fake_server(port=0):
     server = grpc.server(ThreadPoolExecutor(max_workers=32), options=[("grpc.so_reuseport", 0)])
     translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
     caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
+    transcription_grpc.add_TranscriptionServiceServicer_to_server(servicer, server)
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)
     embedding_grpc.add_EmbeddingServiceServicer_to_server(servicer, server)
     generation_grpc.add_GenerationServiceServicer_to_server(servicer, server)

@@ -13,6 +13,7 @@ from weft_proto.v1 import (
     model_pb2,
     score_pb2,
     tokenization_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 from weft_server.bundle.load import load_bundle
@@ -20,7 +21,7 @@ from weft_server.config import read_config
 from weft_server.door.classification import ClassificationServicer
 from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.score import ScoreServicer
-from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.door.text import CaptionServicer, GenerationServicer, TranscriptionServicer, TranslationServicer
 from weft_server.door.tokenization import TokenizationServicer
 from weft_server.serving.build import build_model
 from weft_server.serving.call import CALL, Call
@@ -30,6 +31,7 @@ from weft_server.telemetry.metrics import Metrics
 _VERBS = {
     common_pb2.TASK_TRANSLATE: (TranslationServicer, "Translate", translation_pb2.TranslateRequest),
     common_pb2.TASK_CAPTION: (CaptionServicer, "Caption", caption_pb2.CaptionRequest),
+    common_pb2.TASK_TRANSCRIBE: (TranscriptionServicer, "Transcribe", transcription_pb2.TranscribeRequest),
     common_pb2.TASK_GENERATE: (GenerationServicer, "Generate", generation_pb2.GenerateRequest),
     common_pb2.TASK_CLASSIFY_TEXT: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
@@ -110,6 +112,9 @@ def golden_request(model, **more):
     golden = model.manifest.golden
     if golden.WhichOneof("input") == "text":
         given = {"text": golden.text}
+    elif golden.WhichOneof("input") == "audio_path":
+        audio = common_pb2.Audio(data=model.bundle.path(golden.audio_path).read_bytes())
+        given = {"audio": audio, "language": golden.source_language}
     else:
         given = {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())}
     return {"inputs": [given], **more} if golden.embedding else {**given, **more}

@@ -25,6 +25,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
+from weft._recordings import Recording, Segment, Transcription
 from weft._requests import (
     CaptionOptions,
     ClassifyOptions,
@@ -32,6 +33,7 @@ from weft._requests import (
     GenerateOptions,
     ScoreOptions,
     TagOptions,
+    TranscribeOptions,
     TranslateOptions,
 )
 from weft._streams import AsyncStream, Stream
@@ -109,11 +111,13 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Messages",
     "PhraseBias",
     "Picture",
+    "Recording",
     "Sampling",
     "ScoreOptions",
     "TagOptions",
     "Text",
     "TokenizeOptions",
+    "TranscribeOptions",
     "TranslateOptions",
     # what comes out
     "Alignment",
@@ -133,6 +137,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Output",
     "ResolvedModel",
     "Score",
+    "Segment",
     "Span",
     "Tagging",
     "Task",
@@ -141,6 +146,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "TokenLabel",
     "Tokenization",
     "TopToken",
+    "Transcription",
     "Translation",
     "Usage",
     # what goes wrong

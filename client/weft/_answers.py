@@ -7,6 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft._decoding_message import read_decoding
 from weft._fields import optional
+from weft._recordings import Segment, Transcription
 from weft._types import (
     Alignment,
     Caption,
@@ -40,6 +41,7 @@ from weft_proto.v1 import (
     generation_pb2,
     model_pb2,
     score_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 
@@ -59,7 +61,7 @@ def _seconds(duration: Duration) -> float:
 
 
 def _alignment(message: common_pb2.Alignment) -> Alignment:
-    width = len(message.source_tokens) or message.grid_rows * message.grid_columns
+    width = len(message.source_tokens) or message.grid_rows * message.grid_columns or message.num_columns
     weights = tuple(message.weights)
     return Alignment(
         tuple(message.target_tokens),
@@ -70,6 +72,8 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
         tuple(message.source_mass),
         optional(message, "layer"),
         optional(message, "head"),
+        message.column_s,
+        message.num_columns,
     )
 
 
@@ -80,7 +84,7 @@ def _explanation(message: Any) -> Alignment | None:
 Answer = TypeVar("Answer", bound=Completion)
 
 
-def _completion(kind: type[Answer], response: Any) -> Answer:
+def _completion(kind: type[Answer], response: Any, **more: Any) -> Answer:
     message: common_pb2.Completion = response.completion
     return kind(
         decoding=read_decoding(message.decoding),
@@ -89,6 +93,7 @@ def _completion(kind: type[Answer], response: Any) -> Answer:
         prompt_log_probs=tuple(message.prompt_log_probs),
         **_output(message),
         **_facts(message),
+        **more,
     )
 
 
@@ -127,6 +132,12 @@ def translation(message: translation_pb2.TranslateResponse) -> Translation:
 def caption(message: caption_pb2.CaptionResponse) -> Caption:
     """Read a caption."""
     return _completion(Caption, message)
+
+
+def transcription(message: transcription_pb2.TranscribeResponse) -> Transcription:
+    """Read a transcription."""
+    segments = tuple(Segment(**_fields(each, Segment)) for each in message.segments)
+    return _completion(Transcription, message, segments=segments, duration_s=message.duration_s)
 
 
 def generation(message: generation_pb2.GenerateResponse) -> Generation:

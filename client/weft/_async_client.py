@@ -14,18 +14,11 @@ import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
+from weft import _verbs as verbs
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
-from weft._many import Sending, making
-from weft._requests import (
-    CaptionOptions,
-    ClassifyOptions,
-    EmbedOptions,
-    GenerateOptions,
-    ScoreOptions,
-    TagOptions,
-    TranslateOptions,
-)
+from weft._many import Questions, Sending, asking
+from weft._recordings import Recording, Transcription
 from weft._status import error_of, none_accepts
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
@@ -43,22 +36,7 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import (
-    CAPTION,
-    CLASSIFY,
-    DETOKENIZE,
-    EMBED,
-    EMBED_ONE,
-    GENERATE,
-    SCORE,
-    SCORE_PAIR,
-    TAG,
-    TOKENIZE,
-    TRANSLATE,
-    Verb,
-    WritingVerb,
-    methods_on,
-)
+from weft._verbs import Verb, WritingVerb, methods_on
 from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -116,28 +94,28 @@ class AsyncClient:
         self._check = health_check(self._control)
 
     async def translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
-        return await self._ask(TRANSLATE, timeout, text, **options)
+        return await self._ask(verbs.TRANSLATE, timeout, text, **options)
 
     def stream_translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
     ) -> AsyncStream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
-        return self._stream(TRANSLATE, timeout, text, **options)
+        return self._stream(verbs.TRANSLATE, timeout, text, **options)
 
     async def caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
-        return await self._ask(CAPTION, timeout, image, **options)
+        return await self._ask(verbs.CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
     ) -> AsyncStream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
-        return self._stream(CAPTION, timeout, image, **options)
+        return self._stream(verbs.CAPTION, timeout, image, **options)
 
     async def classify(
         self,
@@ -145,14 +123,16 @@ class AsyncClient:
         *,
         image: Picture | None = None,
         timeout: float | None = None,
-        **options: Unpack[ClassifyOptions],
+        **options: Unpack[_requests.ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
-        return await self._ask(CLASSIFY, timeout, text, image, **options)
+        return await self._ask(verbs.CLASSIFY, timeout, text, image, **options)
 
-    async def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
+    async def tag(
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TagOptions]
+    ) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
-        return await self._ask(TAG, timeout, text, **options)
+        return await self._ask(verbs.TAG, timeout, text, **options)
 
     async def generate(
         self,
@@ -160,10 +140,10 @@ class AsyncClient:
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> Generation:
         """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
-        return await self._ask(GENERATE, timeout, prompt, messages, **options)
+        return await self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
 
     def stream_generate(
         self,
@@ -171,10 +151,10 @@ class AsyncClient:
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> AsyncStream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
-        return self._stream(GENERATE, timeout, prompt, messages, **options)
+        return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
 
     async def embed(
         self,
@@ -182,10 +162,10 @@ class AsyncClient:
         *,
         images: Picture | Iterable[Picture] | None = None,
         timeout: float | None = None,
-        **options: Unpack[EmbedOptions],
+        **options: Unpack[_requests.EmbedOptions],
     ) -> Embeddings:
         """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
-        return await self._ask(EMBED, timeout, texts, images, **options)
+        return await self._ask(verbs.EMBED, timeout, texts, images, **options)
 
     async def score(
         self,
@@ -193,10 +173,10 @@ class AsyncClient:
         target: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[ScoreOptions],
+        **options: Unpack[_requests.ScoreOptions],
     ) -> Score:
         """Tell how probable a model finds a target, as `Client.score` does; `ScoreOptions` lists the options."""
-        return await self._ask(SCORE, timeout, source, target, **options)
+        return await self._ask(verbs.SCORE, timeout, source, target, **options)
 
     async def tokenize(
         self,
@@ -207,13 +187,36 @@ class AsyncClient:
         **options: Unpack[TokenizeOptions],
     ) -> Tokenization:
         """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
-        return await self._ask(TOKENIZE, timeout, text, messages, **options)
+        return await self._ask(verbs.TOKENIZE, timeout, text, messages, **options)
 
     async def detokenize(
         self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
     ) -> Detokenization:
         """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
-        return await self._ask(DETOKENIZE, timeout, token_ids, **options)
+        return await self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
+
+    async def transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+    ) -> Transcription:
+        """Write down what is said in a recording; `TranscribeOptions` lists the options."""
+        return await self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def stream_transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+    ) -> AsyncStream[Transcription]:
+        """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
+        return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def transcribe_many(
+        self,
+        recordings: Iterable[Recording],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_requests.TranscribeOptions],
+    ) -> AsyncMany[Transcription]:
+        """Write down many recordings, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
 
     def translate_many(
         self,
@@ -221,10 +224,10 @@ class AsyncClient:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[TranslateOptions],
+        **options: Unpack[_requests.TranslateOptions],
     ) -> AsyncMany[Translation]:
         """Translate many texts, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(TRANSLATE, concurrency, timeout, making(TRANSLATE, options, texts=texts))
+        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
 
     def caption_many(
         self,
@@ -232,10 +235,10 @@ class AsyncClient:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[CaptionOptions],
+        **options: Unpack[_requests.CaptionOptions],
     ) -> AsyncMany[Caption]:
         """Describe many pictures, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(CAPTION, concurrency, timeout, making(CAPTION, options, images=images))
+        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
 
     def classify_many(
         self,
@@ -244,10 +247,10 @@ class AsyncClient:
         images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[ClassifyOptions],
+        **options: Unpack[_requests.ClassifyOptions],
     ) -> AsyncMany[Classification]:
         """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(CLASSIFY, concurrency, timeout, making(CLASSIFY, options, texts=texts, images=images))
+        return self._many(asking(verbs.CLASSIFY, options, texts=texts, images=images), concurrency, timeout)
 
     def tag_many(
         self,
@@ -255,10 +258,10 @@ class AsyncClient:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[TagOptions],
+        **options: Unpack[_requests.TagOptions],
     ) -> AsyncMany[Tagging]:
         """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(TAG, concurrency, timeout, making(TAG, options, texts=texts))
+        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
 
     def generate_many(
         self,
@@ -267,10 +270,10 @@ class AsyncClient:
         messages: Iterable[Messages] | AsyncIterable[Messages] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> AsyncMany[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
 
     def embed_many(
         self,
@@ -279,10 +282,10 @@ class AsyncClient:
         images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[EmbedOptions],
+        **options: Unpack[_requests.EmbedOptions],
     ) -> AsyncMany[Embeddings]:
         """Turn many texts or pictures, one of them, into vectors, a request for each; see `AsyncMany`."""
-        return self._many(EMBED_ONE, concurrency, timeout, making(EMBED_ONE, options, texts=texts, images=images))
+        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
 
     def score_many(
         self,
@@ -290,10 +293,10 @@ class AsyncClient:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[ScoreOptions],
+        **options: Unpack[_requests.ScoreOptions],
     ) -> AsyncMany[Score]:
         """Tell how probable each target is behind its source, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(SCORE_PAIR, concurrency, timeout, making(SCORE_PAIR, options, pairs=pairs))
+        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)
 
     async def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -366,14 +369,9 @@ class AsyncClient:
         return AsyncStream(call, verb.read, self._settings.target, ask_all)
 
     def _many(
-        self,
-        verb: Verb[..., Answer],
-        concurrency: int,
-        timeout: float | None,
-        asked: tuple[Any, Callable[[Any], Message]],
-        outlasts: tuple[type[Error], ...] = (),
+        self, asked: Questions[Answer], concurrency: int, timeout: float | None, outlasts: tuple[type[Error], ...] = ()
     ) -> AsyncMany[Answer]:
-        inputs, make = asked
+        verb, inputs, make = asked
         seconds = self._settings.seconds(timeout)
         send = partial(self._open, self._methods[verb.path], timeout=timeout)
         patience_s = math.inf if seconds is None else seconds

@@ -12,17 +12,10 @@ import grpc
 from google.protobuf.message import Message
 
 from weft import _answers, _requests
+from weft import _verbs as verbs
 from weft._channel import CallSettings, health, health_check, open_channels
-from weft._many import Many, Sending, making
-from weft._requests import (
-    CaptionOptions,
-    ClassifyOptions,
-    EmbedOptions,
-    GenerateOptions,
-    ScoreOptions,
-    TagOptions,
-    TranslateOptions,
-)
+from weft._many import Many, Questions, Sending, asking
+from weft._recordings import Recording, Transcription
 from weft._status import error_of, none_accepts
 from weft._streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
@@ -40,22 +33,7 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import (
-    CAPTION,
-    CLASSIFY,
-    DETOKENIZE,
-    EMBED,
-    EMBED_ONE,
-    GENERATE,
-    SCORE,
-    SCORE_PAIR,
-    TAG,
-    TOKENIZE,
-    TRANSLATE,
-    Verb,
-    WritingVerb,
-    methods_on,
-)
+from weft._verbs import Verb, WritingVerb, methods_on
 from weft.exceptions import DeadlineExceeded, Error, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
@@ -110,26 +88,28 @@ class Client:
         self._check = health_check(self._control)
 
     def translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
-        return self._ask(TRANSLATE, timeout, text, **options)
+        return self._ask(verbs.TRANSLATE, timeout, text, **options)
 
     def stream_translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
     ) -> Stream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
-        return self._stream(TRANSLATE, timeout, text, **options)
+        return self._stream(verbs.TRANSLATE, timeout, text, **options)
 
-    def caption(self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]) -> Caption:
+    def caption(
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
+    ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
-        return self._ask(CAPTION, timeout, image, **options)
+        return self._ask(verbs.CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
     ) -> Stream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
-        return self._stream(CAPTION, timeout, image, **options)
+        return self._stream(verbs.CAPTION, timeout, image, **options)
 
     def classify(
         self,
@@ -137,14 +117,14 @@ class Client:
         *,
         image: Picture | None = None,
         timeout: float | None = None,
-        **options: Unpack[ClassifyOptions],
+        **options: Unpack[_requests.ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
-        return self._ask(CLASSIFY, timeout, text, image, **options)
+        return self._ask(verbs.CLASSIFY, timeout, text, image, **options)
 
-    def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[TagOptions]) -> Tagging:
+    def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
-        return self._ask(TAG, timeout, text, **options)
+        return self._ask(verbs.TAG, timeout, text, **options)
 
     def generate(
         self,
@@ -152,10 +132,10 @@ class Client:
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> Generation:
         """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
-        return self._ask(GENERATE, timeout, prompt, messages, **options)
+        return self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
 
     def stream_generate(
         self,
@@ -163,10 +143,10 @@ class Client:
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> Stream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
-        return self._stream(GENERATE, timeout, prompt, messages, **options)
+        return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
 
     def embed(
         self,
@@ -174,10 +154,10 @@ class Client:
         *,
         images: Picture | Iterable[Picture] | None = None,
         timeout: float | None = None,
-        **options: Unpack[EmbedOptions],
+        **options: Unpack[_requests.EmbedOptions],
     ) -> Embeddings:
         """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
-        return self._ask(EMBED, timeout, texts, images, **options)
+        return self._ask(verbs.EMBED, timeout, texts, images, **options)
 
     def score(
         self,
@@ -185,13 +165,13 @@ class Client:
         target: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[ScoreOptions],
+        **options: Unpack[_requests.ScoreOptions],
     ) -> Score:
         """Tell how probable a model finds a target; `ScoreOptions` lists the options.
 
         The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
         """
-        return self._ask(SCORE, timeout, source, target, **options)
+        return self._ask(verbs.SCORE, timeout, source, target, **options)
 
     def tokenize(
         self,
@@ -202,13 +182,36 @@ class Client:
         **options: Unpack[TokenizeOptions],
     ) -> Tokenization:
         """Cut a text, or a chat's prompt, one of them, into a model's tokens; `TokenizeOptions` lists the options."""
-        return self._ask(TOKENIZE, timeout, text, messages, **options)
+        return self._ask(verbs.TOKENIZE, timeout, text, messages, **options)
 
     def detokenize(
         self, token_ids: Sequence[int], *, timeout: float | None = None, **options: Unpack[DetokenizeOptions]
     ) -> Detokenization:
         """Make the text that tokens of a model stand for; `DetokenizeOptions` lists the options."""
-        return self._ask(DETOKENIZE, timeout, token_ids, **options)
+        return self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
+
+    def transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+    ) -> Transcription:
+        """Write down what is said in a recording; `TranscribeOptions` lists the options."""
+        return self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def stream_transcribe(
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+    ) -> Stream[Transcription]:
+        """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
+        return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
+
+    def transcribe_many(
+        self,
+        recordings: Iterable[Recording],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_requests.TranscribeOptions],
+    ) -> Many[Transcription]:
+        """Write down many recordings, `concurrency` at a time; see `Many`."""
+        return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
 
     def translate_many(
         self,
@@ -216,10 +219,10 @@ class Client:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[TranslateOptions],
+        **options: Unpack[_requests.TranslateOptions],
     ) -> Many[Translation]:
         """Translate many texts, `concurrency` at a time; see `Many`."""
-        return self._many(TRANSLATE, concurrency, timeout, making(TRANSLATE, options, texts=texts))
+        return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
 
     def caption_many(
         self,
@@ -227,10 +230,10 @@ class Client:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[CaptionOptions],
+        **options: Unpack[_requests.CaptionOptions],
     ) -> Many[Caption]:
         """Describe many pictures, `concurrency` at a time; see `Many`."""
-        return self._many(CAPTION, concurrency, timeout, making(CAPTION, options, images=images))
+        return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
 
     def classify_many(
         self,
@@ -239,10 +242,10 @@ class Client:
         images: Iterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[ClassifyOptions],
+        **options: Unpack[_requests.ClassifyOptions],
     ) -> Many[Classification]:
         """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `Many`."""
-        return self._many(CLASSIFY, concurrency, timeout, making(CLASSIFY, options, texts=texts, images=images))
+        return self._many(asking(verbs.CLASSIFY, options, texts=texts, images=images), concurrency, timeout)
 
     def tag_many(
         self,
@@ -250,10 +253,10 @@ class Client:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[TagOptions],
+        **options: Unpack[_requests.TagOptions],
     ) -> Many[Tagging]:
         """Tag many texts, `concurrency` at a time; see `Many`."""
-        return self._many(TAG, concurrency, timeout, making(TAG, options, texts=texts))
+        return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
 
     def generate_many(
         self,
@@ -262,10 +265,10 @@ class Client:
         messages: Iterable[Messages] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[GenerateOptions],
+        **options: Unpack[_requests.GenerateOptions],
     ) -> Many[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
-        return self._many(GENERATE, concurrency, timeout, making(GENERATE, options, prompts=prompts, messages=messages))
+        return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
 
     def embed_many(
         self,
@@ -274,10 +277,10 @@ class Client:
         images: Iterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[EmbedOptions],
+        **options: Unpack[_requests.EmbedOptions],
     ) -> Many[Embeddings]:
         """Turn many texts or pictures, one of them, into vectors, a request for each; see `Many`."""
-        return self._many(EMBED_ONE, concurrency, timeout, making(EMBED_ONE, options, texts=texts, images=images))
+        return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
 
     def score_many(
         self,
@@ -285,10 +288,10 @@ class Client:
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[ScoreOptions],
+        **options: Unpack[_requests.ScoreOptions],
     ) -> Many[Score]:
         """Tell how probable each target is behind its source, `concurrency` at a time; see `Many`."""
-        return self._many(SCORE_PAIR, concurrency, timeout, making(SCORE_PAIR, options, pairs=pairs))
+        return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)
 
     def list_models(self, *, timeout: float | None = None) -> tuple[Model, ...]:
         """List every version of every model, by name and then version."""
@@ -358,14 +361,8 @@ class Client:
 
         return Stream(call, verb.read, self._settings.target, ask_all)
 
-    def _many(
-        self,
-        verb: Verb[..., Answer],
-        concurrency: int,
-        timeout: float | None,
-        asked: tuple[Any, Callable[[Any], Message]],
-    ) -> Many[Answer]:
-        inputs, make = asked
+    def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> Many[Answer]:
+        verb, inputs, make = asked
         seconds = self._settings.seconds(timeout)
         send = partial(self._call, self._methods[verb.path].future, timeout=timeout)
         patience_s = math.inf if seconds is None else seconds

@@ -17,6 +17,7 @@ from weft._options import (
     ModelName,
     ModelVersion,
     PicturePath,
+    RecordingPath,
     Request,
     SideName,
     SourceText,
@@ -60,6 +61,24 @@ def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) 
         _write_lines(files, request, "caption", "looking", asked)
     else:
         _write("caption", picture, asked, request, "looking")
+
+
+def transcribe(
+    recording: RecordingPath = None,
+    *,
+    language: Annotated[
+        str, typer.Option("--language", metavar="TAG", help="What is spoken, as a BCP-47 tag such as en.")
+    ] = "",
+    to_english: Annotated[bool, typer.Option("--to-english", help="Say it in English.")] = False,
+    files: Files,
+    request: TextRequest,
+) -> None:
+    """Write down what is said in a recording."""
+    asked = {**request.options(), "language": language, "to_english": to_english}
+    if files.is_asked({"a recording": recording}):
+        _write_lines(files, request, "transcribe", "listening", asked)
+    else:
+        _write("transcribe", recording, asked, request, "listening")
 
 
 def generate(
@@ -117,7 +136,8 @@ def _write(verb: str, source: str | Path | None, asked: Mapping[str, Any], reque
                 answer = getattr(client, verb)(source, **asked)
             show.written(answer, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose, tokens=request.tells_tokens and not request.as_json)
-    request.draw(answer.alignment, title=answer.text, image=source if isinstance(source, Path) else None)
+    picture = source if isinstance(source, Path) and verb == "caption" else None
+    request.draw(answer.alignment, title=answer.text, image=picture)
 
 
 def classify(

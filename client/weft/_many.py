@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -20,7 +20,14 @@ Answer = TypeVar("Answer")
 
 
 # An input of each kind that is good enough to see whether the options are.
-_BLANKS: dict[str, Any] = {"texts": "", "prompts": "", "messages": (), "images": b"", "pairs": ("", "")}
+_BLANKS: dict[str, Any] = {
+    "texts": "",
+    "prompts": "",
+    "messages": (),
+    "images": b"",
+    "recordings": b"",
+    "pairs": ("", ""),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,16 @@ class Sending(Generic[Answer]):
     outlasts: tuple[type[Error], ...] = ()
 
 
-def making(verb: Verb[..., Any], options: Mapping[str, Any], **inputs: Any) -> tuple[Any, Callable[[Any], Message]]:
-    """Return the inputs, and what makes the request of one.
+class Questions(NamedTuple, Generic[Answer]):
+    """What is asked of a verb many times: inputs, and what makes the request of one."""
+
+    verb: Verb[..., Answer]
+    inputs: Any
+    make: Callable[[Any], Message]
+
+
+def asking(verb: Verb[..., Answer], options: Mapping[str, Any], **inputs: Any) -> Questions[Answer]:
+    """Return what is asked of a verb for each input.
 
     Args:
         verb: What is asked for each.
@@ -63,7 +78,7 @@ def making(verb: Verb[..., Any], options: Mapping[str, Any], **inputs: Any) -> t
         return verb.request(*before, one, **options)
 
     make(_BLANKS[name])
-    return inputs[name], make
+    return Questions(verb, inputs[name], make)
 
 
 class ManyInputs(Generic[Answer]):

@@ -22,6 +22,7 @@ PICTURES = (".png", ".pdf", ".svg")
 
 SourceText = Annotated[str | None, typer.Argument(show_default=False, help="The text. A dash (-) reads it from stdin.")]
 PicturePath = Annotated[Path | None, typer.Argument(help="A PNG, JPEG or WebP file.", show_default=False)]
+RecordingPath = Annotated[Path | None, typer.Argument(help="A WAV or FLAC file.", show_default=False)]
 Language = Annotated[str, typer.Option(metavar="TAG", help="BCP-47 tag such as en. By default the model's only one.")]
 CacheSalt = Annotated[
     str, typer.Option("--cache-salt", metavar="TEXT", help="Share the server's cache only with who has the same.")

@@ -13,6 +13,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from weft._decoding import Decoding
 from weft._decoding_message import decoding_message
 from weft._fields import fill, refusal
+from weft._recordings import Recording
 from weft._types import Explain, Messages, Picture, Text
 from weft.exceptions import InvalidRequest
 from weft_proto.v1 import (
@@ -23,11 +24,12 @@ from weft_proto.v1 import (
     generation_pb2,
     model_pb2,
     score_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 
 # What the largest limit that a server can be given allows.
-MAX_PICTURE_BYTES = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 
 
 class Options(TypedDict, total=False):
@@ -62,6 +64,16 @@ class WritingOptions(Options, total=False):
 
 class CaptionOptions(WritingOptions, total=False):
     """What a caption takes: all that a request for text does."""
+
+
+class TranscribeOptions(WritingOptions, total=False):
+    """What a transcription takes besides: the BCP-47 tag of what is spoken, and whether to say it in English.
+
+    `language` is required if the model knows several.
+    """
+
+    language: str
+    to_english: bool
 
 
 class GenerateOptions(WritingOptions, total=False):
@@ -172,19 +184,29 @@ def messages_of(messages: Messages) -> generation_pb2.Messages:
 
 
 def _image(picture: Picture) -> common_pb2.Image:
-    if isinstance(picture, bytes | bytearray | memoryview):
-        return common_pb2.Image(data=bytes(picture))
+    return common_pb2.Image(data=_bytes("image", picture))
+
+
+def _audio(recording: Recording) -> common_pb2.Audio:
+    return common_pb2.Audio(data=_bytes("audio", recording))
+
+
+def _bytes(field: str, given: Picture | Recording) -> bytes:
+    """Return the bytes of a file, or those given. `field` is "image" or "audio"."""
+    bad, too_large = f"BAD_{field.upper()}", f"{field.upper()}_TOO_LARGE"
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
     try:
-        status = Path(picture).stat()
+        status = Path(given).stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe or a device may never end
-            raise refusal("image", f"{picture} is not a regular file", "BAD_IMAGE")
-        if status.st_size > MAX_PICTURE_BYTES:
-            raise refusal("image", f"{picture} has {status.st_size} bytes; no server takes so many", "IMAGE_TOO_LARGE")
-        return common_pb2.Image(data=Path(picture).read_bytes())
+            raise refusal(field, f"{given} is not a regular file", bad)
+        if status.st_size > MAX_FILE_BYTES:
+            raise refusal(field, f"{given} has {status.st_size} bytes; no server takes so many", too_large)
+        return Path(given).read_bytes()
     except OSError as error:
-        raise refusal("image", f"cannot read {picture}: {error.strerror}", "BAD_IMAGE") from None
+        raise refusal(field, f"cannot read {given}: {error.strerror}", bad) from None
     except (TypeError, ValueError) as error:
-        raise refusal("image", str(error), "BAD_IMAGE") from None
+        raise refusal(field, str(error), bad) from None
 
 
 def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
@@ -202,7 +224,7 @@ def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # no
 
 
 # What a verb's own arguments say.
-_INPUTS = {"text", "token_ids", "image", "inputs", "messages", "target_text", "target_ids"}
+_INPUTS = {"text", "token_ids", "image", "audio", "inputs", "messages", "target_text", "target_ids"}
 
 
 def _fill_options(message: Message, options: dict[str, Any]) -> None:
@@ -227,6 +249,13 @@ def translate_request(text: Text, **options: Unpack[TranslateOptions]) -> transl
 def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> caption_pb2.CaptionRequest:
     """Ask for a caption."""
     message = caption_pb2.CaptionRequest(image=_image(image))
+    _fill_options(message, {**options})
+    return message
+
+
+def transcribe_request(audio: Recording, **options: Unpack[TranscribeOptions]) -> transcription_pb2.TranscribeRequest:
+    """Ask what is said in a recording."""
+    message = transcription_pb2.TranscribeRequest(audio=_audio(audio))
     _fill_options(message, {**options})
     return message
 

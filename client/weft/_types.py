@@ -30,6 +30,7 @@ class Task(StrEnum):
     TAG = "tag"
     EMBED_TEXT = "embed_text"
     EMBED_IMAGE = "embed_image"
+    TRANSCRIBE = "transcribe"
 
 
 class LabelScoring(StrEnum):
@@ -116,6 +117,7 @@ class Alignment:
 
     `weights[i][j]` is how much token i looked at source token j, or at patch j of an image counted row by row on a grid
     of `grid_rows` x `grid_columns`. Each row sums to 1. A text has a grid of 0 x 0, an image has no `source_tokens`.
+    Of a recording, j is one of `num_columns` moments, each `column_s` seconds long; it has neither tokens nor a grid.
     The targets are the produced tokens and the source is what was given, for `generate` the prompt; for `classify` the
     only target is the first label; for `tag` both are the text's tokens.
 
@@ -131,6 +133,8 @@ class Alignment:
     source_mass: tuple[float, ...] = ()
     layer: int | None = None
     head: int | None = None
+    column_s: float = 0.0
+    num_columns: int = 0
 
     def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield each target token with its weights over the source."""
@@ -324,10 +328,11 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a model refuses to go beyond, in tokens, bytes, pixels, beams and outputs; 0: the limit does not apply.
+    """What a model refuses to go beyond, in tokens, bytes, pixels, seconds, beams and outputs; 0: it does not apply.
 
     `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives,
     `max_inputs` the inputs of one `embed`.
+    `window_s` is how many seconds of a recording a model hears at once: a longer one is cut where it is quiet.
     """
 
     max_source_tokens: int
@@ -339,6 +344,9 @@ class Limits:
     max_beams: int = 0
     max_outputs: int = 0
     max_inputs: int = 0
+    max_audio_bytes: int = 0
+    max_audio_s: int = 0
+    window_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

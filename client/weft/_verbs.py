@@ -20,6 +20,8 @@ from weft_proto.v1.score_pb2 import ScoreResponse
 from weft_proto.v1.score_pb2_grpc import ScoreServiceStub
 from weft_proto.v1.tokenization_pb2 import DetokenizeResponse, TokenizeResponse
 from weft_proto.v1.tokenization_pb2_grpc import TokenizationServiceStub
+from weft_proto.v1.transcription_pb2 import StreamTranscribeRequest, StreamTranscribeResponse, TranscribeResponse
+from weft_proto.v1.transcription_pb2_grpc import TranscriptionServiceStub
 from weft_proto.v1.translation_pb2 import StreamTranslateRequest, StreamTranslateResponse, TranslateResponse
 from weft_proto.v1.translation_pb2_grpc import TranslationServiceStub
 
@@ -91,6 +93,17 @@ CAPTION = WritingVerb(
     _answers.caption,
     StreamCaptionRequest,
     StreamCaptionResponse,
+)
+TRANSCRIBE = WritingVerb(
+    TranscriptionServiceStub,
+    "TranscriptionService",
+    "Transcribe",
+    frozenset({Task.TRANSCRIBE}),
+    _requests.transcribe_request,
+    TranscribeResponse,
+    _answers.transcription,
+    StreamTranscribeRequest,
+    StreamTranscribeResponse,
 )
 GENERATE = WritingVerb(
     GenerationServiceStub,
@@ -168,7 +181,8 @@ DETOKENIZE = Verb(
     _tokenization.detokenization,
 )
 
-VERBS: tuple[Verb[..., Any], ...] = (TRANSLATE, CAPTION, CLASSIFY, TAG, GENERATE, EMBED, SCORE, TOKENIZE, DETOKENIZE)
+_WRITING = (TRANSLATE, CAPTION, TRANSCRIBE, GENERATE)
+VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 
 
 def methods_on(channel: Any) -> dict[str, Any]:

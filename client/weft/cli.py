@@ -40,6 +40,7 @@ app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True
 for _verb in (
     _commands.translate,
     _commands.caption,
+    _commands.transcribe,
     _commands.classify,
     _commands.tag,
     _commands.generate,
@@ -93,7 +94,7 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, classify, tag, generate, embed and score on a Weft server."""
+    """Translate, caption, transcribe, classify, tag, generate, embed and score on a Weft server."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

@@ -118,7 +118,7 @@ def _is_partial(alignment: Alignment) -> bool:
 
 def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None:
     """Draw the weights as a matrix; with `resize` its figure becomes as large as the labels need."""
-    source = [_label(token) for token in alignment.source_tokens]
+    source = _columns(alignment)
     target = [_label(token) for token in alignment.target_tokens]
     if resize:
         beside = CHARACTER * max(map(len, target))
@@ -142,6 +142,13 @@ def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None
         shares.set_yticks(down, [f"{alignment.source_mass[i]:.0%}" for i in down], fontsize="small")
         shares.set_ylabel("share of its attention")
     _draw_scale(ax.figure, heat, ax)
+
+
+def _columns(alignment: Alignment) -> list[str]:
+    """Return what stands under each column: a token, or the moment at which it begins."""
+    if alignment.num_columns:
+        return [f"{index * alignment.column_s:.2f} s" for index in range(alignment.num_columns)]
+    return [_label(token) for token in alignment.source_tokens]
 
 
 def _inches(count: int) -> float:

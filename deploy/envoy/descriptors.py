@@ -15,6 +15,7 @@ from weft_proto.v1 import (
     model_pb2,
     score_pb2,
     tokenization_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 
@@ -27,6 +28,7 @@ ROOTS = (
     model_pb2,
     score_pb2,
     tokenization_pb2,
+    transcription_pb2,
     translation_pb2,
     error_details_pb2,
 )

@@ -58,6 +58,7 @@ def manifest_of(
         states=states_of(checkpoint.model, precision),
         text=checkpoint.text,
         image=checkpoint.image,
+        audio=checkpoint.audio,
         labels=checkpoint.labels,
         golden=golden,
         rounding=checkpoint.rounding,

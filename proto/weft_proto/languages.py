@@ -76,8 +76,8 @@ class Languages:
         Raises:
             LanguageError: a tag is not listed, or there are several and none is named.
         """
-        source_given = self._given.get(_found("source_language", source, self._sources), _NOTHING)
-        target_given = self._given.get(_found("target_language", target, self._targets), _NOTHING)
+        source_given = self._given.get(known_tag("source_language", source, self._sources), _NOTHING)
+        target_given = self._given.get(known_tag("target_language", target, self._targets), _NOTHING)
         return Frame(
             (*target_given.target_before, *source_given.source_before),
             tuple(source_given.source_after),
@@ -154,8 +154,12 @@ def _check_room(text: bundle_pb2.TextSpec) -> None:
     )
 
 
-def _found(field: str, asked: str, known: dict[str, str]) -> str:
-    """Return the key of the language that a request means; empty when the model has none."""
+def known_tag(field: str, asked: str, known: dict[str, str]) -> str:
+    """Return the key of the language that a request means; empty when the model has none.
+
+    Raises:
+        LanguageError: it names none although there are several, or one that is not known.
+    """
     if not known:
         if asked:
             raise LanguageError(field, "must be empty: this model takes no language")

@@ -21,7 +21,8 @@ class Task:
         name: in error sentences, metrics and logs.
         needs: the roles of the graphs that a bundle must have.
         may_have: the roles of others that it can have. Any bundle can have EXPLAIN.
-        takes_image: its input is a picture; else it is a text.
+        takes_image: its input is a picture.
+        takes_audio: its input is a recording.
         takes_prefix: a text may have to begin with one of text.prefixes.
     """
 
@@ -29,7 +30,13 @@ class Task:
     needs: frozenset[bundle_pb2.GraphRole.ValueType]
     may_have: frozenset[bundle_pb2.GraphRole.ValueType] = frozenset()
     takes_image: bool = False
+    takes_audio: bool = False
     takes_prefix: bool = False
+
+    @property
+    def takes_text(self) -> bool:
+        """Its input is a text."""
+        return not (self.takes_image or self.takes_audio)
 
     @property
     def writes_text(self) -> bool:
@@ -49,7 +56,7 @@ class Task:
     @property
     def takes_language(self) -> bool:
         """A request may name the languages of its source and of its answer."""
-        return self.has_start and not self.takes_image
+        return self.has_start and self.takes_text
 
     @property
     def labels_tokens(self) -> bool:
@@ -69,7 +76,7 @@ class Task:
     @property
     def has_text(self) -> bool:
         """It takes a text, or gives one."""
-        return self.writes_text or not self.takes_image
+        return self.writes_text or self.takes_text
 
 
 TASKS = {
@@ -82,6 +89,7 @@ TASKS = {
     common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE})),
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
+    common_pb2.TASK_TRANSCRIBE: Task("transcribe", frozenset({_ENCODER, _DECODER}), takes_audio=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
     common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_EMBEDDER}), takes_image=True),

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from weft_proto.bundle_rules import MAX_IMAGE_BYTES, MAX_IMAGE_PIXELS
+from weft_proto.sound import MAX_AUDIO_BYTES, MAX_AUDIO_S
 
 ENV_PREFIX = "WEFT_"
 MEBIBYTE = 1024 * 1024
@@ -155,6 +156,16 @@ class ServerConfig(BaseSettings):
         MAX_IMAGE_PIXELS,
         le=1_000_000_000,
         description="Largest number of pixels of one picture, width times height. Checked before it is decoded.",
+    )
+    max_audio_bytes: Count = Field(
+        MAX_AUDIO_BYTES,
+        le=256 * MEBIBYTE,
+        description="Largest number of bytes of one recording, as the file that is sent.",
+    )
+    max_audio_s: Count = Field(
+        MAX_AUDIO_S,
+        le=36_000,
+        description="Longest recording, in seconds. Checked before it is decoded.",
     )
     max_request_bytes: Count = Field(
         16 * MEBIBYTE,

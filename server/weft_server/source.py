@@ -1,4 +1,4 @@
-"""What a graph takes of one request: the ids of a text, or the pixels of a picture.
+"""What a graph takes of one request: the ids of a text, the pixels of a picture, or the sound of a window.
 
 A kind of input is a class, and one more kind is one more class. All inputs of a model are of one kind.
 """
@@ -127,6 +127,41 @@ class Pixels(Source):
     def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Pixel values float32 [inputs, channels, height, width]."""
         return {"pixel_values": np.stack(arrays)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sound(Source):
+    """Log-mel energies of a window of a recording, float32 [mels, frames]. Windows of a model are all of one size."""
+
+    array: np.ndarray
+    # Places of the memory.
+    num_positions: int
+    # Seconds of a place.
+    position_s: float
+    # Where it lies in the recording, and how long that is.
+    start_s: float
+    end_s: float
+    duration_s: float
+
+    @property
+    def num_tokens(self) -> int:
+        """Its places."""
+        return self.num_positions
+
+    @property
+    def bucket(self) -> int:
+        """Its places: nothing is padded."""
+        return self.num_positions
+
+    @property
+    def width(self) -> int:
+        """Its places: nothing is padded."""
+        return self.num_positions
+
+    @staticmethod
+    def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
+        """Energies float32 [inputs, mels, frames]."""
+        return {"input_features": np.stack(arrays)}
 
 
 def feeds_of(sources: Many[Source], width: int, pad_id: int) -> dict[str, np.ndarray]:

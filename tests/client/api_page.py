@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import weft
-from weft import _decoding, _requests, _types, plot
+from weft import _decoding, _recordings, _requests, _types, plot
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 HEAD = """\
@@ -26,13 +26,15 @@ GROUPS = {
         "Client", "AsyncClient", "AdminClient", "AsyncAdminClient", "Stream", "AsyncStream", "Many", "AsyncMany",
     ],
     "What goes in": [
-        "Text", "Messages", "Picture", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions", "ScoreOptions", "TokenizeOptions",
+        "Text", "Messages", "Picture", "Recording", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
+        "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions", "ScoreOptions",
+        "TokenizeOptions",
         "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
-        "Completion", "Translation", "Caption", "Generation", "Output", "TopToken", "Classification",
+        "Completion", "Translation", "Caption", "Transcription", "Segment", "Generation", "Output", "TopToken",
+        "Classification",
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",
@@ -45,7 +47,7 @@ GROUPS = {
     ],
 }  # fmt: skip
 # Names of types without a class, and where they stand.
-ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Phrase": _decoding}
+ALIASES = {"Text": _types, "Messages": _types, "Picture": _types, "Recording": _recordings, "Phrase": _decoding}
 
 
 def page():

@@ -26,6 +26,8 @@ from weft_proto.v1 import (
     score_pb2_grpc,
     tokenization_pb2,
     tokenization_pb2_grpc,
+    transcription_pb2,
+    transcription_pb2_grpc,
     translation_pb2,
     translation_pb2_grpc,
 )
@@ -45,6 +47,7 @@ VERBS = [
     ("translate", ("We are. You are.",), {"split_sentences": True}),
     ("translate", ("we are here",), {"explain": weft.Explain(layer=1, head=0)}),
     ("caption", (b"12345",), {"explain": True, **COMMON}),
+    ("transcribe", (b"12345",), {"language": "en", "to_english": True, "explain": True, **COMMON}),
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
     ("classify", ([5, 6],), {}),
     ("classify", ("a question",), {"text_pair": "a passage"}),
@@ -69,7 +72,7 @@ VERBS = [
     ("get_model", ("topics", 2), {}),
     ("health", (), {}),
 ]
-STREAMS = [verb for verb in VERBS if verb[0] in {"translate", "caption", "generate"}]
+STREAMS = [verb for verb in VERBS if verb[0] in {"translate", "caption", "transcribe", "generate"}]
 
 
 def ask(target, verb, args, options):
@@ -483,6 +486,7 @@ def test_the_table_of_verbs_is_the_contract():
     contracts = (
         translation_pb2,
         caption_pb2,
+        transcription_pb2,
         classification_pb2,
         embedding_pb2,
         generation_pb2,
@@ -525,6 +529,7 @@ def test_methods_are_made_as_the_generated_stubs_make_them():
     stubs, ours = Made(), Made()
     translation_pb2_grpc.TranslationServiceStub(stubs)
     caption_pb2_grpc.CaptionServiceStub(stubs)
+    transcription_pb2_grpc.TranscriptionServiceStub(stubs)
     classification_pb2_grpc.ClassificationServiceStub(stubs)
     generation_pb2_grpc.GenerationServiceStub(stubs)
     embedding_pb2_grpc.EmbeddingServiceStub(stubs)

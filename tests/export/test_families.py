@@ -31,6 +31,8 @@ def a_source(checkpoint):
     if image is not None:
         positions = image.num_class_tokens + image.grid_rows * image.grid_columns
         return (torch.randn(BATCH, image.channels, image.height, image.width),), lengths_of(*[positions] * BATCH)
+    if (audio := checkpoint.audio) is not None:
+        return (torch.randn(BATCH, audio.num_mels, audio.num_frames),), lengths_of(*[audio.num_positions] * BATCH)
     ids, lengths = torch.randint(4, text.source_vocab_size, (BATCH, 11)), lengths_of(4, 11, 1)
     return (ids, lengths), lengths
 
@@ -166,6 +168,8 @@ def explained(checkpoint, layer, head, length=9):
     model, image, text = checkpoint.model, checkpoint.image, checkpoint.text
     if image is not None:
         source = (torch.randn(1, image.channels, image.height, image.width),)
+    elif checkpoint.audio is not None:
+        source = (torch.randn(1, checkpoint.audio.num_mels, checkpoint.audio.num_frames),)
     else:
         source = (torch.randint(4, text.source_vocab_size, (1, length)), lengths_of(length))
     chosen = (torch.tensor([layer]), torch.tensor([head]))
@@ -182,6 +186,8 @@ def test_explanations_are_distributions_over_the_source(name):
     checkpoint = CHECKPOINTS[name]()
     image = checkpoint.image
     columns = image.grid_rows * image.grid_columns if image else 9
+    if checkpoint.audio is not None:
+        columns = checkpoint.audio.num_positions
     heads = checkpoint.model.attention_heads
     default = -1 if checkpoint.attention_layer is None else checkpoint.attention_layer
 

@@ -74,6 +74,9 @@ def test_what_runs_in_batches_without_states(name, request):
     if manifest.HasField("image"):
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds = {"pixel_values": RNG.standard_normal(shape).astype(np.float32)}
+    elif manifest.HasField("audio"):
+        shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)
+        feeds = {"input_features": RNG.standard_normal(shape).astype(np.float32)}
     else:
         feeds = {
             "input_ids": RNG.integers(0, manifest.text.source_vocab_size, (ROWS, 16)),

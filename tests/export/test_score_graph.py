@@ -19,7 +19,9 @@ from weft_export.rounding.quantising import quantised
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.v1 import bundle_pb2
 
-ALL = [*WRITERS, *(f"{name}-int8" for name in INT8 if name in WRITERS)]
+# A transcriber has none: ScoreService takes no recording.
+SCORED = [name for name in WRITERS if name != "tiny-speech"]
+ALL = [*SCORED, *(f"{name}-int8" for name in INT8 if name in SCORED)]
 ROWS, WIDTH, SIZE = 5, 16, 8
 SOURCE_LENGTHS = np.array([12, 1, 7, 3, 12], np.int32)
 RNG = np.random.default_rng(0)

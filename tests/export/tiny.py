@@ -27,13 +27,16 @@ from tiny_vision import VISION
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.checkpoints.sound import wav_of
 from weft_export.export import export_checkpoint
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
+from weft_export.families.speech import Speech, SpeechConfig
 from weft_export.families.text_classifier import TextClassifier, TextClassifierConfig
 from weft_export.families.vit import Vit, VitConfig
+from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
 
 
@@ -117,6 +120,51 @@ def tiny_caption() -> Checkpoint:
         max_new_tokens=16,
         attention_layer=1,
         files={"target.json": word_tokenizer(TARGET_WORDS, ends=False), "golden.png": picture(30, 22)},
+    )
+
+
+def tiny_speech() -> Checkpoint:
+    """Return a transcriber of two languages that hears 0.4 s at 4 kHz."""
+    target = len(TARGET_WORDS) + 4
+    config = SpeechConfig(
+        target_vocab_size=target,
+        max_target_tokens=24,
+        num_mels=8,
+        num_frames=40,
+        d_model=32,
+        num_encoder_heads=2,
+        d_encoder_ff=48,
+        num_encoder_layers=1,
+        num_decoder_heads=2,
+        d_decoder_ff=48,
+        num_decoder_layers=2,
+        words=WordStyle(positions=True),
+    )
+    audio = bundle_pb2.AudioSpec(
+        sample_rate=4000, num_mels=8, fft_size=64, hop_size=40, num_frames=40, num_positions=20
+    )
+    for tag, token_id in (("de", 5), ("en", 6)):
+        audio.languages.add(tag=tag, token_id=token_id)
+    audio.transcribe_id, audio.translate_id = 7, 8
+    tone = torch.sin(torch.arange(1200) / 3) * torch.sin(torch.arange(1200) / 300)
+    return Checkpoint(
+        family="speech",
+        description="A random transcriber for tests.",
+        model=randomised(Speech(config), 3.0),
+        golden=bundle_pb2.Golden(audio_path="golden.wav", source_language="en"),
+        text=bundle_pb2.TextSpec(
+            target_tokenizer="target.json",
+            target_vocab_size=target,
+            start_id=START,
+            end_ids=[END],
+            pad_id=PAD,
+            max_total_tokens=24,
+            max_new_tokens=22,
+        ),
+        audio=audio,
+        max_new_tokens=16,
+        attention_layer=1,
+        files={"target.json": word_tokenizer(TARGET_WORDS, ends=False), "golden.wav": wav_of(tone, 4000)},
     )
 
 
@@ -219,6 +267,7 @@ def tiny_rnn_text() -> Checkpoint:
 CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-translate": tiny_translate,
     "tiny-caption": tiny_caption,
+    "tiny-speech": tiny_speech,
     "tiny-image": tiny_image,
     "tiny-text": tiny_text,
     "tiny-generate": tiny_generate,

@@ -1,6 +1,7 @@
 """Whatever bytes come over the wire, a real server answers or refuses by a field, and nothing is left of them."""
 
 import io
+import wave
 
 import grpc
 import pytest
@@ -19,11 +20,21 @@ from weft_proto.v1 import (
     model_pb2,
     score_pb2,
     tokenization_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 
 pytestmark = pytest.mark.e2e
-MODELS = ("tiny-generate", "tiny-translate", "tiny-tags", "tiny-text", "tiny-image", "tiny-caption", "tiny-embed")
+MODELS = (
+    "tiny-generate",
+    "tiny-translate",
+    "tiny-tags",
+    "tiny-text",
+    "tiny-image",
+    "tiny-caption",
+    "tiny-speech",
+    "tiny-embed",
+)
 # Of the server's memory: it takes 0.4 GB for these models.
 MOST_BYTES = 1_500_000_000
 IDLE = ("weft_decode_slots_used", "weft_requests_running", "weft_requests_queued", "weft_queued_tokens")
@@ -40,6 +51,17 @@ def picture():
     """A small picture."""
     file = io.BytesIO()
     Image.new("RGB", (9, 7)).save(file, "PNG")
+    return file.getvalue()
+
+
+def recording():
+    """A short recording."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(4000)
+        out.writeframes(bytes(range(250)) * 4)
     return file.getvalue()
 
 
@@ -66,6 +88,9 @@ TRANSLATE = translation_pb2.TranslateRequest(
     model={"name": "tiny-translate", "version": 1}, text="the big dog", decoding=DECODING, explain={"layer": 0}
 )
 CAPTION = caption_pb2.CaptionRequest(model={"name": "tiny-caption"}, image={"data": picture()}, decoding=DECODING)
+TRANSCRIBE = transcription_pb2.TranscribeRequest(
+    model={"name": "tiny-speech"}, audio={"data": recording()}, language="en", to_english=True, decoding=DECODING
+)
 SCORE = score_pb2.ScoreRequest(
     model={"name": "tiny-translate"}, text="the dog", target_text="el perro", num_top_tokens=1
 )
@@ -79,6 +104,8 @@ METHODS = {
     "TranslationService/StreamTranslate": [translation_pb2.StreamTranslateRequest(request=TRANSLATE)],
     "CaptionService/Caption": [CAPTION],
     "CaptionService/StreamCaption": [caption_pb2.StreamCaptionRequest(request=CAPTION)],
+    "TranscriptionService/Transcribe": [TRANSCRIBE],
+    "TranscriptionService/StreamTranscribe": [transcription_pb2.StreamTranscribeRequest(request=TRANSCRIBE)],
     "ClassificationService/Classify": [
         classification_pb2.ClassifyRequest(model={"name": "tiny-text"}, text="the cat", top_k=2, explain={}),
         classification_pb2.ClassifyRequest(model={"name": "tiny-image"}, image={"data": picture()}),

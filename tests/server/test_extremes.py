@@ -58,7 +58,7 @@ def test_a_claim_beyond_the_graph_is_refused_by_name(tiny_repository, name, fiel
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-generate", "tiny-gpt"])
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-caption", "tiny-speech", "tiny-generate", "tiny-gpt"])
 def test_the_slots_are_as_new_afterwards(tiny_repository, name):
     """No answer begins with what was tried."""
     bundle = load_bundle(tiny_repository / name / "1")

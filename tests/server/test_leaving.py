@@ -10,7 +10,7 @@ from loaded import Loaded, ask, golden_request, score
 from weft_proto.v1 import common_pb2
 
 BEAMS = common_pb2.Decoding(max_new_tokens=4, beams=common_pb2.Beams(num_beams=2))
-WRITERS = ("tiny-translate", "tiny-caption", "tiny-generate")
+WRITERS = ("tiny-translate", "tiny-caption", "tiny-speech", "tiny-generate")
 
 
 def num_sessions():

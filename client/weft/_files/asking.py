@@ -12,7 +12,7 @@ from weft import _requests
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSLATE, Verb
+from weft._verbs import CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -39,9 +39,12 @@ def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any, *, has_ta
 
 
 _TEXT = ("text", "token_ids")
+# What is named by its path.
+_PATHS = frozenset({"image", "audio"})
 KINDS = {
     "translate": _kind(TRANSLATE, _TEXT, _requests.TranslateOptions),
     "caption": _kind(CAPTION, ("image",), _requests.CaptionOptions),
+    "transcribe": _kind(TRANSCRIBE, ("audio",), _requests.TranscribeOptions),
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _requests.TagOptions),
     "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _requests.EmbedOptions),
@@ -68,7 +71,7 @@ class Asking:
 
     def check(self) -> None:
         """Raise InvalidRequest for options that would be wrong for every line."""
-        blank = b"" if self.kind.inputs[0] == "image" else ""
+        blank = b"" if self.kind.inputs[0] in _PATHS else ""
         target = {"target": ""} if self.kind.has_target else {}
         self.kind.verb.request(blank, **target, **self.options)
 
@@ -82,9 +85,9 @@ class Asking:
         if len(inputs) != 1:
             raise InvalidRequest(f"give {'one of ' * (len(self.kind.inputs) > 1)}{', '.join(self.kind.inputs)}")
         ((name, value),) = inputs.items()
-        if name == "image":
+        if name in _PATHS:
             if not isinstance(value, str):
-                raise InvalidRequest(f"image: must be a path, not {type(value).__name__}")
+                raise InvalidRequest(f"{name}: must be a path, not {type(value).__name__}")
             value = Path(value)
         if self.kind.has_target and given.get("target") is None:
             raise InvalidRequest("give target")
@@ -95,7 +98,7 @@ class Asking:
 
     def _plain(self, text: str) -> dict[str, Any]:
         """Read a line that is not JSON."""
-        name = "image" if self.are_pictures or "text" not in self.kind.inputs else "text"
+        name = "image" if self.are_pictures else self.kind.inputs[0]
         if not self.kind.has_target:
             return {name: text}
         parts = text.split("\t")

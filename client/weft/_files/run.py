@@ -16,6 +16,7 @@ from weft._files.lines import Line, Source
 from weft._files.out import Out
 from weft._files.progress import Bar, Tally, bar
 from weft._flags import in_flags
+from weft._many import Questions
 from weft.exceptions import AccessDenied, Cancelled, DeadlineExceeded, Error, Unavailable
 
 _HEALTH_S = 5.0
@@ -70,8 +71,8 @@ class Run:
         shown = not (self.out.is_stdout and sys.stdout.isatty())
         with bar(self.title, self.source.num_bytes, shown=shown) as shows:
             async with self.make_client() as client:
-                verb, asked = self.asking.kind.verb, (lines, self.asking.request)
-                many = client._many(verb, self.concurrency, None, asked, _OUTLASTS)  # noqa: SLF001 - our own
+                asked = Questions(self.asking.kind.verb, lines, self.asking.request)
+                many = client._many(asked, self.concurrency, None, _OUTLASTS)  # noqa: SLF001 - our own
                 async with many:
                     async for outcome in many:
                         line = waiting.popleft()

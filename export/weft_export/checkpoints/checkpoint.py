@@ -6,7 +6,15 @@ from typing import Any
 
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
 from weft_export.checkpoints.files import check_name
-from weft_export.checkpoints.specs import DEMANDS, check_image, check_labels, check_metric, check_text, named_in
+from weft_export.checkpoints.specs import (
+    DEMANDS,
+    check_audio,
+    check_image,
+    check_labels,
+    check_metric,
+    check_text,
+    named_in,
+)
 from weft_export.checkpoints.template import check_template
 from weft_export.errors import CheckpointError
 from weft_export.families.classifier import Classifier
@@ -21,7 +29,8 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 class Checkpoint:
     """A trained model and everything that a bundle says about it.
 
-    files holds the tokenizers, a chat's template and the golden image, by the names that text and golden give them.
+    files holds the tokenizers, a chat's template and the golden image or recording, by the names that text and golden
+    give them.
     rounding says what was rounded, and how, in a checkpoint in 8-bit integers.
     """
 
@@ -31,6 +40,7 @@ class Checkpoint:
     golden: bundle_pb2.Golden
     text: bundle_pb2.TextSpec | None = None
     image: bundle_pb2.ImageSpec | None = None
+    audio: bundle_pb2.AudioSpec | None = None
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
@@ -52,6 +62,7 @@ class Checkpoint:
         try:
             check_text(self.task, config, self.text)
             check_image(self.task, config, self.image)
+            check_audio(self.task, config, self.audio, self.text)
             check_labels(self.task, config, self.labels)
             check_metric(self.task, self.metric)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])
@@ -110,8 +121,11 @@ class Checkpoint:
 
     def _file_names(self) -> list[str]:
         names = named_in(self.text) if self.text is not None else []
-        if (self.golden.WhichOneof("input") == "text") != (self.image is None):
-            raise CheckpointError("golden needs an image for a model that takes images, else a text")
-        if self.image is not None and not self.golden.image_path:
-            raise CheckpointError("golden.image is empty")
-        return [name for name in (*names, self.golden.image_path) if name]
+        row = TASKS[self.task]
+        kind = "image" if row.takes_image else "audio" if row.takes_audio else "text"
+        if (self.golden.WhichOneof("input") or "").removesuffix("_path") != kind:
+            raise CheckpointError(f"golden needs {kind}, which this model takes")
+        path = self.golden.image_path or self.golden.audio_path
+        if kind != "text" and not path:
+            raise CheckpointError(f"golden.{kind} is empty")
+        return [name for name in (*names, path) if name]

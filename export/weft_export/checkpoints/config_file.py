@@ -7,11 +7,13 @@ Its keys:
     model            the sizes: the fields of the family's config dataclass
     text             weft.v1.TextSpec, field names as in bundle.proto; for a model that takes or gives text
     image            weft.v1.ImageSpec, likewise; for a model that takes an image
+    audio            weft.v1.AudioSpec, likewise; for a model that takes a recording
     labels           the classes in index order; for a classifier
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text. It may have other
                      fields of weft.v1.Decoding too, such as {"beams": {"num_beams": 4}}
-    golden           {"text": "..."} or {"image": "golden.png"}: the request that a server tries before it is ready.
-                     Where a request must name its languages, it has "source_language" and "target_language" too
+    golden           {"text": "..."}, {"image": "golden.png"} or {"audio": "golden.wav"}: the request that a server
+                     tries before it is ready. Where a request must name its languages, it has "source_language" and
+                     "target_language" too
     metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
                      the first
     attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
@@ -32,9 +34,11 @@ from weft_export.families.registry import FAMILIES, family_of
 from weft_proto.bundle_rules import CONFIG_FILE, only_asked
 from weft_proto.v1 import bundle_pb2, common_pb2
 
-_KEYS = {"family", "description", "model", "text", "image", "labels", "decoding", "golden", "attention_layer", "metric"}
+_SPECS = {"text": bundle_pb2.TextSpec, "image": bundle_pb2.ImageSpec, "audio": bundle_pb2.AudioSpec}
+_KEYS = {"family", "description", "model", *_SPECS, "labels", "decoding", "golden", "attention_layer", "metric"}
 _LENGTHS = ("max_new_tokens", "min_new_tokens")
-# What golden may have besides.
+# What golden may name a file of, and what it may have besides.
+_FILES = {"image", "audio"}
 _LANGUAGES = {"source_language", "target_language"}
 # What a Hugging Face directory's config.json has, and ours has not.
 _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
@@ -72,9 +76,9 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}")
     given = _typed(config["golden"], dict, "golden")
-    if len(given.keys() - _LANGUAGES) != 1 or not given.keys() <= {"text", "image", *_LANGUAGES}:
-        raise ValueError("golden must have text or image, and nothing else but languages")
-    golden = {"image_path" if key == "image" else key: value for key, value in given.items()}
+    if len(given.keys() - _LANGUAGES) != 1 or not given.keys() <= {"text", *_FILES, *_LANGUAGES}:
+        raise ValueError("golden must have text, image or audio, and nothing else but languages")
+    golden = {f"{key}_path" if key in _FILES else key: value for key, value in given.items()}
     labels = _typed(config.get("labels", []), list, "labels")
     decoding = config.get("decoding")
     fields: dict[str, Any] = {
@@ -88,9 +92,9 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
     if "metric" in config:
         fields["metric"] = _typed(config["metric"], str, "metric")
-    for key, message in (("text", bundle_pb2.TextSpec()), ("image", bundle_pb2.ImageSpec())):
+    for key, spec in _SPECS.items():
         if key in config:
-            fields[key] = json_format.ParseDict(_typed(config[key], dict, key), message)
+            fields[key] = json_format.ParseDict(_typed(config[key], dict, key), spec())
     return fields
 
 
@@ -111,11 +115,11 @@ def _decoding_of(given: dict[str, Any]) -> dict[str, Any]:
 def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return what config.json says of a checkpoint."""
     model_config: Any = checkpoint.model.config
-    image = checkpoint.golden.image_path
+    kind = checkpoint.golden.WhichOneof("input") or "text"
     config: dict[str, Any] = {"family": checkpoint.family, "description": checkpoint.description}
     config["model"] = asdict(model_config)
-    for key, spec in (("text", checkpoint.text), ("image", checkpoint.image)):
-        if spec is not None:
+    for key in _SPECS:
+        if (spec := getattr(checkpoint, key)) is not None:
             config[key] = json_format.MessageToDict(spec, preserving_proto_field_name=True)
     if checkpoint.labels:
         config["labels"] = list(checkpoint.labels)
@@ -124,7 +128,7 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
         config["decoding"] = {"max_new_tokens": checkpoint.max_new_tokens, **rest}
     if checkpoint.min_new_tokens:
         config["decoding"]["min_new_tokens"] = checkpoint.min_new_tokens
-    config["golden"] = {"image": image} if image else {"text": checkpoint.golden.text}
+    config["golden"] = {kind.removesuffix("_path"): getattr(checkpoint.golden, kind)}
     tags = {key: getattr(checkpoint.golden, key) for key in sorted(_LANGUAGES)}
     config["golden"] |= {key: tag for key, tag in tags.items() if tag}
     if checkpoint.attention_layer is not None:

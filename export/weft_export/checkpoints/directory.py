@@ -106,7 +106,7 @@ def _read_named(directory: Path, name: str) -> bytes:
 
 def _named_files(fields: dict[str, Any]) -> set[str]:
     text = fields.get("text", bundle_pb2.TextSpec())
-    return {*named_in(text), fields["golden"].image_path} - {""}
+    return {*named_in(text), fields["golden"].image_path, fields["golden"].audio_path} - {""}
 
 
 def _reason(error: Exception) -> str:

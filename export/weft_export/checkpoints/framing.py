@@ -3,6 +3,7 @@
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
 from weft_proto.languages import Frame, LanguageError, Languages
+from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -14,6 +15,8 @@ def frame_of(checkpoint: Checkpoint, source_language: str = "", target_language:
         CheckpointError: a server would refuse them. The sentence begins with the name of the one that is wrong.
     """
     text = checkpoint.text or bundle_pb2.TextSpec()
+    if checkpoint.audio is not None:
+        return _spoken(checkpoint.audio, source_language)
     if not TASKS[checkpoint.task].takes_language:
         if source_language or target_language:
             raise CheckpointError(f"{'source' if source_language else 'target'}_language is for models that translate")
@@ -22,3 +25,11 @@ def frame_of(checkpoint: Checkpoint, source_language: str = "", target_language:
         return Languages(text).frame(source_language, target_language)
     except LanguageError as error:
         raise CheckpointError(f"{error.field} {error}") from error
+
+
+def _spoken(audio: bundle_pb2.AudioSpec, language: str) -> Frame:
+    """Return what an answer begins with. The language of what is spoken is called source_language here."""
+    try:
+        return Frame(prefix=spoken_ids(audio, language, to_english=False))
+    except LanguageError as error:
+        raise CheckpointError(f"source_{error.field} {error}") from error

@@ -1,12 +1,14 @@
 """Held-out examples: requests that a model was not trained on, with the answers that it ought to give.
 
-A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture in base64.
+A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture's
+or recording's file in base64.
 A model of several languages also wants "source_language" and "target_language", as a request names them.
 
 reference is what a request for it should get. There are five cases:
 
 1. A translator or captioner: the text that it writes.
-2. A generator: the text that goes on after a prompt.
+2. A transcriber: what is said. source_language is what is spoken, if the model knows several languages.
+3. A generator: the text that goes on after a prompt.
 3. A classifier: a label.
 4. A tagger: the spans [[kind, start, end], ...], in characters of the input.
 5. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
@@ -27,6 +29,7 @@ from torch import Tensor
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_proto.tasks import TASKS
@@ -41,8 +44,8 @@ HeldOut = Iterable[tuple[str | bytes, Any]]
 class Example:
     """What the model takes, and what it ought to answer.
 
-    source is pixel_values [C, H, W], or token ids [seq] of text. prefix_ids is what a decoder is fed behind its start
-    token.
+    source is pixel_values [C, H, W], input_features [mels, frames], or token ids [seq] of text. prefix_ids is what a
+    decoder is fed behind its start token.
     """
 
     source: Tensor
@@ -63,7 +66,7 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
     except (OSError, UnicodeDecodeError) as error:
         raise CheckpointError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
     tokenizer = None
-    if checkpoint.image is None:
+    if TASKS[checkpoint.task].takes_text:
         assert checkpoint.text is not None
         tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     examples = []
@@ -96,14 +99,13 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
     except CheckpointError as error:
         raise ValueError(str(error)) from error
     if tokenizer is None:
-        assert checkpoint.image is not None
         try:
-            pixels = read_picture("the input", base64.b64decode(given, validate=True), checkpoint.image)
+            source = _read_file(checkpoint, base64.b64decode(given, validate=True))
         except binascii.Error as error:
             raise ValueError(f"the input is not base64: {error}") from error
         except CheckpointError as error:
             raise ValueError(str(error)) from error
-        return Example(torch.from_numpy(pixels), reference, prefix_ids=frame.prefix)
+        return Example(source, reference, prefix_ids=frame.prefix)
     if not isinstance(given, str):
         raise TypeError("the input is not a text")
     try:
@@ -111,6 +113,13 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
     except CheckpointError as error:
         raise ValueError(f"the input {error}") from error
     return Example(torch.tensor(ids), reference, given, frame.prefix)
+
+
+def _read_file(checkpoint: Checkpoint, data: bytes) -> Tensor:
+    if checkpoint.audio is not None:
+        return read_recording("the input", data, checkpoint.audio)
+    assert checkpoint.image is not None
+    return torch.from_numpy(read_picture("the input", data, checkpoint.image))
 
 
 def _tag(line: dict[str, Any], key: str) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_proto.sound import spoken_ids
 from weft_proto.v1 import bundle_pb2
 
 NUM_REQUESTS = 4
@@ -56,6 +57,11 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
             RandomRequest((values,), _start(text, index), memory_length=memory_length)
             for index, values in enumerate(pixels)
         ]
+    if (audio := checkpoint.audio) is not None:
+        window = (1, audio.num_mels, audio.num_frames)
+        sounds = [torch.randn(window, generator=generator) for _ in range(num_requests)]
+        start = [*_start(text, 0), *_spoken(audio)]
+        return [RandomRequest((each,), list(start), memory_length=audio.num_positions) for each in sounds]
     assert text is not None
     longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
     usual = min(longest, MAX_PROMPT)
@@ -75,3 +81,7 @@ def _start(text: bundle_pb2.TextSpec | None, index: int) -> list[int]:
         return []
     prefixes = [list(language.target_prefix) for language in text.languages if language.target_prefix] or [[]]
     return [text.start_id, *text.prefix_ids, *prefixes[index % len(prefixes)]]
+
+
+def _spoken(audio: bundle_pb2.AudioSpec) -> tuple[int, ...]:
+    return spoken_ids(audio, audio.languages[0].tag if audio.languages else "", to_english=False)

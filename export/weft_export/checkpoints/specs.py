@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from weft_export.checkpoints.bounds import check_spec, check_value
 from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, resizing_fault
 from weft_proto.languages import check_languages
+from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
@@ -36,6 +37,10 @@ DEMANDS = {
         metrics=("exact_match", "token_accuracy"),
         sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
     ),
+    common_pb2.TASK_TRANSCRIBE: Demand(
+        metrics=("token_accuracy", "exact_match"),
+        sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
+    ),
     common_pb2.TASK_GENERATE: Demand(
         metrics=("token_accuracy", "exact_match"),
         sizes=(
@@ -63,8 +68,8 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     for field, size in DEMANDS[task].sizes:
         _require_equal(f"text.{field}", getattr(text, field), f"model.{size}", getattr(config, size))
     has_source = bool(text.source_tokenizer)
-    _require(has_source != row.takes_image, "text.source_tokenizer must be set for text input only")
-    vocabularies = {"source_vocab_size": not row.takes_image, "target_vocab_size": row.writes_text}
+    _require(has_source == row.takes_text, "text.source_tokenizer must be set for text input only")
+    vocabularies = {"source_vocab_size": row.takes_text, "target_vocab_size": row.writes_text}
     for size, task_has_it in vocabularies.items():
         _require(not task_has_it or text.pad_id < getattr(text, size), f"text.pad_id is outside text.{size}")
     check_spec("text", text)
@@ -95,7 +100,7 @@ def _check_target(text: bundle_pb2.TextSpec, *, has_start: bool) -> None:
     _require(len(text.end_ids) > 0, "text.end_ids is empty")
     room = has_start or text.max_total_tokens > 1
     _require(room, "text.max_total_tokens is 1, which leaves a prompt no new token")
-    _require(text.HasField("start_id") == has_start, "text.start_id must be set for translate and caption only")
+    _require(text.HasField("start_id") == has_start, "text.start_id must be set for models with a source only")
     for token_id in (*text.end_ids, text.start_id):
         _require(token_id < text.target_vocab_size, f"token id {token_id} is outside text.target_vocab_size")
 
@@ -129,6 +134,25 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require(
         rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
     )
+
+
+def check_audio(
+    task: common_pb2.Task.ValueType,
+    config: Any,
+    audio: bundle_pb2.AudioSpec | None,
+    text: bundle_pb2.TextSpec | None,
+) -> None:
+    """Raise ValueError when audio does not fit the task, its text and the sizes in config."""
+    if not TASKS[task].takes_audio:
+        _require(audio is None, "this family takes no 'audio'")
+        return
+    if audio is None or text is None:
+        raise ValueError("'audio' is missing")
+    for field in ("num_mels", "num_frames", "num_positions"):
+        _require_equal(f"audio.{field}", getattr(audio, field), f"model.{field}", getattr(config, field))
+    check_spec("audio", audio)
+    fault = audio_fault(audio, text)
+    _require(fault is None, str(fault))
 
 
 def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str, ...]) -> None:

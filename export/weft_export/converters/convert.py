@@ -177,6 +177,7 @@ def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: For
             golden=wording.golden,
             text=wording.text,
             image=wording.image,
+            audio=wording.audio,
             labels=wording.labels,
             max_new_tokens=wording.max_new_tokens,
             min_new_tokens=wording.min_new_tokens,

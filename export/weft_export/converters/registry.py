@@ -32,6 +32,7 @@ from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
 from weft_export.converters.vision_encoder_decoder import VISION_ENCODER_DECODER
 from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT
+from weft_export.converters.whisper import WHISPER
 
 CONVERTERS: tuple[Converter, ...] = (
     LLAMA,
@@ -60,6 +61,7 @@ CONVERTERS: tuple[Converter, ...] = (
     T5,
     MT5,
     VISION_ENCODER_DECODER,
+    WHISPER,
     BLIP,
     VIT,
     DEIT,

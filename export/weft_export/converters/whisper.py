@@ -1,72 +1,85 @@
-"""Whisper's decoder (Radford et al. 2022). What it reads, speech, has no encoder here yet, so no bundle is made of it.
-
-`read_decoder` is for who brings the encoder: it gives the decoder as one of our modules, with its cached steps.
-"""
-
-import math
-from dataclasses import dataclass
-from pathlib import Path
+"""Whisper (Radford et al. 2022): speech to text."""
 
 import torch
 
-from weft_export.checkpoints.sharing import without_weights
 from weft_export.converters.activations import ACTIVATIONS
+from weft_export.converters.audio_processor import read_audio_spec
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.filling import fill, plan
 from weft_export.converters.pictures import with_zero_keys
 from weft_export.converters.sources import Names, both, computed, first_of, from_row, layer_names, rows
-from weft_export.converters.tensors import StoredTensors
-from weft_export.layers.decoder import Decoder
+from weft_export.families.speech import SpeechConfig
 from weft_export.layers.style import Style
-from weft_export.layers.words import Words, WordStyle
+from weft_export.layers.words import WordStyle
 
 
-@dataclass(frozen=True)
-class DecoderSizes:
-    """The sizes of a decoder alone; see VisionEncoderDecoderConfig."""
-
-    vocab_size: int
-    max_tokens: int
-    d_model: int
-    num_heads: int
-    d_ff: int
-    num_layers: int
-    style: Style
-    words: WordStyle
-
-
-def sizes(foreign: Foreign) -> DecoderSizes:
-    """Norms before sublayers, learned positions, and keys without a bias."""
+def sizes(foreign: Foreign) -> SpeechConfig:
+    """Norms before sublayers, learned positions of words, and keys without a bias."""
     fields = foreign.fields
+    fields.only("is_encoder_decoder", True)
+    fields.only("scale_embedding", False)
+    fields.skip(
+        "num_hidden_layers", "init_std", "median_filter_width", "use_weighted_layer_sum", "classifier_proj_size"
+    )
+    fields.skip("apply_spec_augment", "mask_time_prob", "mask_time_length", "mask_time_min_masks")
+    fields.skip("mask_feature_prob", "mask_feature_length", "mask_feature_min_masks", "forced_decoder_ids")
     d_model = fields.whole("d_model", 384)
-    return DecoderSizes(
-        vocab_size=fields.whole("vocab_size", 51865),
-        max_tokens=foreign.max_tokens(fields.whole("max_target_positions", 448)),
+    spec = read_audio_spec(foreign)
+    num_mels, num_positions = fields.whole("num_mel_bins", 80), fields.whole("max_source_positions", 1500)
+    if spec.num_mels != num_mels:
+        raise fields.wrong("num_mel_bins", f"is {num_mels}, and the feature extractor makes {spec.num_mels}")
+    if spec.num_positions != num_positions:
+        raise fields.wrong("max_source_positions", f"is {num_positions}; recordings become {spec.num_positions}")
+    style = Style(activation=fields.among("activation_function", ACTIVATIONS, "gelu"))
+    return SpeechConfig(
+        target_vocab_size=fields.whole("vocab_size", 51865),
+        max_target_tokens=foreign.max_tokens(fields.whole("max_target_positions", 448)),
+        num_mels=num_mels,
+        num_frames=spec.num_frames,
         d_model=d_model,
-        num_heads=fields.whole("decoder_attention_heads", 6),
-        d_ff=fields.whole("decoder_ffn_dim", 1536),
-        num_layers=fields.whole("decoder_layers", 4),
-        style=Style(activation=fields.among("activation_function", ACTIVATIONS, "gelu")),
+        num_encoder_heads=fields.whole("encoder_attention_heads", 6),
+        d_encoder_ff=fields.whole("encoder_ffn_dim", 1536),
+        num_encoder_layers=fields.whole("encoder_layers", 4),
+        num_decoder_heads=fields.whole("decoder_attention_heads", 6),
+        d_decoder_ff=fields.whole("decoder_ffn_dim", 1536),
+        num_decoder_layers=fields.whole("decoder_layers", 4),
+        encoder_style=style,
+        style=style,
         words=WordStyle(
-            scale=math.sqrt(d_model) if fields.flag("scale_embedding", default=False) else 1.0,
             positions=True,
             tied=fields.flag("tie_word_embeddings", default=True),
+            bias=bool(foreign.generation.banned),
         ),
     )
 
 
-def names(config: DecoderSizes) -> Names:
-    """BART's names, but for the missing bias."""
-    body = "model.decoder."
+def names(config: SpeechConfig) -> Names:
+    """BART's names, but for the missing bias and for the convolutions."""
+    encoder, decoder = "model.encoder.", "model.decoder."
+    bias = computed(lambda: torch.zeros(config.target_vocab_size))
     return {
-        "embedding.tokens.weight": first_of(f"{body}embed_tokens.weight", "proj_out.weight"),
-        "embedding.positions.weight": from_row(0, f"{body}embed_positions.weight", config.max_tokens),
-        "embedding.projection.weight": "proj_out.weight",
-        **layer_names(_LAYER, "layers.{}.", f"{body}layers.{{}}."),
-        **both("norm", f"{body}layer_norm"),
+        **both("first", f"{encoder}conv1"),
+        **both("second", f"{encoder}conv2"),
+        "positions": f"{encoder}embed_positions.weight",
+        **layer_names(_HEARING, "encoder.layers.{}.", f"{encoder}layers.{{}}."),
+        **both("encoder.norm", f"{encoder}layer_norm"),
+        "decoder.embedding.tokens.weight": first_of(f"{decoder}embed_tokens.weight", "proj_out.weight"),
+        "decoder.embedding.positions.weight": from_row(0, f"{decoder}embed_positions.weight", config.max_target_tokens),
+        "decoder.embedding.projection.weight": "proj_out.weight",
+        **layer_names(_LAYER, "decoder.layers.{}.", f"{decoder}layers.{{}}."),
+        **both("decoder.norm", f"{decoder}layer_norm"),
+        **({"decoder.embedding.bias": bias} if config.words.bias else {}),
     }
 
 
+_HEARING: Names = {
+    "attention.qkv.weight": rows("self_attn.{q,k,v}_proj.weight"),
+    "attention.qkv.bias": with_zero_keys("self_attn.q_proj.bias", "self_attn.v_proj.bias"),
+    **both("attention.output", "self_attn.out_proj"),
+    **both("attention_norm", "self_attn_layer_norm"),
+    **both("feed_forward.inner", "fc1"),
+    **both("feed_forward.outer", "fc2"),
+    **both("feed_forward_norm", "final_layer_norm"),
+}
 _LAYER: Names = {
     "self_attention.qkv.weight": rows("self_attn.{q,k,v}_proj.weight"),
     "self_attention.qkv.bias": with_zero_keys("self_attn.q_proj.bias", "self_attn.v_proj.bias"),
@@ -82,34 +95,12 @@ _LAYER: Names = {
     **both("feed_forward.outer", "fc2"),
     **both("feed_forward_norm", "final_layer_norm"),
 }
-# It stands in no registry: alone it has no task.
-_WHISPER = Converter(
+WHISPER = Converter(
     model_type="whisper",
     architectures=("WhisperForConditionalGeneration",),
-    family="",
+    family="speech",
     sizes=sizes,
     names=names,
-    ignored=(r"model\.encoder\..*", r"proj_out\.weight"),
+    ignored=(r"proj_out\.weight",),
+    bias="decoder.embedding.bias",
 )
-
-
-def read_decoder(directory: Path, foreign: Foreign) -> Decoder:
-    """Return the decoder of a directory, in eval mode and float32.
-
-    Raises:
-        CheckpointError: a weight is missing, not used, or of another shape than config.json says.
-    """
-    stored, config = StoredTensors(directory), sizes(foreign)
-    with torch.device("meta"):
-        shell = _module(config)
-    filled = fill(plan(_WHISPER, config, foreign, shell, stored), stored)
-    with without_weights():
-        decoder = _module(config)
-    decoder.load_state_dict(filled, assign=True)
-    return decoder.eval()
-
-
-def _module(config: DecoderSizes) -> Decoder:
-    words = Words(config.vocab_size, config.max_tokens, config.d_model, config.words)
-    layers = (config.d_model, config.num_heads, config.d_ff, 0.0, config.style)
-    return Decoder(words, config.max_tokens, config.num_layers, *layers)

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from PIL import Image
 
+from weft_export.checkpoints.sound import wav_of
+from weft_export.converters.audio_processor import read_audio_spec
 from weft_export.converters.converter import Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
@@ -16,10 +18,12 @@ from weft_export.converters.text.side import TextSide, read_text_side
 from weft_export.errors import CheckpointError
 from weft_proto.bundle_rules import MAX_LABELS
 from weft_proto.languages import Languages
+from weft_proto.sound import longest_prefix, window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 
 GOLDEN_PICTURE = "golden.png"
+GOLDEN_SOUND = "golden.wav"
 GOLDEN_TEXT = "The house is small, and there is a garden behind it."
 DEFAULT_NEW_TOKENS = 256
 
@@ -31,6 +35,7 @@ class Wording:
     golden: bundle_pb2.Golden
     text: bundle_pb2.TextSpec | None = None
     image: bundle_pb2.ImageSpec | None = None
+    audio: bundle_pb2.AudioSpec | None = None
     labels: tuple[str, ...] = ()
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
@@ -48,7 +53,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
     """
     row = TASKS[task]
     files: dict[str, bytes] = {}
-    text = image = None
+    text = image = audio = None
     notes: tuple[str, ...] = ()
     if row.has_text:
         side = read_text_side(foreign.directory, config, _vocab_size(sizes))
@@ -60,12 +65,20 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         image = _image_of(foreign, sizes)
         golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE)
         files[GOLDEN_PICTURE] = golden_picture(image)
+    if row.takes_audio:
+        assert text is not None
+        audio = read_audio_spec(foreign)
+        # A language, a task and that no times are wanted may stand before an answer.
+        text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(audio=audio))
+        golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
+        files[GOLDEN_SOUND] = golden_sound(audio)
     labels = () if not row.has_labels else foreign.choices.labels or _labels_of(config, sizes.num_labels)
     most, least = _new_tokens(foreign, text) if row.writes_text else (None, 0)
     return Wording(
         golden=golden,
         text=text,
         image=image,
+        audio=audio,
         labels=labels,
         max_new_tokens=most,
         min_new_tokens=least,
@@ -85,7 +98,7 @@ def _vocab_size(sizes: Any) -> int:
 def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide) -> bundle_pb2.TextSpec:
     row, generation = TASKS[task], foreign.generation
     text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
-    if not row.takes_image:
+    if row.takes_text:
         text.source_tokenizer = side.source_tokenizer
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
@@ -103,7 +116,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
             text.chat.CopyFrom(side.chat)
         return text
     text.max_total_tokens = text.max_new_tokens = sizes.max_target_tokens
-    if not row.takes_image:
+    if row.takes_text:
         text.max_source_tokens = sizes.max_source_tokens
     starts = (generation.start_id, generation.bos_id, generation.pad_id)
     start = next((each for each in starts if each is not None), None)
@@ -128,6 +141,12 @@ def _image_of(foreign: Foreign, sizes: Any) -> bundle_pb2.ImageSpec:
     image.grid_rows, image.grid_columns = sizes.grid
     image.num_class_tokens = getattr(sizes, "num_class_tokens", 0)
     return image
+
+
+def _first_language(audio: bundle_pb2.AudioSpec) -> str:
+    """Return English, if the model knows it, else its first language; empty if answers begin with none."""
+    tags = [each.tag for each in audio.languages]
+    return "en" if "en" in tags else next(iter(tags), "")
 
 
 def _ends_of(foreign: Foreign, vocab_size: int) -> list[int]:
@@ -214,3 +233,15 @@ def golden_picture(image: bundle_pb2.ImageSpec) -> bytes:
     out = io.BytesIO()
     picture.resize((image.width, image.height), Image.Resampling.NEAREST).save(out, "PNG")
     return out.getvalue()
+
+
+def golden_sound(audio: bundle_pb2.AudioSpec) -> bytes:
+    """Return a WAV for a server to try: tones that come and go, the same at every export."""
+    generator = torch.Generator().manual_seed(0)
+    num_samples = window_samples(audio) // 2
+    times = torch.arange(num_samples) / audio.sample_rate
+    sound = torch.zeros(num_samples)
+    for pitch, pace in zip(torch.rand(6, generator=generator), torch.rand(6, generator=generator), strict=True):
+        tone = (2 * torch.pi * (100 + pitch * audio.sample_rate / 8) * times).sin()
+        sound += 0.1 * tone * (2 * torch.pi * (1 + 3 * pace) * times).sin().clamp(min=0)
+    return wav_of(sound, audio.sample_rate)

@@ -22,6 +22,7 @@ from weft_export.families.resnet import Resnet, ResnetConfig
 from weft_export.families.rnn import Rnn, RnnConfig
 from weft_export.families.rnn_classifier import RnnClassifier, RnnClassifierConfig
 from weft_export.families.show_attend_tell import ShowAttendTell, ShowAttendTellConfig
+from weft_export.families.speech import Speech, SpeechConfig
 from weft_export.families.swin import Swin, SwinConfig
 from weft_export.families.swin_v2 import SwinV2
 from weft_export.families.t5 import T5, T5Config
@@ -41,6 +42,7 @@ FAMILIES = {
     "t5": Family(T5, T5Config, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
     "vision_encoder_decoder": Family(VisionEncoderDecoder, VisionEncoderDecoderConfig, common_pb2.TASK_CAPTION),
+    "speech": Family(Speech, SpeechConfig, common_pb2.TASK_TRANSCRIBE),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "swin": Family(Swin, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),

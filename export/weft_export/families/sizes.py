@@ -64,6 +64,8 @@ LIMITS = {
     **dict.fromkeys(("image_height", "image_width", "patch_size", "window_size"), MAX_IMAGE_SIDE),
     "separator_id": VOCABULARY - 1,
     "channels": 3,
+    "num_mels": 256,
+    "num_frames": 6000,
     "num_class_tokens": 64,
     **dict.fromkeys(("expansion", "reduction"), 64),
 }

@@ -14,6 +14,7 @@ class Writer(nn.Module):
     """A model that writes text, token by token. `source` is what its encoder takes, and empty without an encoder.
 
     Text: input_ids int64 [batch, seq] right-padded and lengths int32 [batch]. Image: pixel_values [batch, C, H, W].
+    Recording: input_features [batch, mels, frames].
     """
 
     config: Any

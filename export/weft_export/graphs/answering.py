@@ -159,6 +159,8 @@ def _cut(state: bundle_pb2.StateTensor, length: int) -> bundle_pb2.StateTensor:
 
 
 def _stacked(sources: Sequence[Tensor]) -> dict[str, Tensor]:
+    if sources[0].dim() == 2:
+        return {"input_features": torch.stack(tuple(sources))}
     if sources[0].dim() > 1:
         return {"pixel_values": torch.stack(tuple(sources))}
     lengths = [len(source) for source in sources]

@@ -153,6 +153,9 @@ def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
         image = checkpoint.image
         pixels = torch.zeros(batch, image.channels, image.height, image.width)
         return (Input("pixel_values", pixels, rows),)
+    if checkpoint.audio is not None:
+        features = torch.zeros(batch, checkpoint.audio.num_mels, checkpoint.audio.num_frames)
+        return (Input("input_features", features, rows),)
     return (
         Input("input_ids", torch.zeros(batch, _SEQ, dtype=torch.int64), {**rows, 1: "seq"}),
         Input("lengths", torch.full((batch,), _SEQ, dtype=torch.int32), rows),

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.framing import frame_of
 from weft_export.checkpoints.picture import read_picture
+from weft_export.checkpoints.sound import read_recording
 from weft_export.checkpoints.tokenizer import encode_source, read_tokenizer
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.families.classifier import IDENTITY, Classifier
@@ -99,7 +100,8 @@ class GoldenRequest:
                 return answered
             complaint = complaint or close_call
         tried = f" (nor have {len(parts)} parts of it, nor {len(others)} texts of random tokens)" if others else ""
-        other = "text" if self.checkpoint.image is None else "picture"
+        row = TASKS[self.checkpoint.task]
+        other = "text" if row.takes_text else "picture" if row.takes_image else "recording"
         raise ExportError(
             f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle"
             f" from another rounding; give another {other} as golden in config.json"
@@ -289,6 +291,9 @@ def _source(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> tuple[Tensor, 
     if checkpoint.image is not None:
         name = golden.image_path
         return (torch.from_numpy(read_picture(name, checkpoint.files[name], checkpoint.image))[None],)
+    if checkpoint.audio is not None:
+        name = golden.audio_path
+        return (read_recording(name, checkpoint.files[name], checkpoint.audio)[None],)
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
     try:

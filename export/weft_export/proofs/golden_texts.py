@@ -4,6 +4,7 @@ import torch
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.tokenizer import read_tokenizer
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 MAX_PARTS = 32
@@ -13,7 +14,7 @@ MAX_MADE_TOKENS = 8
 
 def parts_of(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
     """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
-    if checkpoint.image is not None:
+    if not TASKS[checkpoint.task].takes_text:
         return []
     prefix = _prefix(checkpoint)
     rest = checkpoint.golden.text.removeprefix(prefix)
@@ -29,7 +30,7 @@ def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
 
     They are none that people would send. But an answer that is clear proves the same of the graphs.
     """
-    if checkpoint.image is not None:
+    if not TASKS[checkpoint.task].takes_text:
         return []
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)

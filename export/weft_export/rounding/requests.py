@@ -13,6 +13,7 @@ from weft_export.errors import CheckpointError
 from weft_export.families.writer import Writer
 from weft_export.graphs.answering import reference_ids, row_of, target_tokenizer
 from weft_export.rounding.own_texts import OWN_TEXTS
+from weft_proto.tasks import TASKS
 
 NUM_RANDOM = 16
 """How many random requests there are. Each has one random target of up to MAX_TARGET tokens."""
@@ -36,7 +37,7 @@ def sensible_requests(checkpoint: Checkpoint, examples: Sequence[Example], most:
     """
     if examples:
         requests = list(held_out_requests(checkpoint, examples[:most]))
-    elif checkpoint.text is not None and (checkpoint.image is None or isinstance(checkpoint.model, Writer)):
+    elif checkpoint.text is not None and (TASKS[checkpoint.task].takes_text or isinstance(checkpoint.model, Writer)):
         requests = list(own_requests(checkpoint))[:most]
     else:
         requests = []
@@ -71,10 +72,10 @@ def held_out_requests(checkpoint: Checkpoint, examples: Sequence[Example]) -> It
 
 
 def own_requests(checkpoint: Checkpoint) -> Iterator[Request]:
-    """Yield a request for each of OWN_TEXTS that the tokenizers can read. A picture beside it is random."""
+    """Yield a request for each of OWN_TEXTS that the tokenizers can read. Pictures and recordings are random."""
     text = checkpoint.text
     assert text is not None
-    pictures = random_requests(checkpoint, len(OWN_TEXTS)) if checkpoint.image is not None else None
+    pictures = None if TASKS[checkpoint.task].takes_text else random_requests(checkpoint, len(OWN_TEXTS))
     for index, words in enumerate(OWN_TEXTS):
         tokens: list[int] = []
         if isinstance(checkpoint.model, Writer):

@@ -343,7 +343,7 @@ class BundleManifest(_message.Message):
     Every number has a range, every string a length and every list a count, so that a server can refuse a manifest before
     it makes anything of such a size. bundle.json has at most 8,388,608 bytes, and its
     lists and objects together at most 400,000 entries. A server reads graphs, tokenizers and the
-    golden image as a whole: each of these files has at most 67,108,864 bytes.
+    golden image or recording as a whole: each of these files has at most 67,108,864 bytes.
 
     BundleManifest says what a bundle is and how to run its graphs.
     """
@@ -368,6 +368,7 @@ class BundleManifest(_message.Message):
     ATTENTION_FIELD_NUMBER: _builtins.int
     QUALITY_FIELD_NUMBER: _builtins.int
     ROUNDING_FIELD_NUMBER: _builtins.int
+    AUDIO_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
     SCORING_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
@@ -390,7 +391,7 @@ class BundleManifest(_message.Message):
     @_builtins.property
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
         """graphs are the ONNX graphs, at most one for each role.
-          translate, caption: ENCODER, DECODER
+          translate, caption, transcribe: ENCODER, DECODER
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
@@ -447,6 +448,10 @@ class BundleManifest(_message.Message):
         """rounding says what was rounded, and how; set for PRECISION_INT8 and for those behind it."""
 
     @_builtins.property
+    def audio(self) -> Global___AudioSpec:
+        """audio describes sound; set when the model takes a recording."""
+
+    @_builtins.property
     def embedding(self) -> Global___EmbeddingSpec:
         """embedding describes the vectors; set when the model embeds."""
 
@@ -477,13 +482,14 @@ class BundleManifest(_message.Message):
         attention: Global___Attention | None = ...,
         quality: Global___Quality | None = ...,
         rounding: Global___Rounding | None = ...,
+        audio: Global___AudioSpec | None = ...,
         embedding: Global___EmbeddingSpec | None = ...,
         scoring: _common_pb2.LabelScoring.ValueType = ...,
         adapters: Global___AdapterSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1170,6 +1176,108 @@ class ImageSpec(_message.Message):
 Global___ImageSpec: _TypeAlias = ImageSpec  # noqa: Y015
 
 @_typing.final
+class AudioSpec(_message.Message):
+    """AudioSpec says how a recording becomes input_features, log-mel energies float32 [num_mels, num_frames], and what an answer
+    begins with. Sound is resampled to sample_rate and cut or filled with silence to hop_size * num_frames samples, a window. Its
+    spectrum, by periodic Hann windows of fft_size samples around every hop_size-th one and reflected ends, is squared, summed by
+    triangles between 0 and sample_rate / 2 on Slaney's mel scale, each of area 1, and its decimal logarithm taken of at least
+    1e-10. No value is less than the window's largest minus 8. At last 4 is added, and all divided by 4 (Radford et al. 2022).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAMPLE_RATE_FIELD_NUMBER: _builtins.int
+    NUM_MELS_FIELD_NUMBER: _builtins.int
+    FFT_SIZE_FIELD_NUMBER: _builtins.int
+    HOP_SIZE_FIELD_NUMBER: _builtins.int
+    NUM_FRAMES_FIELD_NUMBER: _builtins.int
+    NUM_POSITIONS_FIELD_NUMBER: _builtins.int
+    LANGUAGES_FIELD_NUMBER: _builtins.int
+    TRANSCRIBE_ID_FIELD_NUMBER: _builtins.int
+    TRANSLATE_ID_FIELD_NUMBER: _builtins.int
+    NO_TIMESTAMPS_ID_FIELD_NUMBER: _builtins.int
+    sample_rate: _builtins.int
+    """sample_rate is in Hz, from 4,000 to 48,000."""
+    num_mels: _builtins.int
+    """num_mels is how many energies a frame has, from 8 to 256."""
+    fft_size: _builtins.int
+    """fft_size is in samples, even, from 32 to 4,096."""
+    hop_size: _builtins.int
+    """hop_size is the distance of frames in samples, at most fft_size."""
+    num_frames: _builtins.int
+    """num_frames is how many frames a window has, from 8 to 6,000, a multiple of num_positions."""
+    num_positions: _builtins.int
+    """num_positions is how many places of a memory a window has, at most 6,000."""
+    transcribe_id: _builtins.int
+    """transcribe_id is what an answer has behind the language when it says what was said, if anything."""
+    translate_id: _builtins.int
+    """translate_id is the same where the answer is in English instead. Unset: the model does not translate."""
+    no_timestamps_id: _builtins.int
+    """no_timestamps_id is what an answer has behind that, if anything."""
+    @_builtins.property
+    def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
+        """languages are those that can be spoken, if a model knows several; at most 1,024."""
+
+    def __init__(
+        self,
+        *,
+        sample_rate: _builtins.int = ...,
+        num_mels: _builtins.int = ...,
+        fft_size: _builtins.int = ...,
+        hop_size: _builtins.int = ...,
+        num_frames: _builtins.int = ...,
+        num_positions: _builtins.int = ...,
+        languages: _abc.Iterable[Global___SpokenLanguage] | None = ...,
+        transcribe_id: _builtins.int | None = ...,
+        translate_id: _builtins.int | None = ...,
+        no_timestamps_id: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "fft_size", b"fft_size", "hop_size", b"hop_size", "languages", b"languages", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__no_timestamps_id: _TypeAlias = _typing.Literal["no_timestamps_id"]  # noqa: Y015
+    _WhichOneofArgType__no_timestamps_id: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id"]  # noqa: Y015
+    _WhichOneofReturnType__transcribe_id: _TypeAlias = _typing.Literal["transcribe_id"]  # noqa: Y015
+    _WhichOneofArgType__transcribe_id: _TypeAlias = _typing.Literal["_transcribe_id", b"_transcribe_id"]  # noqa: Y015
+    _WhichOneofReturnType__translate_id: _TypeAlias = _typing.Literal["translate_id"]  # noqa: Y015
+    _WhichOneofArgType__translate_id: _TypeAlias = _typing.Literal["_translate_id", b"_translate_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__no_timestamps_id) -> _WhichOneofReturnType__no_timestamps_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__transcribe_id) -> _WhichOneofReturnType__transcribe_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__translate_id) -> _WhichOneofReturnType__translate_id | None: ...
+
+Global___AudioSpec: _TypeAlias = AudioSpec  # noqa: Y015
+
+@_typing.final
+class SpokenLanguage(_message.Message):
+    """SpokenLanguage is a language of a model that transcribes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TAG_FIELD_NUMBER: _builtins.int
+    TOKEN_ID_FIELD_NUMBER: _builtins.int
+    tag: _builtins.str
+    """tag is its BCP-47 tag, of at most 64 characters."""
+    token_id: _builtins.int
+    """token_id is what an answer begins with behind the start token."""
+    def __init__(
+        self,
+        *,
+        tag: _builtins.str = ...,
+        token_id: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tag", b"tag", "token_id", b"token_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpokenLanguage: _TypeAlias = SpokenLanguage  # noqa: Y015
+
+@_typing.final
 class Golden(_message.Message):
     """Golden is a request and the answer it must get."""
 
@@ -1177,6 +1285,7 @@ class Golden(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     IMAGE_PATH_FIELD_NUMBER: _builtins.int
+    AUDIO_PATH_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     PROBABILITIES_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
@@ -1187,6 +1296,8 @@ class Golden(_message.Message):
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
     """image_path is a file of the bundle; at most 255 characters."""
+    audio_path: _builtins.str
+    """audio_path is the same for a recording."""
     source_language: _builtins.str
     """source_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
     target_language: _builtins.str
@@ -1220,6 +1331,7 @@ class Golden(_message.Message):
         *,
         text: _builtins.str = ...,
         image_path: _builtins.str = ...,
+        audio_path: _builtins.str = ...,
         token_ids: _abc.Iterable[_builtins.int] | None = ...,
         probabilities: _abc.Iterable[_builtins.float] | None = ...,
         source_language: _builtins.str = ...,
@@ -1227,11 +1339,11 @@ class Golden(_message.Message):
         embedding: _abc.Iterable[_builtins.float] | None = ...,
         scores: _abc.Iterable[_builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path"]  # noqa: Y015
+    _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path", "audio_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_input) -> _WhichOneofReturnType_input | None: ...
 

@@ -44,6 +44,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_EMBED_TEXT is text to a vector (EmbeddingService)."""
     TASK_EMBED_IMAGE: _Task.ValueType  # 8
     """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
+    TASK_TRANSCRIBE: _Task.ValueType  # 9
+    """TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -70,6 +72,8 @@ TASK_EMBED_TEXT: Task.ValueType  # 7
 """TASK_EMBED_TEXT is text to a vector (EmbeddingService)."""
 TASK_EMBED_IMAGE: Task.ValueType  # 8
 """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
+TASK_TRANSCRIBE: Task.ValueType  # 9
+"""TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _LabelScoring:
@@ -272,6 +276,30 @@ class Image(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Image: _TypeAlias = Image  # noqa: Y015
+
+@_typing.final
+class Audio(_message.Message):
+    """Audio is one recording."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """data is a WAV or FLAC file, at most Limits.max_audio_bytes and Limits.max_audio_s. The header is checked before a sample is
+    decoded. Several channels are made one, and any rate the model's. There is no URL variant.
+    """
+    def __init__(
+        self,
+        *,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Audio: _TypeAlias = Audio  # noqa: Y015
 
 @_typing.final
 class Greedy(_message.Message):
@@ -1220,6 +1248,8 @@ class Alignment(_message.Message):
     SOURCE_MASS_FIELD_NUMBER: _builtins.int
     LAYER_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    COLUMN_S_FIELD_NUMBER: _builtins.int
+    NUM_COLUMNS_FIELD_NUMBER: _builtins.int
     grid_rows: _builtins.int
     """grid_rows is the height of the grid when the source is an image, else 0."""
     grid_columns: _builtins.int
@@ -1228,13 +1258,19 @@ class Alignment(_message.Message):
     """layer is the layer that was read; unset for attention rollout."""
     head: _builtins.int
     """head is the head that was read; unset for the average."""
+    column_s: _builtins.float
+    """column_s is how many seconds of sound a column is; set for a recording, whose columns are num_columns."""
+    num_columns: _builtins.int
+    """num_columns is how many columns of a recording there are, else 0."""
     @_builtins.property
     def target_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """target_tokens are the rows: tokens as text pieces, an end-of-sequence token included; for classify the first label."""
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """source_tokens are the source's tokens as text pieces, special tokens included: the columns. Empty for an image."""
+        """source_tokens are the source's tokens as text pieces, special tokens included: the columns. Empty for an image
+        and for a recording.
+        """
 
     @_builtins.property
     def weights(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -1259,10 +1295,12 @@ class Alignment(_message.Message):
         source_mass: _abc.Iterable[_builtins.float] | None = ...,
         layer: _builtins.int | None = ...,
         head: _builtins.int | None = ...,
+        column_s: _builtins.float = ...,
+        num_columns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "layer", b"layer", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "layer", b"layer", "num_columns", b"num_columns", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
     _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015

@@ -71,6 +71,9 @@ class Limits(_message.Message):
     MAX_BEAMS_FIELD_NUMBER: _builtins.int
     MAX_OUTPUTS_FIELD_NUMBER: _builtins.int
     MAX_INPUTS_FIELD_NUMBER: _builtins.int
+    MAX_AUDIO_BYTES_FIELD_NUMBER: _builtins.int
+    MAX_AUDIO_S_FIELD_NUMBER: _builtins.int
+    WINDOW_S_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
     """max_source_tokens bounds a source text (translate, classify, tag, embed), special tokens included."""
     max_prompt_tokens: _builtins.int
@@ -91,6 +94,12 @@ class Limits(_message.Message):
     """max_outputs bounds Decoding.num_outputs of draws and alternatives."""
     max_inputs: _builtins.int
     """max_inputs bounds EmbedRequest.inputs (embed): 256, or as many requests as the server lets wait if that is less."""
+    max_audio_bytes: _builtins.int
+    """max_audio_bytes bounds an encoded recording, in bytes. Set by the server, not by the bundle."""
+    max_audio_s: _builtins.int
+    """max_audio_s bounds the length of a recording, in seconds. Set by the server, not by the bundle."""
+    window_s: _builtins.float
+    """window_s is how many seconds of a recording the model hears at once. A longer one is cut."""
     def __init__(
         self,
         *,
@@ -103,10 +112,13 @@ class Limits(_message.Message):
         max_beams: _builtins.int = ...,
         max_outputs: _builtins.int = ...,
         max_inputs: _builtins.int = ...,
+        max_audio_bytes: _builtins.int = ...,
+        max_audio_s: _builtins.int = ...,
+        window_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_audio_bytes", b"max_audio_bytes", "max_audio_s", b"max_audio_s", "max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -199,11 +211,11 @@ class Model(_message.Message):
 
     @_builtins.property
     def source_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """source_languages are BCP-47 tags; empty unless it translates."""
+        """source_languages are BCP-47 tags; empty unless it translates, or transcribes several languages."""
 
     @_builtins.property
     def target_languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """target_languages are BCP-47 tags; empty unless it translates."""
+        """target_languages are BCP-47 tags; empty unless it translates, or transcribes several languages."""
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:

@@ -14,6 +14,7 @@ from weft_proto.bundle_rules import (
     resizing_fault,
 )
 from weft_proto.languages import check_languages
+from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.bundle.states import verify_states
@@ -38,10 +39,14 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     require(not task.has_text or manifest.HasField("text"), "text is missing")
     wanted = task.takes_image == manifest.HasField("image")
     require(wanted, "image is for tasks that take one, and needed there")
+    require(task.takes_audio == manifest.HasField("audio"), "audio is for transcribe, and needed there")
     _verify_tokenizers(manifest.text, files)
 
     if task.takes_image:
         _verify_image(manifest.image, task)
+    elif task.takes_audio:
+        fault = audio_fault(manifest.audio, manifest.text)
+        require(fault is None, str(fault))
     else:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
@@ -110,7 +115,7 @@ def _verify_sizes(manifest: bundle_pb2.BundleManifest) -> None:
     """Refuse a file that would be read as a whole and is too large for it."""
     text = manifest.text
     read = {graph.path for graph in manifest.graphs}
-    read |= {text.source_tokenizer, text.target_tokenizer, manifest.golden.image_path}
+    read |= {text.source_tokenizer, text.target_tokenizer, manifest.golden.image_path, manifest.golden.audio_path}
     for file in manifest.files:
         fits = file.path not in read or file.size_bytes <= MAX_READ_BYTES
         require(fits, f"{file.path} has {file.size_bytes:,} bytes; of such a file at most {MAX_READ_BYTES:,} are read")
@@ -174,7 +179,7 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     require(text.pad_id < vocab, f"text.pad_id {text.pad_id} is outside the target vocabulary")
 
     stated = text.HasField("start_id")
-    require(task.has_start == stated, "text.start_id is for translate and caption, and needed there")
+    require(task.has_start == stated, "text.start_id is for translate, caption and transcribe, and needed there")
     require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
     require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
 
@@ -208,10 +213,12 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     golden = manifest.golden
     if task.takes_image:
         require(golden.image_path in files, f"golden image {golden.image_path!r} is not a file of the bundle")
+    elif task.takes_audio:
+        require(golden.audio_path in files, f"golden recording {golden.audio_path!r} is not a file of the bundle")
     else:
         require(golden.text, "golden.text is missing")
     speaks = golden.source_language or golden.target_language
-    require(task.takes_language or not speaks, "golden has a language, which is for translate")
+    require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require(task.embeds or not golden.embedding, "golden.embedding is for tasks that embed")
     require(task.has_labels or not golden.scores, "golden.scores are for tasks that classify")
     require(task.has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify or tag")

@@ -104,6 +104,9 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
     if TASKS[manifest.task].takes_image:
         shape = (batch, manifest.image.channels, manifest.image.height, manifest.image.width)
         return {"pixel_values": Demand(bundle_pb2.DATA_TYPE_FLOAT32, shape)}
+    if TASKS[manifest.task].takes_audio:
+        window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)
+        return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, window)}
     return {
         "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None)),
         "lengths": Demand(bundle_pb2.DATA_TYPE_INT32, (batch,)),
@@ -118,6 +121,8 @@ def _explain(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], di
     inputs["layer"] = inputs["head"] = Demand(bundle_pb2.DATA_TYPE_INT64, (1,))
     rows = None if task.writes_text or task.labels_tokens else 1
     source = manifest.image.grid_rows * manifest.image.grid_columns if task.takes_image else None
+    if task.takes_audio:
+        source = manifest.audio.num_positions
     return inputs, {
         "weights": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows, source)),
         "source_mass": Demand(bundle_pb2.DATA_TYPE_FLOAT32, (rows,)),

@@ -60,6 +60,8 @@ def _source_length(manifest: bundle_pb2.BundleManifest) -> int:
     if TASKS[manifest.task].takes_image:
         image = manifest.image
         return image.num_class_tokens + image.grid_rows * image.grid_columns
+    if TASKS[manifest.task].takes_audio:
+        return manifest.audio.num_positions
     return manifest.text.max_source_tokens
 
 

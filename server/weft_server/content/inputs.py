@@ -1,4 +1,4 @@
-"""Turns what a request carries into what a graph takes: text or ids to Ids, a picture to Pixels.
+"""Turns what a request carries into what a graph takes: text or ids to Ids, a picture to Pixels, a recording to Sound.
 
 Runs in worker threads: off the event loop, off the engine's lanes.
 """
@@ -12,10 +12,13 @@ import numpy as np
 
 from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
+from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_server.content.images import load_pixels
 from weft_server.content.sentences import divided, sentences
+from weft_server.content.sound_file import load_samples
 from weft_server.content.tokenizer import TokenizerFailed
+from weft_server.content.windows import LogMel, sound_of, spans_of
 from weft_server.errors import InvalidRequest
 from weft_server.source import Ids, Pixels
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from weft_server.content.chat import Chat
     from weft_server.content.tokenizer import Piece, Tokenizer
     from weft_server.content.wanted import Wanted
+    from weft_server.source import Source
 
 Token = TypeVar("Token")
 Given = TypeVar("Given")
@@ -35,11 +39,11 @@ MAX_SPLIT_CHARS = 131_072
 _NO_FRAME = Frame()
 
 
-class Sentence(NamedTuple):
-    """One sentence of a text, and what stands between it and the one before."""
+class Part(NamedTuple):
+    """A sentence of a text or a window of a recording, and what stands between it and the one before."""
 
     gap: str
-    source: Ids
+    source: Source
 
 
 class InputReader:
@@ -53,11 +57,15 @@ class InputReader:
         *,
         max_image_bytes: int,
         max_image_pixels: int,
+        max_audio_bytes: int,
+        max_audio_s: int,
     ) -> None:
-        self._text, self._image = manifest.text, manifest.image
+        self._text, self._image, self._audio = manifest.text, manifest.image, manifest.audio
         self._vocab_size = self._text.source_vocab_size
         self._tokenizer, self._chat = tokenizer, chat
         self._max_image_bytes, self._max_image_pixels = max_image_bytes, max_image_pixels
+        self._max_audio_bytes, self._max_audio_s = max_audio_bytes, max_audio_s
+        self._log_mel = LogMel(self._audio) if manifest.HasField("audio") else None
         takes_prompt = TASKS[manifest.task].takes_prompt
         # A prompt leaves room for at least one new token.
         self.max_tokens = self._text.max_total_tokens - 1 if takes_prompt else self._text.max_source_tokens
@@ -105,7 +113,7 @@ class InputReader:
         if self.takes_pairs and self._text.separator_id in ids:
             raise InvalidRequest(field, "spells the token that stands between two texts")
 
-    def read_sentences(self, text: str, field: str, frame: Frame, wanted: Wanted) -> list[Sentence]:
+    def read_sentences(self, text: str, field: str, frame: Frame, wanted: Wanted) -> list[Part]:
         """Return the sentences of a text as sources, a prefix of the model and `frame` around each. See `sentences`.
 
         A text of one sentence is read as `read_text` reads it. A sentence that is too long is cut where it does least
@@ -136,14 +144,14 @@ class InputReader:
         )
         parts = list(islice(cut, MAX_SENTENCES + 1))
         if len(parts) == 1:
-            return [Sentence("", self.read_text(text, field, frame))]
+            return [Part("", self.read_text(text, field, frame))]
         self._check_parts([part.text for part in parts], fits, field)
-        found: list[Sentence] = []
+        found: list[Part] = []
         for part in parts:
             ids = ids_of(part.text)
             if not all(self._tokenizer.added(ids)):
                 source = Ids(np.array([*frame.before, *ids, *frame.after], np.int64))
-                found.append(Sentence(part.gap if found else "", source))
+                found.append(Part(part.gap if found else "", source))
         if not found:
             raise InvalidRequest(field, "holds nothing that the model's tokenizer keeps", "EMPTY_INPUT")
         return found
@@ -217,6 +225,37 @@ class InputReader:
         """
         pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
         return Pixels(pixels, self._grid, self._image.num_class_tokens)
+
+    def read_windows(self, audio: common_pb2.Audio, wanted: Wanted) -> list[Part]:
+        """Return the windows of a recording. A long one is cut where it is quiet.
+
+        Raises:
+            InvalidRequest: it is no recording, or too long.
+            DeadlineExpired: it is not wanted any more.
+        """
+        assert self._log_mel is not None, "this model takes no recording. This is a bug."
+        rate = self._audio.sample_rate
+        samples = load_samples(audio.data, rate, self._max_audio_bytes, self._max_audio_s, wanted)
+        parts = []
+        for span in spans_of(samples, self._audio):
+            wanted.check()
+            features = self._log_mel.features(samples[span.start : span.end])
+            parts.append(Part("", sound_of(features, self._audio, span, len(samples))))
+        return parts
+
+    def read_window(self, audio: common_pb2.Audio, field: str, wanted: Wanted) -> Source:
+        """Return the only window of a recording.
+
+        Raises:
+            InvalidRequest: there are several, or as `read_windows` does.
+            DeadlineExpired: it is not wanted any more.
+        """
+        first, *others = self.read_windows(audio, wanted)
+        if others:
+            longest = window_samples(self._audio) / self._audio.sample_rate
+            why = f"is for a recording of at most {longest:g} s, which the model hears at once"
+            raise InvalidRequest(field, why, "INPUT_TOO_LONG")
+        return first.source
 
     def _check_text(self, text: str, field: str) -> None:
         assert self._tokenizer is not None, "this model takes no text. This is a bug."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from weft_proto.v1 import common_pb2
 from weft_server.door.messages import packed
 from weft_server.errors import CannotExplain
-from weft_server.source import Pixels
+from weft_server.source import Pixels, Sound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -72,6 +72,8 @@ async def explain_rows(
         alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
         if isinstance(source, Pixels):
             alignment.grid_rows, alignment.grid_columns = source.grid
+        elif isinstance(source, Sound):
+            alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
         else:
             assert model.source_tokenizer is not None
             alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))

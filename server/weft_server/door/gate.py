@@ -29,6 +29,8 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     "/weft.v1.TranslationService/StreamTranslate": (common_pb2.TASK_TRANSLATE,),
     "/weft.v1.CaptionService/Caption": (common_pb2.TASK_CAPTION,),
     "/weft.v1.CaptionService/StreamCaption": (common_pb2.TASK_CAPTION,),
+    "/weft.v1.TranscriptionService/Transcribe": (common_pb2.TASK_TRANSCRIBE,),
+    "/weft.v1.TranscriptionService/StreamTranscribe": (common_pb2.TASK_TRANSCRIBE,),
     "/weft.v1.GenerationService/Generate": (common_pb2.TASK_GENERATE,),
     "/weft.v1.GenerationService/StreamGenerate": (common_pb2.TASK_GENERATE,),
     "/weft.v1.ClassificationService/Classify": (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE),

@@ -1,4 +1,4 @@
-"""How large a message each method takes: a name, a text or a picture; and how many parts one has."""
+"""How large a message each method takes: a name, a text or a file; and how many parts one has."""
 
 from weft_server.errors import InvalidRequest
 from weft_server.serving.embedding import MAX_INPUTS
@@ -10,13 +10,13 @@ _NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "
 _OTHER_FIELDS = 64
 # Bits of a number.
 _LONGEST = 63
-_PICTURES = {"Caption", "StreamCaption", "Classify", "Embed", "Score"}
+_FILES = {"Caption", "StreamCaption", "Classify", "Embed", "Score", "Transcribe", "StreamTranscribe"}
 
 
 def max_bytes(method: str, most: int) -> int:
     """Return the largest number of bytes of a message to a method, by its full name. `most` is what any may have."""
     service, _, name = method.removeprefix("/").partition("/")
-    if name in _PICTURES:
+    if name in _FILES:
         return most
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
 

@@ -15,6 +15,7 @@ from weft_proto.v1 import (
     model_pb2_grpc,
     score_pb2_grpc,
     tokenization_pb2_grpc,
+    transcription_pb2_grpc,
     translation_pb2_grpc,
 )
 from weft_server.config import ConfigError
@@ -24,7 +25,7 @@ from weft_server.door.classification import ClassificationServicer
 from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.reflection import add_reflection
 from weft_server.door.score import ScoreServicer
-from weft_server.door.text import CaptionServicer, GenerationServicer, TranslationServicer
+from weft_server.door.text import CaptionServicer, GenerationServicer, TranscriptionServicer, TranslationServicer
 from weft_server.door.tokenization import TokenizationServicer
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 SERVICES = (
     "weft.v1.TranslationService",
     "weft.v1.CaptionService",
+    "weft.v1.TranscriptionService",
     "weft.v1.ClassificationService",
     "weft.v1.GenerationService",
     "weft.v1.ScoreService",
@@ -114,6 +116,7 @@ class GrpcServer:
 def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig) -> None:
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(models), server)
     caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(models), server)
+    transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(TranscriptionServicer(models), server)
     classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)
     score_pb2_grpc.add_ScoreServiceServicer_to_server(ScoreServicer(models), server)

@@ -1,19 +1,25 @@
-"""The three services that produce text: Translation, Caption, Generation. Each says only what is its own."""
+"""The services that produce text: Translation, Caption, Generation, Transcription. Each says only what is its own."""
 
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from weft_proto.languages import Frame, LanguageError
+from weft_proto.sound import spoken_ids
 from weft_proto.v1 import (
     caption_pb2,
     caption_pb2_grpc,
     common_pb2,
     generation_pb2,
     generation_pb2_grpc,
+    transcription_pb2,
+    transcription_pb2_grpc,
     translation_pb2,
     translation_pb2_grpc,
 )
+from weft_server.content.inputs import Part
 from weft_server.door.alignment import explain_text, reading_of
 from weft_server.door.languages import frame_of
 from weft_server.door.messages import write_completion
@@ -21,12 +27,12 @@ from weft_server.errors import InvalidRequest, RequestError
 from weft_server.serving.call import CALL
 from weft_server.serving.completion import Completed, complete, finishing, input_of
 from weft_server.serving.scoring import prompt_log_probs, prompt_scorer
-from weft_server.serving.split import complete_sentences
+from weft_server.serving.split import SENTENCES, WINDOWS, Cut, complete_parts
+from weft_server.source import Sound
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from weft_proto.languages import Frame
     from weft_server.engine.engine import Engine
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class TextService:
-    """What the three share: resolve the model, read the input, complete, explain."""
+    """What they share: resolve the model, read the input, complete, explain."""
 
     task: common_pb2.Task.ValueType
     # The task's response.
@@ -55,9 +61,12 @@ class TextService:
         """Return what scores the prompt of a request that asks for it."""
         return None
 
-    def _splits(self, request: Any) -> bool:  # noqa: ARG002 - a translation's request can ask for it
-        """Whether its text is answered sentence by sentence. Then `_read` gives a function that reads sentences."""
-        return False
+    def _cut(self, request: Any) -> Cut | None:  # noqa: ARG002 - a translation's request can ask for it
+        """Whether and how its input is answered part by part. Then `_read` gives a function that reads the parts."""
+        return None
+
+    def _complete(self, answer: Any, event: Completed) -> None:
+        """Fill in what only this task's response has."""
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:
         """Check what is particular to the task. Returns the input, or a function that reads it in a worker thread."""
@@ -74,10 +83,9 @@ class TextService:
             scorer = self._scorer(model, request)
             frame = self._frame(model, request)
             read = self._read(model, request, frame)
-            answering = complete_sentences if self._splits(request) else complete
+            cut = self._cut(request)
+            answering = partial(complete_parts, call, model, cut) if cut else partial(complete, call, model)
             completion: AsyncGenerator[str | Completed] = answering(
-                call,
-                model,
                 read,
                 request.decoding,
                 prefix_ids=frame.prefix,
@@ -96,6 +104,7 @@ class TextService:
                         prompt = await prompt_log_probs(call, model, scorer, event.sequence.source) if scorer else ()
                         await write_completion(answer.completion, call, model, event)
                     answer.completion.prompt_log_probs.extend(prompt)
+                    self._complete(answer, event)
                     yield answer
 
     async def _answer(self, request: Any) -> Any:
@@ -133,8 +142,8 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
     def _frame(self, model: Model, request: Any) -> Frame:
         return frame_of(model, request)
 
-    def _splits(self, request: Any) -> bool:
-        return bool(request.split_sentences)
+    def _cut(self, request: Any) -> Cut | None:
+        return SENTENCES if request.split_sentences else None
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:
         read = _read_text(model, request, "source", "text or token_ids", frame)
@@ -168,6 +177,47 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
         return input_of(model, request, "image", frame)
+
+
+class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionServiceServicer):
+    """weft.v1.TranscriptionService."""
+
+    task = common_pb2.TASK_TRANSCRIBE
+    response = transcription_pb2.TranscribeResponse
+
+    async def Transcribe(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamTranscribe(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, transcription_pb2.StreamTranscribeResponse)
+
+    def _salt(self, request: Any) -> str:  # noqa: ARG002 - recordings are not cached
+        return ""
+
+    def _frame(self, model: Model, request: Any) -> Frame:
+        try:
+            return Frame(prefix=spoken_ids(model.manifest.audio, request.language, to_english=request.to_english))
+        except LanguageError as error:
+            raise InvalidRequest(error.field, str(error)) from error
+
+    def _cut(self, request: Any) -> Cut | None:  # noqa: ARG002 - every recording may be longer than a window
+        return WINDOWS
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Any:  # noqa: ARG002 - nothing stands around sound
+        if not request.HasField("audio"):
+            raise InvalidRequest("audio", "is required", "EMPTY_INPUT")
+        if request.HasField("explain"):
+            return lambda wanted: [Part("", model.reader.read_window(request.audio, "explain", wanted))]
+        return lambda wanted: model.reader.read_windows(request.audio, wanted)
+
+    def _complete(self, answer: Any, event: Completed) -> None:
+        for text, sequence in zip(event.parts, event.sequences, strict=True):
+            sound = sequence.source
+            assert isinstance(sound, Sound)
+            answer.segments.add(start_s=sound.start_s, end_s=sound.end_s, text=text)
+            answer.duration_s = sound.duration_s
 
 
 class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):

@@ -58,6 +58,8 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         Chat(manifest.text.chat, bundle.path(manifest.text.chat.template)) if manifest.text.HasField("chat") else None,
         max_image_bytes=config.max_image_bytes,
         max_image_pixels=config.max_image_pixels,
+        max_audio_bytes=config.max_audio_bytes,
+        max_audio_s=config.max_audio_s,
     )
 
     device = device_of(config)

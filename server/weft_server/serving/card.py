@@ -24,6 +24,11 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)
     card.target_languages.extend(text.target_languages)
+    spoken = [language.tag for language in manifest.audio.languages]
+    card.source_languages.extend(spoken)
+    card.target_languages.extend(spoken)
+    if manifest.audio.HasField("translate_id") and "en" not in spoken:
+        card.target_languages.append("en")
     card.can_explain = model.explainer is not None
     card.can_score = model.scorer is not None
     card.takes_adapters = bool(manifest.adapters.layers)

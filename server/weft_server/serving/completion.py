@@ -46,7 +46,7 @@ class Completed:
     token_ids: list[int]
     log_probs: list[float]
     finish_reason: FinishReason
-    # One, or those of the sentences that a text was split into.
+    # One, or those of the parts that an input was cut into.
     sequences: tuple[Sequence, ...]
     # The most probable tokens of each step, if they were asked for.
     tops: list[Top] = field(default_factory=list)
@@ -54,6 +54,8 @@ class Completed:
     score: float | None = None
     # The other answers that were asked for, best first.
     others: tuple[Other, ...] = ()
+    # The texts of the parts that the input was cut into, if it was.
+    parts: tuple[str, ...] = ()
 
     @property
     def sequence(self) -> Sequence:

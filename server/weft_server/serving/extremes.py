@@ -13,8 +13,9 @@ import numpy as np
 
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
-from weft_proto.languages import Languages
+from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
+from weft_server.content.windows import sound_of
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
@@ -93,7 +94,7 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
 def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) -> None:
     """Raise BundleError unless the EXPLAIN graph takes the last ids and the longest request."""
     text, attention = manifest.text, manifest.attention
-    prefix_ids = (text.target_vocab_size - 1,) * Languages(text).longest_prefix
+    prefix_ids = (text.target_vocab_size - 1,) * longest_prefix(manifest)
     reading = Reading(attention.default_layer if attention.HasField("default_layer") else None, None)
     task, most = TASKS[manifest.task], longest_tried(manifest, _EXPLAINED)
     for field, (source,) in _sources(manifest, most, together=False):
@@ -116,7 +117,7 @@ def verify_scorer(session: Session, manifest: bundle_pb2.BundleManifest) -> None
     """Raise BundleError unless the SCORE graph takes the last ids, the longest request, and two answers at once."""
     text, takes_prompt = manifest.text, TASKS[manifest.task].takes_prompt
     last = text.target_vocab_size - 1
-    prefix_ids = (last,) * Languages(text).longest_prefix
+    prefix_ids = (last,) * longest_prefix(manifest)
     num_top = min(MAX_TOP_TOKENS, text.target_vocab_size)
     most = longest_tried(manifest, _SCORED)
     for field, sources in _sources(manifest, most):
@@ -156,12 +157,15 @@ def _sources(
     manifest: bundle_pb2.BundleManifest, most: int, *, together: bool = True
 ) -> Iterator[tuple[str, list[Source]]]:
     """Yield inputs of at most so many tokens that share a run, and which claim of the manifest it tries."""
-    text, image = manifest.text, manifest.image
+    text, image, audio = manifest.text, manifest.image, manifest.audio
     task = TASKS[manifest.task]
     if task.takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
         yield "image", [source] * (1 + together)
+        return
+    if task.takes_audio:
+        yield "audio", [sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)] * (1 + together)
         return
     longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, most)
     last = text.source_vocab_size - 1

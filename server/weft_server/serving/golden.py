@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, READS_ALL
-from weft_proto.languages import LanguageError
+from weft_proto.languages import Frame, LanguageError
+from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import BundleError
@@ -19,7 +20,6 @@ from weft_server.serving.explain_proof import verify_explanation
 from weft_server.serving.scoring import given_of, promised_scores, scorer_of
 
 if TYPE_CHECKING:
-    from weft_proto.languages import Frame
     from weft_server.sequence import Adapter, Sequence
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
@@ -139,9 +139,12 @@ def _call(adapter: Adapter | None = None) -> Call:
 
 
 def _frame(model: Model, golden: bundle_pb2.Golden) -> Frame:
-    if not TASKS[model.manifest.task].takes_language:
-        return model.languages.plain
+    task = TASKS[model.manifest.task]
     try:
+        if task.takes_audio:
+            return Frame(prefix=spoken_ids(model.manifest.audio, golden.source_language, to_english=False))
+        if not task.takes_language:
+            return model.languages.plain
         return model.languages.frame(golden.source_language, golden.target_language)
     except LanguageError as error:
         raise BundleError(f"golden.{error.field} {error}") from error
@@ -150,5 +153,8 @@ def _frame(model: Model, golden: bundle_pb2.Golden) -> Frame:
 def _reader(model: Model, golden: bundle_pb2.Golden, frame: Frame) -> Read:
     if golden.WhichOneof("input") == "text":
         return lambda _: model.reader.read_text(golden.text, "golden.text", frame)
+    if golden.WhichOneof("input") == "audio_path":
+        data = model.bundle.path(golden.audio_path).read_bytes()
+        return lambda wanted: model.reader.read_window(common_pb2.Audio(data=data), "golden.audio_path", wanted)
     data = model.bundle.path(golden.image_path).read_bytes()
     return lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted)

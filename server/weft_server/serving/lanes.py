@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from weft_proto.languages import Languages
+from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import MEBIBYTE, flag_name
@@ -135,7 +135,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     may_mix = graphs.device.in_place and config.slots > num_lanes
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
     cache = _prefix_cache(graphs, config, metrics)
-    max_prefix = Languages(text).longest_prefix
+    max_prefix = longest_prefix(manifest)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
@@ -173,9 +173,9 @@ def stack_of(manifest: bundle_pb2.BundleManifest, num_places: int) -> AdapterSta
 
 
 def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -> PrefixCache | None:
-    """The cache that the lanes share, if there is to be one. Pictures have none: their requests carry no salt."""
+    """The cache that the lanes share, if there is to be one. Pictures and recordings have none: no salt is theirs."""
     num_bytes = config.prefix_cache_mb * MEBIBYTE
-    if not num_bytes or TASKS[graphs.manifest.task].takes_image:
+    if not num_bytes or not TASKS[graphs.manifest.task].takes_text:
         return None
     try:
         cache = prefix_cache_of(graphs.manifest, num_bytes, metrics)

@@ -1,11 +1,14 @@
-"""Answers a long text sentence by sentence: all are admitted together or not at all, and the answers become one."""
+"""Answers a text sentence by sentence, or a recording window by window. The answers become one.
+
+All parts are admitted together or not at all.
+"""
 
 from __future__ import annotations
 
 import time
 import unicodedata
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest
@@ -17,27 +20,40 @@ from weft_server.serving.phrases import takes_long
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from weft_server.content.inputs import Sentence
+    from weft_server.content.inputs import Part
     from weft_server.content.wanted import Wanted
     from weft_server.sequence import Decoding
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
 
+
+class Cut(NamedTuple):
+    """What is cut, and into what. Errors say so."""
+
+    field: str
+    parts: str
+    # What is refused, and what to do instead.
+    alone: str
+
+
+SENTENCES = Cut("text", "sentences", "with split_sentences: send each sentence by itself")
+WINDOWS = Cut("audio", "windows", "for a recording")
 # The reason of an answer is the last of these that one of its sentences has.
 _FROM_BEST = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING)
 
 
-async def complete_sentences(
+async def complete_parts(
     call: Call,
     model: Model,
-    read: Callable[[Wanted], list[Sentence]],
+    cut: Cut,
+    read: Callable[[Wanted], list[Part]],
     requested: common_pb2.Decoding,
     *,
     prefix_ids: tuple[int, ...] = (),
     streams: bool = False,
     scores: bool = False,
 ) -> AsyncGenerator[str | Completed]:
-    """Do as `complete` does, for a text that is read as sentences. They run together, and are answered in their order.
+    """Do as `complete` does, for what is read in parts. They run together, and are answered in their order.
 
     A stop string in one of them ends the answer.
 
@@ -45,7 +61,7 @@ async def complete_sentences(
         RequestError: the request was refused, or its deadline passed.
     """
     sentences, sequences = await _submit(
-        call, model, read, requested, prefix_ids=prefix_ids, streams=streams, scores=scores
+        call, model, cut, read, requested, prefix_ids=prefix_ids, streams=streams, scores=scores
     )
     text = ""
     answers: list[Completed] = []
@@ -91,20 +107,21 @@ def joint(before: str, gap: str, after: str) -> str:
 async def _submit(
     call: Call,
     model: Model,
-    read: Callable[[Wanted], list[Sentence]],
+    cut: Cut,
+    read: Callable[[Wanted], list[Part]],
     requested: common_pb2.Decoding,
     *,
     prefix_ids: tuple[int, ...],
     streams: bool,
     scores: bool,
-) -> tuple[list[Sentence], list[Sequence]]:
+) -> tuple[list[Part], list[Sequence]]:
     """Reserve a place, split the text in a worker thread, reserve the others, and submit all sentences at once."""
     engine = model.engine
     engine.reserve(call.standing, deadline=call.deadline)
     num_reserved = 1
     try:
         started = time.monotonic()
-        requested = _single(requested)
+        requested = _single(requested, cut)
         sentences = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
 
@@ -113,7 +130,7 @@ async def _submit(
 
         # A seed that is drawn is drawn once, so all sentences have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
-        _check_room(len(sentences), engine.max_queued(call.standing))
+        _check_room(cut, len(sentences), engine.max_queued(call.standing))
         engine.reserve(call.standing, len(sentences) - 1)
         num_reserved = len(sentences)
         sequences = [
@@ -141,7 +158,7 @@ async def _submit(
     return sentences, sequences
 
 
-def _single(requested: common_pb2.Decoding) -> common_pb2.Decoding:
+def _single(requested: common_pb2.Decoding, cut: Cut) -> common_pb2.Decoding:
     """Return a Decoding that holds for each sentence. A model's own number of answers gives way to one.
 
     Its own prefix stays: each of its answers begins so.
@@ -150,22 +167,20 @@ def _single(requested: common_pb2.Decoding) -> common_pb2.Decoding:
         InvalidRequest: it asks for what cannot hold for each.
     """
     if requested.HasField("constraint"):
-        why = "is not followed with split_sentences: send each sentence by itself"
-        raise InvalidRequest("decoding.constraint", why)
+        raise InvalidRequest("decoding.constraint", f"is not followed {cut.alone}")
     if requested.HasField("prefix"):
-        raise InvalidRequest("decoding.prefix", "is not taken with split_sentences: send each sentence by itself")
+        raise InvalidRequest("decoding.prefix", f"is not taken {cut.alone}")
     if requested.num_outputs > 1:
-        why = f"must be 1 with split_sentences, not {requested.num_outputs}: send each sentence by itself"
-        raise InvalidRequest("decoding.num_outputs", why)
+        raise InvalidRequest("decoding.num_outputs", f"must be 1, not {requested.num_outputs}, {cut.alone}")
     single = common_pb2.Decoding(num_outputs=1)
     single.MergeFrom(requested)
     return single
 
 
-def _check_room(num_sentences: int, max_queued: int) -> None:
-    if num_sentences > max_queued:
-        why = f"has {num_sentences} sentences; this server lets {max_queued} requests wait"
-        raise InvalidRequest("text", why, "INPUT_TOO_LONG")
+def _check_room(cut: Cut, num_parts: int, max_queued: int) -> None:
+    if num_parts > max_queued:
+        why = f"has {num_parts} {cut.parts}; this server lets {max_queued} requests wait"
+        raise InvalidRequest(cut.field, why, "INPUT_TOO_LONG")
 
 
 async def _answer(model: Model, sequence: Sequence, *, streams: bool) -> AsyncGenerator[str | Completed]:
@@ -191,4 +206,5 @@ def _joined(text: str, answers: list[Completed]) -> Completed:
         finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
         sequences=tuple(answer.sequence for answer in answers),
         tops=[top for answer in answers for top in answer.tops],
+        parts=tuple(answer.text for answer in answers),
     )

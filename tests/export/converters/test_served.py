@@ -17,6 +17,7 @@ from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
 from test_pictures import made_with_processor
+from test_whisper import WHISPER
 
 from loaded import Loaded, ask
 from weft_export.converters.converter import Choices
@@ -37,8 +38,19 @@ FEW = {"trocr", "debertav2-tags"}
 
 
 def test_every_kind_that_is_converted_has_a_row():
-    """A new converter is held to transformers, or this test fails. CLIPModel and embedders have tests of their own."""
-    kinds = (*DECODERS, *SEQ2SEQ, *CAPTIONERS, *CLASSIFIERS, *TAGGERS, *EMBEDDERS, *PICTURES, WHOLE_CLIP, CLIP_ALONE)
+    """A new converter is held to transformers, or this test fails. CLIPModel and Whisper have tests of their own."""
+    kinds = (
+        *DECODERS,
+        *SEQ2SEQ,
+        *CAPTIONERS,
+        *CLASSIFIERS,
+        *TAGGERS,
+        *EMBEDDERS,
+        *PICTURES,
+        WHOLE_CLIP,
+        CLIP_ALONE,
+        WHISPER,
+    )
     converted = {name for converter in CONVERTERS for name in converter.architectures}
     assert converted == {kind.architecture for kind in kinds}
 

@@ -1,72 +1,198 @@
-"""Whisper's decoder: over any memory, our logits and tokens are theirs."""
+"""Whisper: our logits and tokens are theirs, from features and from a recording's file, alone and in a batch."""
 
+import asyncio
 import json
 
+import numpy as np
 import pytest
 import torch
 import transformers
-from foreign import END, LOGITS, PAD, VOCAB, furthest, made_model, token_rows
+from foreign import END, LOGITS, PAD, Kind, converted, furthest, greedy, made, token_rows
 
-from weft_export.converters.convert import converter_of
-from weft_export.converters.converter import Foreign
-from weft_export.converters.fields import Fields
-from weft_export.converters.generation import Generation
-from weft_export.converters.whisper import read_decoder
+from loaded import Loaded, ask
+from weft_export.checkpoints.sound import wav_of
 from weft_export.errors import CheckpointError
-from weft_export.layers.run import Run
+from weft_export.export import export_checkpoint
+from weft_export.graphs.answering import Row
+from weft_proto.v1 import common_pb2
 
-HEADS, HEAD_DIM, LAYERS, CAPACITY = 2, 16, 2, 24
-
-
-def whisper(directory):
-    """Write a random Whisper; return it and our decoder."""
-    config = transformers.WhisperConfig(
-        vocab_size=VOCAB,
-        d_model=HEADS * HEAD_DIM,
-        encoder_layers=1,
-        encoder_attention_heads=HEADS,
-        encoder_ffn_dim=24,
-        decoder_layers=LAYERS,
-        decoder_attention_heads=HEADS,
-        decoder_ffn_dim=40,
-        num_mel_bins=8,
-        max_source_positions=12,
-        max_target_positions=CAPACITY,
-        pad_token_id=PAD,
-        eos_token_id=END,
-        bos_token_id=2,
-        decoder_start_token_id=3,
-        suppress_tokens=None,
-        begin_suppress_tokens=None,
-    )
-    theirs = made_model(transformers.WhisperForConditionalGeneration, config, directory)
-    fields = Fields(json.loads((directory / "config.json").read_text()))
-    return theirs, read_decoder(directory, Foreign(directory, fields, Generation(), frozenset()))
+VOCAB, RATE, SECONDS, MELS = 300, 16000, 2, 12
+HOP = 160
+POSITIONS = SECONDS * RATE // HOP // 2
+LANGUAGES = {"<|en|>": 290, "<|de|>": 291}
+TASKS = {"transcribe": 292, "translate": 293}
+NO_TIMES, START = 294, 3
+PREFIX = [290, 292, 294]
+NEW_TOKENS = 40
+EXTRACTOR = {
+    "feature_extractor_type": "WhisperFeatureExtractor",
+    "feature_size": MELS,
+    "sampling_rate": RATE,
+    "hop_length": HOP,
+    "n_fft": 400,
+    "chunk_length": SECONDS,
+    "n_samples": SECONDS * RATE,
+    "nb_max_frames": SECONDS * RATE // HOP,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "return_attention_mask": False,
+}
 
 
-def test_whisper_s_decoder_says_what_transformers_says(tmp_path):
-    """Logits within 1e-4: of a whole target, and step by step over the cache."""
-    theirs, ours = whisper(tmp_path)
-    memory = torch.randn(1, 12, HEADS * HEAD_DIM)
-    target = torch.tensor(token_rows(VOCAB, (CAPACITY,)))
-    caches = [(torch.zeros(1, HEADS, CAPACITY, HEAD_DIM),) * 2 for _ in range(LAYERS)]
+def draw(rng):
+    """Draw a Whisper of windows of two seconds."""
+    heads = rng.choice([2, 3])
+    return {
+        "vocab_size": VOCAB,
+        "d_model": heads * rng.choice([8, 16]),
+        "encoder_layers": rng.choice([1, 2]),
+        "encoder_attention_heads": heads,
+        "encoder_ffn_dim": rng.choice([24, 33]),
+        "decoder_layers": rng.choice([1, 2]),
+        "decoder_attention_heads": heads,
+        "decoder_ffn_dim": rng.choice([40, 33]),
+        "num_mel_bins": MELS,
+        "max_source_positions": POSITIONS,
+        "max_target_positions": 64,
+        "activation_function": rng.choice(["gelu", "relu"]),
+        "pad_token_id": PAD,
+        "eos_token_id": END,
+        "bos_token_id": 2,
+        "decoder_start_token_id": START,
+        "suppress_tokens": None,
+        "begin_suppress_tokens": None,
+    }
+
+
+WHISPER = Kind("whisper", "WhisperForConditionalGeneration", draw)
+
+
+def made_whisper(directory, seed=0):
+    """Write a random Whisper of two languages with its feature extractor; return theirs."""
+    theirs = made(WHISPER, seed, directory)
+    (directory / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR))
+    generation = {"lang_to_id": LANGUAGES, "task_to_id": TASKS, "no_timestamps_token_id": NO_TIMES}
+    path = directory / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | generation | {"is_multilingual": True}))
+    return theirs
+
+
+def tones(seconds, seed):
+    """Tones that change, float32 [samples]."""
+    generator = torch.Generator().manual_seed(seed)
+    times = torch.arange(int(seconds * RATE)) / RATE
+    pitches = 200 + 2000 * torch.rand(4, generator=generator)
+    gates = [(2 * torch.pi * (1 + each) * times).sin().clamp(min=0) for each in torch.rand(4, generator=generator)]
+    return sum(0.2 * (2 * torch.pi * p * times).sin() * gate for p, gate in zip(pitches, gates, strict=True))
+
+
+def their_tokens(model, features):
+    """What their decoder writes greedily behind our prefix, a step at a time over the whole target."""
+    tokens = [START, *PREFIX]
     with torch.inference_mode():
-        hidden = theirs.model.decoder(input_ids=target, encoder_hidden_states=memory).last_hidden_state
-        expected = theirs.proj_out(hidden)[0]
-        whole = ours(target, ours.project(memory), torch.ones(1, 1, 1, 12, dtype=torch.bool))[0]
-        remembered = ours.remember(memory)
-        steps = []
-        for place in range(CAPACITY):
-            one, total = torch.ones(1, dtype=torch.int32), torch.tensor([CAPACITY], dtype=torch.int32)
-            run = Run(target[:, place : place + 1], one * place, one, total, one * 12)
-            logits, caches, _ = ours.step(run, caches, remembered)
-            steps.append(logits[0])
-
-    assert LOGITS >= furthest(whole, expected)
-    assert LOGITS >= furthest(torch.stack(steps), expected)
+        for _ in range(NEW_TOKENS):
+            logits = model(input_features=features[None], decoder_input_ids=torch.tensor([tokens])).logits
+            tokens.append(int(logits[0, -1].argmax()))
+            if tokens[-1] == END:
+                break
+    return tokens[1 + len(PREFIX) :]
 
 
-def test_a_whisper_is_refused_by_name():
-    """Speech is not served yet."""
-    with pytest.raises(CheckpointError, match="'whisper' is not supported"):
-        converter_of({"model_type": "whisper", "architectures": ["WhisperForConditionalGeneration"]})
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)])
+def test_it_writes_what_transformers_writes(seed, tmp_path):
+    """Logits within 1e-4 of a whole target, and the same greedy tokens over caches."""
+    theirs = made_whisper(tmp_path, seed)
+    ours = converted(tmp_path)
+    features = torch.randn(3, MELS, 2 * POSITIONS)
+    (row,) = token_rows(VOCAB, (30,), seed)
+    target = torch.tensor([[START, *row]]).expand(3, -1)
+    with torch.inference_mode():
+        expected = theirs(input_features=features, decoder_input_ids=target).logits
+        actual = ours.model.decode(target, features)
+    assert LOGITS >= furthest(actual, expected)
+    asked = [Row(each, [START, *PREFIX]) for each in features]
+    assert [their_tokens(theirs, each) for each in features] == greedy(ours, asked, NEW_TOKENS)
+
+
+@pytest.mark.slow
+def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
+    """Tokens of three files of different lengths, asked at once, each as their extractor and model say."""
+    directory, bundle = tmp_path / "whisper", tmp_path / "models" / "model" / "1"
+    directory.mkdir()
+    theirs = made_whisper(directory)
+    export_checkpoint(directory, bundle)
+    sounds = [tones(seconds, seed) for seed, seconds in enumerate((1.9, 0.3, 1.0))]
+    files = [wav_of(each, RATE) for each in sounds]
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(directory)
+
+    async def run():
+        greedily = common_pb2.Decoding(greedy={}, max_new_tokens=NEW_TOKENS)
+        async with Loaded(bundle, slots=4) as model:
+            requests = [{"audio": common_pb2.Audio(data=each), "language": "en"} for each in files]
+            requests = [each | {"decoding": greedily, "explain": {}} for each in requests]
+            together = await asyncio.gather(*(ask(model, **each) for each in requests))
+            alone = [await ask(model, **each) for each in requests]
+            in_english = await ask(model, **requests[0], to_english=True)
+            both = common_pb2.Audio(data=wav_of(torch.cat((sounds[0], torch.zeros(RATE // 2), sounds[1])), RATE))
+            long = {"audio": both, "language": "EN", "decoding": greedily}
+            wrong = (
+                {**long, "language": ""},
+                {**long, "language": "fr"},
+                {"language": "en"},
+                {**long, "explain": {}},
+                {**long, "decoding": common_pb2.Decoding(prefix={"token_ids": {"ids": [5]}})},
+                {**long, "decoding": common_pb2.Decoding(num_outputs=2)},
+                {**long, "audio": common_pb2.Audio(data=files[0][:30])},
+            )
+            refused = await asyncio.gather(*(ask(model, **each) for each in wrong), return_exceptions=True)
+            return together, alone, in_english, await ask(model, **long), refused
+
+    together, alone, in_english, long, refused = asyncio.run(run())
+    check_refusals(refused)
+    assert together[0].completion.token_ids != in_english.completion.token_ids
+    assert [0, pytest.approx(1.9, abs=0.5)] == [each.start_s for each in long.segments]
+    assert [pytest.approx(1.9 + 0.5 + 0.3)] * 2 == [long.duration_s, long.segments[-1].end_s]
+    assert "".join(each.text for each in long.segments).split() == long.completion.text.split()
+    for sound, answer in zip(sounds, together, strict=True):
+        pcm = np.frombuffer(wav_of(sound, RATE)[44:], np.int16) / np.float32(32768)
+        features = extractor(pcm, sampling_rate=RATE, return_tensors="pt").input_features[0]
+        assert their_tokens(theirs, features) == list(answer.completion.token_ids)
+        assert answer.duration_s == pytest.approx(len(sound) / RATE)
+        assert [(each.start_s, each.text) for each in answer.segments] == [(0, answer.completion.text)]
+        rows = np.array(answer.alignment.weights).reshape(-1, answer.alignment.num_columns)
+        assert POSITIONS == answer.alignment.num_columns
+        assert np.allclose(rows.sum(axis=1), 1, atol=1e-5)
+        assert SECONDS == pytest.approx(answer.alignment.column_s * POSITIONS)
+    assert [each.completion.token_ids for each in alone] == [each.completion.token_ids for each in together]
+    assert [list(each.alignment.weights) for each in alone] == [list(each.alignment.weights) for each in together]
+
+
+def check_refusals(refused):
+    """What each of the requests below is refused for."""
+    fields = [(error.field, error.reason) for error in refused]
+    assert [
+        ("language", "INVALID_FIELD"),
+        ("language", "INVALID_FIELD"),
+        ("audio", "EMPTY_INPUT"),
+        ("explain", "INPUT_TOO_LONG"),
+        ("decoding.prefix", "INVALID_FIELD"),
+        ("decoding.num_outputs", "INVALID_FIELD"),
+        ("audio.data", "BAD_AUDIO"),
+    ] == fields
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("dither", 0.1, "dither"),
+        ("sampling_rate", 8000, "sampling_rate"),
+        ("feature_size", 80, "num_mel_bins"),
+        ("chunk_length", 3, "max_source_positions"),
+    ],
+)
+def test_an_extractor_that_does_not_fit_is_refused_by_name(field, value, named, tmp_path):
+    """What changes the features is said, and not passed over."""
+    made_whisper(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR | {field: value}))
+    with pytest.raises(CheckpointError, match=named):
+        converted(tmp_path)

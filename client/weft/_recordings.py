@@ -1,0 +1,26 @@
+"""What goes in and comes out of the verb that hears: recordings, and what is said in them."""
+
+from dataclasses import dataclass
+from os import PathLike
+
+from weft._types import Completion
+
+Recording = bytes | str | PathLike[str]
+"""The bytes of a WAV or FLAC file, or the path of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """What was said between two moments, in seconds from a recording's beginning."""
+
+    start_s: float
+    end_s: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Transcription(Completion):
+    """What was said in a recording of `duration_s` seconds. `segments` are the parts that the model heard at once."""
+
+    segments: tuple[Segment, ...] = ()
+    duration_s: float = 0.0

@@ -1,0 +1,58 @@
+"""A recording of a checkpoint as a model hears it. It is a WAV of one channel, 16 bits, at the model's own rate."""
+
+import io
+import wave
+
+import torch
+from torch import Tensor
+
+from weft_export.errors import CheckpointError
+from weft_proto.sound import MAX_AUDIO_BYTES, mel_triangles, window_samples
+from weft_proto.v1 import bundle_pb2
+
+_LOUDEST = 32768
+
+
+def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor:
+    """Return the log-mel energies [num_mels, num_frames] of a recording of one window.
+
+    Raises:
+        CheckpointError: it begins with `what`, and says that it is too large or too long, or no such WAV.
+    """
+    if len(data) > MAX_AUDIO_BYTES:
+        raise CheckpointError(f"{what} has {len(data)} bytes; a server takes recordings of {MAX_AUDIO_BYTES}")
+    try:
+        with wave.open(io.BytesIO(data)) as file:
+            form = (file.getnchannels(), file.getsampwidth(), file.getframerate())
+            pcm = file.readframes(file.getnframes())
+    except (wave.Error, EOFError) as error:
+        raise CheckpointError(f"{what} is not a WAV: {error}") from error
+    if form != (1, 2, spec.sample_rate):
+        raise CheckpointError(f"{what} must have one channel, 16 bits and {spec.sample_rate} samples a second")
+    samples = torch.frombuffer(bytearray(pcm), dtype=torch.int16).float() / _LOUDEST if pcm else torch.zeros(0)
+    if not 0 < len(samples) <= window_samples(spec):
+        raise CheckpointError(f"{what} has {len(samples)} samples; a window has {window_samples(spec)}")
+    return log_mel(samples, spec)
+
+
+def log_mel(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
+    """Return the log-mel energies float32 [num_mels, num_frames] of samples [at most a window], as AudioSpec says."""
+    filled = torch.zeros(window_samples(spec), dtype=torch.float64)
+    filled[: len(samples)] = samples
+    hann = torch.hann_window(spec.fft_size, dtype=torch.float64)
+    spectrum = torch.stft(filled, spec.fft_size, spec.hop_size, window=hann, return_complex=True, pad_mode="reflect")
+    powers = spectrum[:, : spec.num_frames].abs() ** 2
+    energies = torch.tensor(mel_triangles(spec), dtype=torch.float64) @ powers
+    logs = energies.clamp(min=1e-10).log10()
+    return ((logs.maximum(logs.max() - 8) + 4) / 4).float()
+
+
+def wav_of(samples: Tensor, sample_rate: int) -> bytes:
+    """Return samples [num_samples], most of them in [-1, 1], as a WAV that `read_recording` reads."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(sample_rate)
+        file.writeframes((samples * _LOUDEST).round().clamp(-_LOUDEST, _LOUDEST - 1).to(torch.int16).numpy().tobytes())
+    return out.getvalue()

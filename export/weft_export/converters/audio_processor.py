@@ -1,0 +1,96 @@
+"""preprocessor_config.json and generation_config.json of a Whisper as an AudioSpec."""
+
+import json
+from typing import Any
+
+from weft_export.checkpoints.files import read_file
+from weft_export.converters.converter import Foreign
+from weft_export.converters.generation import GENERATION_FILE
+from weft_export.converters.image_processor import FILE
+from weft_export.errors import CheckpointError
+from weft_export.families.speech import STRIDE
+from weft_proto.v1 import bundle_pb2
+
+# A file that newer directories have beside the other, or in its place; what it says counts.
+_PROCESSOR_FILE = "processor_config.json"
+_KIND = "WhisperFeatureExtractor"
+# What follows from the others, or changes nothing.
+_HARMLESS = {"chunk_length", "n_samples", "nb_max_frames", "processor_class", "padding_side", "return_attention_mask"}
+# Their mel scale ends at 8 kHz whatever the rate is, and ours at half the rate.
+_RATE = 16_000
+_ONLY = {"sampling_rate": _RATE, "padding_value": 0, "dither": 0, "feature_extractor_type": _KIND}
+
+
+def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
+    """Return how recordings become energies, and what answers begin with.
+
+    Raises:
+        CheckpointError: no file says it, or it says what cannot be done. The field is named.
+    """
+    given = _extractor(foreign)
+    for name, value in given.items():
+        if name in _ONLY and value != _ONLY[name]:
+            raise CheckpointError(f"{FILE}: {name} is {value!r:.60}; only {_ONLY[name]!r} is supported")
+        if name not in {*_ONLY, *_HARMLESS, "feature_size", "hop_length", "n_fft"}:
+            raise CheckpointError(f"{FILE}: {name} is not supported")
+    hop = max(1, _whole(given, "hop_length", 160))
+    seconds = _whole(given, "chunk_length", 30)
+    num_frames = seconds * _RATE // hop
+    spec = bundle_pb2.AudioSpec(
+        sample_rate=_RATE,
+        num_mels=_whole(given, "feature_size", 80),
+        fft_size=_whole(given, "n_fft", 400),
+        hop_size=hop,
+        num_frames=num_frames,
+        num_positions=num_frames // STRIDE,
+    )
+    _add_tokens(spec, foreign)
+    return spec
+
+
+def _extractor(foreign: Foreign) -> dict[str, Any]:
+    processor = foreign.directory / _PROCESSOR_FILE
+    given = _read(processor) if processor.exists() else {}
+    nested = given.get("feature_extractor", given or _read(foreign.directory / FILE))
+    if not isinstance(nested, dict):
+        raise CheckpointError(f"{_PROCESSOR_FILE}: feature_extractor is not a JSON object")
+    return nested
+
+
+def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
+    """Take the tokens of languages and tasks from generation_config.json. A model of English alone has none."""
+    path = foreign.directory / GENERATION_FILE
+    given = _read(path) if path.exists() else {}
+    for token, token_id in sorted(_table(given, "lang_to_id").items()):
+        spec.languages.add(tag=token.strip("<|>"), token_id=token_id)
+    tasks = _table(given, "task_to_id")
+    if "transcribe" in tasks:
+        spec.transcribe_id = tasks["transcribe"]
+    if "translate" in tasks:
+        spec.translate_id = tasks["translate"]
+    if given.get("no_timestamps_token_id") is not None:
+        spec.no_timestamps_id = _whole(given, "no_timestamps_token_id", 0)
+
+
+def _table(given: dict[str, Any], name: str) -> dict[str, int]:
+    table = given.get(name) or {}
+    if not isinstance(table, dict) or not all(isinstance(each, int) and 0 <= each < 2**31 for each in table.values()):
+        raise CheckpointError(f"{GENERATION_FILE}: {name} must name token ids")
+    return table
+
+
+def _whole(given: dict[str, Any], name: str, default: int) -> int:
+    value = given.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
+        raise CheckpointError(f"{name} is {value!r:.60}: it must be a whole number")
+    return value
+
+
+def _read(path: Any) -> dict[str, Any]:
+    try:
+        given = json.loads(read_file(path))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if not isinstance(given, dict):
+        raise CheckpointError(f"{path} is not a JSON object")
+    return given

@@ -1,0 +1,104 @@
+"""What an AudioSpec means: windows, mel triangles, what an answer begins with. Exporter and server both ask here."""
+
+import math
+
+from weft_proto.languages import LanguageError, Languages, known_tag
+from weft_proto.v1 import bundle_pb2
+
+# A recording's file, by what it begins with. A WAV's kind stands eight bytes further on.
+FLAC, RIFF, WAVE = b"fLaC", b"RIFF", b"WAVE"
+# Hz, and channels, of a file.
+MIN_RATE, MAX_RATE, MAX_CHANNELS = 4_000, 192_000, 8
+# What a server takes unless its settings say otherwise.
+MAX_AUDIO_BYTES = 15_728_640
+MAX_AUDIO_S = 600
+_FEWEST_SAMPLES = 32
+# Slaney's scale is linear up to here, with 15 mels, and grows 6.4 times with 27 more above.
+_LINEAR_HZ, _LINEAR_MELS = 1000.0, 15.0
+_STEP = math.log(6.4) / 27
+
+
+def window_samples(spec: bundle_pb2.AudioSpec) -> int:
+    """Return how many samples a model hears at once."""
+    return spec.hop_size * spec.num_frames
+
+
+def is_recording(data: bytes) -> bool:
+    """Whether a file begins as a WAV or a FLAC does."""
+    return data.startswith(FLAC) or (data.startswith(RIFF) and data[8:12] == WAVE)
+
+
+def mel_triangles(spec: bundle_pb2.AudioSpec) -> list[list[float]]:
+    """Return the weights [num_mels][fft_size / 2 + 1] by which powers are summed (Slaney 1998, Auditory Toolbox)."""
+    top = spec.sample_rate / 2
+    last = _mels(top)
+    edges = [_hertz(last * index / (spec.num_mels + 1)) for index in range(spec.num_mels + 2)]
+    num_bins = spec.fft_size // 2 + 1
+    bins = [top * index / (num_bins - 1) for index in range(num_bins)]
+    return [[_triangle(hertz, *edges[index : index + 3]) for hertz in bins] for index in range(spec.num_mels)]
+
+
+def spoken_ids(spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool) -> tuple[int, ...]:
+    """Return what the decoder is fed behind its start token.
+
+    Raises:
+        LanguageError: the language is not listed, or is not named though there are several, or nothing is translated.
+    """
+    known = {each.tag.lower(): each.tag for each in spec.languages}
+    tag = known_tag("language", language, known)
+    ids = [each.token_id for each in spec.languages if each.tag.lower() == tag]
+    if to_english and not spec.HasField("translate_id"):
+        raise LanguageError("to_english", "is not for this model: it does not translate")
+    task = "translate_id" if to_english else "transcribe_id"
+    return tuple(ids + [token_id for name, token_id in _given(spec).items() if name in (task, "no_timestamps_id")])
+
+
+def longest_prefix(manifest: bundle_pb2.BundleManifest) -> int:
+    """Return how many ids a decoder is fed at most behind its start token, whatever its model takes."""
+    audio = manifest.audio
+    spoken = bool(audio.languages) + bool({"transcribe_id", "translate_id"} & _given(audio).keys())
+    return Languages(manifest.text).longest_prefix + spoken + audio.HasField("no_timestamps_id")
+
+
+def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | None:
+    """Say what is wrong with an AudioSpec of a model whose tokens are `text`'s, or None."""
+    tags = [each.tag.lower() for each in spec.languages]
+    ids = [*(each.token_id for each in spec.languages), *_given(spec).values()]
+    longest = bool(tags) + len(_given(spec).keys() - {"translate_id"})
+    is_small, hops = spec.fft_size < _FEWEST_SAMPLES, 0 < spec.hop_size <= spec.fft_size
+    shares = spec.num_positions and spec.num_frames % spec.num_positions == 0
+    faults = {
+        f"fft_size is {spec.fft_size}, not an even number of at least {_FEWEST_SAMPLES}": is_small or spec.fft_size % 2,
+        f"hop_size is {spec.hop_size}, not in [1, fft_size]": not hops,
+        f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}": not shares,
+        "languages has a tag twice, or an empty one": len(set(tags)) != len(tags) or not all(tags),
+        "it has an id outside text.target_vocab_size": any(each >= text.target_vocab_size for each in ids),
+        "what answers begin with and text.max_new_tokens are more than text.max_total_tokens": ids
+        and longest + text.max_new_tokens > text.max_total_tokens,
+    }
+    return next((f"audio: {fault}" for fault, holds in faults.items() if holds), None)
+
+
+def _given(spec: bundle_pb2.AudioSpec) -> dict[str, int]:
+    """Return the ids that an answer may have behind its language, in their order."""
+    names = ("transcribe_id", "translate_id", "no_timestamps_id")
+    set_fields = {field.name for field, _ in spec.ListFields()}
+    return {name: getattr(spec, name) for name in names if name in set_fields}
+
+
+def _mels(hertz: float) -> float:
+    if hertz < _LINEAR_HZ:
+        return hertz * _LINEAR_MELS / _LINEAR_HZ
+    return _LINEAR_MELS + math.log(hertz / _LINEAR_HZ) / _STEP
+
+
+def _hertz(mels: float) -> float:
+    if mels < _LINEAR_MELS:
+        return mels * _LINEAR_HZ / _LINEAR_MELS
+    return _LINEAR_HZ * math.exp((mels - _LINEAR_MELS) * _STEP)
+
+
+def _triangle(hertz: float, low: float, middle: float, high: float) -> float:
+    """A triangle over [low, high] whose area is 1."""
+    side = min((hertz - low) / (middle - low), (high - hertz) / (high - middle))
+    return max(0.0, side) * 2 / (high - low)

@@ -1,0 +1,92 @@
+"""A recording's file to samples: WAV or FLAC, one channel, at the rate of a model. Runs in worker threads."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import soundfile
+import soxr
+
+from weft_proto.sound import MAX_CHANNELS, MAX_RATE, MIN_RATE, is_recording
+from weft_server.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from weft_server.content.wanted import Wanted
+
+FIELD = "audio.data"
+# What soundfile calls them. WAVEX is a WAV with a longer header.
+_FORMATS = {"WAV", "WAVEX", "FLAC"}
+# Seconds that are decoded at once. Between them it is asked whether somebody still waits.
+_BLOCK_S = 1
+
+
+def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wanted) -> NDArray[np.float32]:
+    """Return the samples of a WAV or FLAC file, float32 [samples], most of them in [-1, 1], at `rate` Hz.
+
+    Channels are averaged. A WAV that is shorter than its header says has what is there: programs that write into a pipe
+    do not know the length before.
+
+    Raises:
+        InvalidRequest: the file is too large or, by its header, too long; or it cannot be decoded.
+        DeadlineExpired: it is not wanted any more.
+    """
+    if not data:
+        raise InvalidRequest(FIELD, "must not be empty", "EMPTY_INPUT")
+    if len(data) > max_bytes:
+        raise InvalidRequest(FIELD, f"has {len(data)} bytes; at most {max_bytes} are taken", "AUDIO_TOO_LARGE")
+    if not is_recording(data):
+        raise InvalidRequest(FIELD, "is not a WAV or FLAC file", "BAD_AUDIO")
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as file:
+            _check_header(file, max_s)
+            samples = _decoded(file, rate, max_s, wanted)
+    except soundfile.SoundFileError as error:
+        raise _broken() from error
+    if not len(samples):
+        raise InvalidRequest(FIELD, "has no samples", "EMPTY_INPUT")
+    return samples
+
+
+def _check_header(file: soundfile.SoundFile, max_s: int) -> None:
+    if file.format not in _FORMATS:
+        raise InvalidRequest(FIELD, "is not a WAV or FLAC file", "BAD_AUDIO")
+    if not MIN_RATE <= file.samplerate <= MAX_RATE:
+        why = f"has {file.samplerate} samples a second; from {MIN_RATE} to {MAX_RATE} are taken"
+        raise InvalidRequest(FIELD, why, "BAD_AUDIO")
+    if file.channels > MAX_CHANNELS:
+        raise InvalidRequest(FIELD, f"has {file.channels} channels; at most {MAX_CHANNELS} are taken", "BAD_AUDIO")
+    _check_length(file.frames / file.samplerate, max_s)
+
+
+def _check_length(seconds: float, max_s: int) -> None:
+    if seconds > max_s:
+        raise InvalidRequest(FIELD, f"is {seconds:.1f} s long; at most {max_s} s are taken", "AUDIO_TOO_LONG")
+
+
+def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -> NDArray[np.float32]:
+    """Decode second by second, so that no more than one of them has all its channels in memory."""
+    resampling = soxr.ResampleStream(file.samplerate, rate, 1, np.float32) if file.samplerate != rate else None
+    parts, num_read = [np.zeros(0, np.float32)], 0
+    while True:
+        wanted.check()
+        block = file.read(_BLOCK_S * file.samplerate, np.float32, always_2d=True)
+        num_read += len(block)
+        # A header may not know the length.
+        _check_length(num_read / file.samplerate, max_s)
+        if not np.isfinite(block).all():
+            raise InvalidRequest(FIELD, "has a sample that is not a finite number", "BAD_AUDIO")
+        mono, is_last = block.mean(axis=1, dtype=np.float32), len(block) < _BLOCK_S * file.samplerate
+        parts.append(mono if resampling is None else resampling.resample_chunk(mono, last=is_last))
+        if is_last:
+            break
+    if file.format == "FLAC" and num_read < file.frames:
+        raise _broken()
+    return np.concatenate(parts)
+
+
+def _broken() -> InvalidRequest:
+    return InvalidRequest(FIELD, "is truncated or corrupt", "BAD_AUDIO")

@@ -1,0 +1,156 @@
+"""Recordings: what is taken, what is refused and how, and where a long one is cut."""
+
+import io
+import struct
+import wave
+
+import numpy as np
+import pytest
+import soundfile
+
+from weft_proto.v1 import bundle_pb2
+from weft_server.content.sound_file import load_samples
+from weft_server.content.wanted import Wanted
+from weft_server.content.windows import spans_of
+from weft_server.errors import DeadlineExpired, InvalidRequest
+
+RATE, MOST_BYTES, MOST_S = 16000, 1 << 20, 20
+SPEC = bundle_pb2.AudioSpec(sample_rate=100, num_mels=8, fft_size=32, hop_size=10, num_frames=100, num_positions=50)
+
+
+def tone(rate=RATE, seconds=1.0, channels=1, pitch=440):
+    """A tone, the same in all channels, float32 [samples, channels]."""
+    times = np.arange(int(rate * seconds)) / rate
+    return np.repeat(0.5 * np.sin(2 * np.pi * pitch * times)[:, None], channels, axis=1).astype(np.float32)
+
+
+def file_of(samples, rate=RATE, kind="WAV", subtype="PCM_16"):
+    """Samples as a file."""
+    out = io.BytesIO()
+    soundfile.write(out, samples, rate, format=kind, subtype=subtype)
+    return out.getvalue()
+
+
+def load(data, **limits):
+    """The samples of a file at 16 kHz."""
+    limits = {"max_bytes": MOST_BYTES, "max_s": MOST_S} | limits
+    return load_samples(data, RATE, limits["max_bytes"], limits["max_s"], Wanted())
+
+
+def refusal(data, **limits):
+    """Field and reason of the refusal of a file."""
+    with pytest.raises(InvalidRequest) as refused:
+        load(data, **limits)
+    assert "audio.data" == refused.value.field
+    return refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "subtype"),
+    [
+        ("WAV", "PCM_U8"),
+        ("WAV", "PCM_16"),
+        ("WAV", "PCM_24"),
+        ("WAV", "FLOAT"),
+        ("WAV", "ULAW"),
+        ("WAVEX", "PCM_16"),
+        ("FLAC", "PCM_16"),
+        ("FLAC", "PCM_24"),
+    ],
+)
+@pytest.mark.parametrize(("rate", "channels"), [(16000, 1), (44100, 2), (8000, 6)])
+def test_any_wav_or_flac_is_the_same_sound(kind, subtype, rate, channels):
+    """Whatever its depth, rate and channels: one channel at the model's rate, near the tone that was written."""
+    samples = load(file_of(tone(rate, channels=channels), rate, kind, subtype))
+    assert np.float32 == samples.dtype
+    assert abs(len(samples) - RATE) <= 1
+    middle = slice(1000, 15000)
+    np.testing.assert_allclose(samples[middle], tone()[middle, 0], atol=0.03)
+
+
+def test_rates_change_no_sound_in_blocks():
+    """A recording that is decoded second by second has no seams."""
+    samples = load(file_of(tone(44100, seconds=3.5), 44100))
+    assert abs(len(samples) - 3.5 * RATE) <= 1
+    np.testing.assert_allclose(samples[500:-500], tone(seconds=3.5)[500 : len(samples) - 500, 0], atol=0.01)
+
+
+BAD = {
+    "nothing": (b"", "EMPTY_INPUT"),
+    "noise": (b"\x12" * 1000, "BAD_AUDIO"),
+    "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "BAD_AUDIO"),
+    "an AVI": (b"RIFF\x10\0\0\0AVI " + bytes(100), "BAD_AUDIO"),
+    "a header alone": (b"RIFF\x10\0\0\0WAVE", "BAD_AUDIO"),
+    "no samples": (file_of(tone(seconds=0)), "EMPTY_INPUT"),
+    "half a FLAC": (file_of(tone(seconds=3), kind="FLAC")[:20000], "BAD_AUDIO"),
+    "a FLAC of zeros": (b"fLaC" + bytes(400), "BAD_AUDIO"),
+    "nine channels": (file_of(tone(seconds=0.1, channels=9)), "BAD_AUDIO"),
+    "a rate of 2 kHz": (file_of(tone(2000), 2000), "BAD_AUDIO"),
+    "not a number": (file_of(tone() * np.float32(np.nan), subtype="FLOAT"), "BAD_AUDIO"),
+    "too long": (file_of(tone(seconds=21)), "AUDIO_TOO_LONG"),
+}
+
+
+@pytest.mark.parametrize(("data", "reason"), BAD.values(), ids=BAD)
+def test_what_is_no_recording_is_refused(data, reason):
+    """With a reason, and never as a bug."""
+    assert reason == refusal(data)
+
+
+def test_a_file_that_is_too_large_is_not_looked_at():
+    """The limit on bytes stands before all else."""
+    assert "AUDIO_TOO_LARGE" == refusal(b"\0" * 101, max_bytes=100)
+
+
+def test_a_header_that_promises_hours_is_refused_before_a_sample_is_read():
+    """A FLAC of an hour of silence has few bytes. Its header says how long it is."""
+    silence = file_of(np.zeros((3600 * 8000, 1), np.float32), 8000, "FLAC")
+    assert len(silence) < MOST_BYTES
+    assert "AUDIO_TOO_LONG" == refusal(silence)
+
+
+def test_a_wav_of_unknown_length_has_what_is_there():
+    """A program that writes into a pipe does not know the length, and says the largest."""
+    data = bytearray(file_of(tone()))
+    struct.pack_into("<I", data, 4, 0xFFFFFFFF)
+    struct.pack_into("<I", data, data.index(b"data") + 4, 0xFFFFFFFF)
+    assert RATE == len(load(bytes(data)))
+
+
+def test_a_wav_that_python_wrote_is_read():
+    """Bit for bit."""
+    out, pcm = io.BytesIO(), np.arange(-800, 800, dtype=np.int16)
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(RATE)
+        file.writeframes(pcm.tobytes())
+    np.testing.assert_array_equal(load(out.getvalue()), pcm / np.float32(32768))
+
+
+def test_nobody_waits_for_what_is_given_up():
+    """Between seconds it is asked whether somebody still wants it."""
+    wanted = Wanted()
+    wanted.give_up()
+    with pytest.raises(DeadlineExpired):
+        load_samples(file_of(tone(seconds=3)), RATE, MOST_BYTES, MOST_S, wanted)
+
+
+@pytest.mark.parametrize("num_samples", [1, 999, 1000, 1001, 2500, 10_000])
+def test_windows_are_the_recording(num_samples):
+    """They follow each other without a gap, and none is longer than the model hears at once: 1,000 samples."""
+    samples = np.random.default_rng(num_samples).standard_normal(num_samples).astype(np.float32)
+    spans = spans_of(samples, SPEC)
+    assert [0, *(span.end for span in spans[:-1])] == [span.start for span in spans]
+    assert num_samples == spans[-1].end
+    assert all(0 < span.end - span.start <= 1000 for span in spans)
+    assert all(span.end - span.start >= 600 for span in spans[:-1])
+
+
+def test_a_long_recording_is_cut_where_it_is_quiet():
+    """In the pause, and not in a word."""
+    samples = np.ones(1500, np.float32)
+    samples[800:840] = 0
+    first, second = spans_of(samples, SPEC)
+    assert 800 <= first.end <= 840
+    assert (first.end, 1500) == second
