@@ -11,7 +11,7 @@ from rich.text import Text
 
 from weft._decoding import Sampling
 from weft._terminal import words
-from weft._types import Classification, Completion, Embeddings, Model, Output, Score, Tagging, TopToken
+from weft._types import Classification, Completion, Embeddings, Model, Output, Score, Tagging, Task, TopToken
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:
@@ -127,9 +127,10 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"attention heads by layer: {', '.join(map(str, heads))}; by default {default}"
     if model.prefixes:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
-    for name, tags in (("from", model.source_languages), ("into", model.target_languages)):
+    verbs = ("hears", "writes") if model.task is Task.TRANSCRIBE else ("translates from", "translates into")
+    for verb, tags in zip(verbs, (model.source_languages, model.target_languages), strict=True):
         if len(tags) > 1:  # then a request has to name one
-            yield f"translates {name}: {', '.join(tags)}"
+            yield f"{verb}: {', '.join(tags)}"
     if most := [f"{count} {name}" for name, count in _most(model) if count]:
         yield f"at most {', '.join(most)}"
     takes = {

@@ -201,6 +201,7 @@ REFUSED = [
     ("tiny-text", {"text": "a", "side": OUTPUT}, "side", "WRONG_INPUT_KIND"),
     ("tiny-text", {"text": "a", "request_id": "a\nb"}, "request_id", "INVALID_FIELD"),
     ("tiny-caption", {"text": "a", "side": INPUT}, "side", "WRONG_INPUT_KIND"),
+    ("tiny-speech", {"text": "a", "side": INPUT}, "side", "WRONG_INPUT_KIND"),
     ("tiny-image", {"text": "a"}, "model.name", "WRONG_INPUT_KIND"),
     ("tiny-translate", {"messages": CHAT}, "messages", "WRONG_INPUT_KIND"),
     ("tiny-generate", {"messages": CHAT, "side": OUTPUT}, "messages", "WRONG_INPUT_KIND"),

@@ -11,7 +11,8 @@ from weft_proto.v1 import common_pb2
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
-TASKS = frozenset(_VERBS)
+# It has no recordings to send.
+TASKS = frozenset(_VERBS) - {Task.TRANSCRIBE}
 PICTURE_TASKS = frozenset(Task(task.name) for task in tasks.TASKS.values() if task.takes_image)
 WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
 
