@@ -18,7 +18,7 @@ from weft_export.console.stopping import Stopped, stopped_by_signals
 from weft_export.errors import ExportError
 from weft_export.export import export_checkpoint
 from weft_recipes.__main__ import train_app
-from weft_recipes.catalogue import RECIPES
+from weft_recipes.catalogue import ADAPTERS, RECIPES
 
 WEFT = [sys.executable, "-c", "import sys; from weft.cli import main; sys.exit(main())"]
 
@@ -204,4 +204,5 @@ def test_an_unknown_recipe_is_answered_with_those_there_are():
     ran = CliRunner().invoke(train_app, ["digit"])
 
     assert 1 == ran.exit_code
-    assert f"weft train: there is no recipe 'digit'; there are {', '.join(RECIPES)}" == ran.stderr.splitlines()[-1]
+    names = ", ".join(RECIPES | ADAPTERS)
+    assert f"weft train: there is no recipe 'digit'; there are {names}" == ran.stderr.splitlines()[-1]

@@ -83,8 +83,8 @@ def test_passes_are_counted_by_requests(name, tiny_repository, tmp_path, monkeyp
     runs = {}
 
     class Counting:
-        def __init__(self, path):
-            self.session, self.path = REAL(path), path
+        def __init__(self, path, **given):
+            self.session, self.path = REAL(path, **given), path
             self.get_inputs = self.session.get_inputs
 
         def run(self, names, feeds):
