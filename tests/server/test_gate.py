@@ -13,6 +13,7 @@ from weft_proto.v1 import (
     model_pb2,
     score_pb2,
     tokenization_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 from weft_server.door.gate import _TASKS, MODEL_KEY, Gate
@@ -88,6 +89,7 @@ def test_a_model_that_is_not_there_yet_is_judged_later():
         model_pb2,
         score_pb2,
         tokenization_pb2,
+        transcription_pb2,
         translation_pb2,
     ],
 )
