@@ -4,12 +4,14 @@ import io
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from samples import sample
 from tiny import CHECKPOINTS
 
 import weft
 from process import ServerProcess
+from weft_export.checkpoints.sound import wav_of
 
 pytestmark = pytest.mark.e2e
 
@@ -49,6 +51,8 @@ def ask(client, model, **options):  # noqa: PLR0911 - a line for each task
             return client.translate(prefix + TEXT, **decoding, **name)
         case weft.Task.CAPTION:
             return client.caption(a_picture(), **decoding, **name)
+        case weft.Task.TRANSCRIBE:
+            return client.transcribe(wav_of(torch.rand(1500), 4000), language="en", **decoding, **name)
         case weft.Task.GENERATE:
             return client.generate(TEXT, **decoding, **name)
         case weft.Task.CLASSIFY_IMAGE:

@@ -19,6 +19,7 @@ from weft_server.content.inputs import InputReader
 from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import BundleError, InvalidRequest
 
+LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 MOST_TOKENS = 1_048_575
 # How GPT-2, Llama 3 and GPT-4o cut a text.
 CUTS = {
@@ -102,7 +103,7 @@ def _read(tokenizer, text):
     manifest = bundle_pb2.BundleManifest(
         task=common_pb2.TASK_GENERATE, text={"max_total_tokens": MOST_TOKENS + 1, "source_vocab_size": vocab}
     )
-    reader = InputReader(manifest, tokenizer, max_image_bytes=1, max_image_pixels=1)
+    reader = InputReader(manifest, tokenizer, **LIMITS)
     try:
         ids = reader.read_text(text, "text").array.tolist()
         pieces = reader.split_text(text, "text") if len(text) <= 4096 else None

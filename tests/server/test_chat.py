@@ -21,6 +21,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what transformers imports
     from transformers import PreTrainedTokenizerFast
 
+LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
 TOKENS = {"bos_token": "<s>", "eos_token": "<end>"}
 WORDS = ["hello", "¿dónde está?", " ", "\n", "日本語", "😀 emoji", "<end>", "{{ 7 * 7 }}", "</think>\nSo", "it's <b>"]
 
@@ -51,7 +52,7 @@ def readers(tmp_path_factory):
         path.write_text(template)
         chat = Chat(bundle_pb2.ChatSpec(template=path.name, **TOKENS), path)
         tokenizer = Tokenizer(directory / "tokenizer.json")
-        reader = InputReader(manifest, tokenizer, chat, max_image_bytes=1, max_image_pixels=1)
+        reader = InputReader(manifest, tokenizer, chat, **LIMITS)
         theirs = PreTrainedTokenizerFast(tokenizer_object=source, chat_template=template, **TOKENS)
         made[name] = (reader, theirs)
     return made

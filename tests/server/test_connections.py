@@ -3,7 +3,7 @@
 import asyncio
 
 from guarded import AUTHORITY, HEALTH, MAX_REQUEST_BYTES, REFLECTION, ask, methods, open_channel, run, served
-from weft_proto.v1.common_pb2 import Image
+from weft_proto.v1.common_pb2 import Audio, Image
 from weft_server.door.limits import MAX_NAME_BYTES, MAX_TEXT_BYTES, max_bytes
 
 
@@ -61,20 +61,21 @@ def test_who_pings_too_often_is_sent_away(tmp_path):
     run(scenario())
 
 
-def holds_a_picture(message):
-    """Whether a message of that kind may hold a picture."""
+def holds_a_file(message):
+    """Whether a message of that kind may hold a picture or a recording."""
     return any(
-        field.message_type == Image.DESCRIPTOR or (field.message_type and holds_a_picture(field.message_type))
+        field.message_type in {Image.DESCRIPTOR, Audio.DESCRIPTOR}
+        or (field.message_type and holds_a_file(field.message_type))
         for field in message.fields
         if field.message_type is None or field.message_type.full_name != message.full_name
     )
 
 
 def test_each_method_takes_messages_of_its_kind(tmp_path):
-    """One that takes a picture takes all that a message may have, one that takes names a few KiB."""
+    """One that takes a file takes all that a message may have, one that takes names a few KiB."""
     limits = {method: max_bytes(method, MAX_REQUEST_BYTES) for method in methods()}
     for method, kind in methods().items():
-        assert (method, holds_a_picture(kind)) == (method, limits[method] == MAX_REQUEST_BYTES)
+        assert (method, holds_a_file(kind)) == (method, limits[method] == MAX_REQUEST_BYTES)
         assert (method, "Model" in method.split("/")[1]) == (method, limits[method] == MAX_NAME_BYTES)
     assert {MAX_NAME_BYTES} == {max_bytes(method, MAX_REQUEST_BYTES) for method in (HEALTH, REFLECTION)}
     assert 100 == max_bytes("/weft.v1.TranslationService/Translate", 100)

@@ -14,6 +14,7 @@ from tiny import CHECKPOINTS
 from loaded import Loaded
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
+from weft_server.content.windows import sound_of
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -176,6 +177,9 @@ async def answers_of(directory, device, monkeypatch):
             if model.manifest.HasField("image"):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
                 source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+            elif model.manifest.HasField("audio"):
+                audio = model.manifest.audio
+                source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
             else:
                 longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
                 source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))

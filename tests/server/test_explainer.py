@@ -22,7 +22,7 @@ SILENT = [name for name, model in MODELS.items() if not model.attention_heads]
 
 def matrix(alignment):
     """Weights [rows, source] as the message holds them."""
-    columns = len(alignment.source_tokens) or alignment.grid_rows * alignment.grid_columns
+    columns = len(alignment.source_tokens) or alignment.grid_rows * alignment.grid_columns or alignment.num_columns
     weights = np.array(alignment.weights, np.float32).reshape(-1, columns)
     assert len(alignment.target_tokens) == len(alignment.source_mass) == len(weights)
     return weights
@@ -52,7 +52,9 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             alignment = answer.alignment
             weights = matrix(alignment)
             assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
-            assert model.manifest.HasField("image") == bool(alignment.grid_rows) != bool(alignment.source_tokens)
+            assert model.manifest.HasField("image") == bool(alignment.grid_rows)
+            assert model.manifest.HasField("audio") == bool(alignment.num_columns) == (alignment.column_s > 0)
+            assert 1 == bool(alignment.grid_rows) + bool(alignment.num_columns) + bool(alignment.source_tokens)
             np.testing.assert_allclose(1, weights.sum(axis=1), atol=1e-5)
             assert all(0 <= mass <= 1 for mass in alignment.source_mass)
             default = model.manifest.attention

@@ -347,7 +347,7 @@ def test_what_contradicts_is_refused_by_name(tiny_repository):
                 assert refused.value.message.startswith(sentence)
                 assert "decoding.num_outputs" == refused.value.field
             decoding = common_pb2.Decoding(sampling=sampling, num_outputs=2)
-            with pytest.raises(InvalidRequest, match="num_outputs must be 1 with split_sentences, not 2"):
+            with pytest.raises(InvalidRequest, match="num_outputs must be 1, not 2, with split_sentences"):
                 await ask(model, text="dog", split_sentences=True, decoding=decoding)
 
     asyncio.run(run())

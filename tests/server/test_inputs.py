@@ -18,6 +18,8 @@ from weft_server.content.tokenizer import Tokenizer
 from weft_server.errors import DeadlineExpired, InvalidRequest
 from weft_server.serving.model import NUM_WORKERS
 
+LIMITS = dict.fromkeys(("max_image_bytes", "max_image_pixels", "max_audio_bytes", "max_audio_s"), 1)
+
 
 def refusal(directory, **request):
     """The field and the message that a request is refused with."""
@@ -81,7 +83,7 @@ def test_a_text_of_which_nothing_is_left_is_an_empty_text(tmp_path, text):
     manifest = bundle_pb2.BundleManifest(
         task=common_pb2.TASK_CLASSIFY_TEXT, text={"max_source_tokens": 9, "source_vocab_size": 3}
     )
-    reader = InputReader(manifest, Tokenizer(tmp_path / "source.json"), max_image_bytes=1, max_image_pixels=1)
+    reader = InputReader(manifest, Tokenizer(tmp_path / "source.json"), **LIMITS)
     for read in (reader.read_text, reader.split_text):
         with pytest.raises(InvalidRequest) as refused:
             read(text, "text")

@@ -12,6 +12,7 @@ from tiny import CHECKPOINTS, INT4, INT8, export_tiny
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
+from weft_server.content.windows import sound_of
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.serving.build import build_model
 from weft_server.source import Ids, Pixels, Source
@@ -40,6 +41,9 @@ def requests_for(manifest, count, seed):
         if manifest.HasField("image"):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+        elif manifest.HasField("audio"):
+            shape = (manifest.audio.num_mels, manifest.audio.num_frames)
+            source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
         else:
             longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
             source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))

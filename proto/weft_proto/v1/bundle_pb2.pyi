@@ -1203,17 +1203,17 @@ class AudioSpec(_message.Message):
     fft_size: _builtins.int
     """fft_size is in samples, even, from 32 to 4,096."""
     hop_size: _builtins.int
-    """hop_size is the distance of frames in samples, at most fft_size."""
+    """hop_size is the distance of frames in samples, at most fft_size and at most 4,096."""
     num_frames: _builtins.int
     """num_frames is how many frames a window has, from 8 to 6,000, a multiple of num_positions."""
     num_positions: _builtins.int
     """num_positions is how many places of a memory a window has, at most 6,000."""
     transcribe_id: _builtins.int
-    """transcribe_id is what an answer has behind the language when it says what was said, if anything."""
+    """transcribe_id is what an answer has behind the language when it says what was said, if anything; at most 4,194,303."""
     translate_id: _builtins.int
-    """translate_id is the same where the answer is in English instead. Unset: the model does not translate."""
+    """translate_id is the same where the answer is in English instead, at most 4,194,303. Unset: the model does not translate."""
     no_timestamps_id: _builtins.int
-    """no_timestamps_id is what an answer has behind that, if anything."""
+    """no_timestamps_id is what an answer has behind that, if anything; at most 4,194,303."""
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
         """languages are those that can be spoken, if a model knows several; at most 1,024."""
@@ -1262,7 +1262,7 @@ class SpokenLanguage(_message.Message):
     tag: _builtins.str
     """tag is its BCP-47 tag, of at most 64 characters."""
     token_id: _builtins.int
-    """token_id is what an answer begins with behind the start token."""
+    """token_id is what an answer begins with behind the start token; at most 4,194,303."""
     def __init__(
         self,
         *,
@@ -1297,7 +1297,7 @@ class Golden(_message.Message):
     image_path: _builtins.str
     """image_path is a file of the bundle; at most 255 characters."""
     audio_path: _builtins.str
-    """audio_path is the same for a recording."""
+    """audio_path is the same for a recording; at most 255 characters."""
     source_language: _builtins.str
     """source_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
     target_language: _builtins.str
