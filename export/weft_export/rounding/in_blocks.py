@@ -14,7 +14,7 @@ from weft_export.layers.embedding import TiedEmbedding
 from weft_export.rounding.block_choice import choose_kinds, report_of
 from weft_export.rounding.block_effects import block_effects
 from weft_export.rounding.kinds import ladder_of, rounded
-from weft_export.rounding.quantising import NUM_REQUESTS, check_finite, round_caches
+from weft_export.rounding.quantising import NUM_REQUESTS, check_finite, ranges_of, round_caches
 from weft_export.rounding.requests import sensible_requests
 from weft_export.rounding.watching import descends, is_product
 from weft_proto.v1 import bundle_pb2
@@ -37,13 +37,14 @@ def rounded_in_blocks(
         if float(product.weight.detach().abs().max()) > MAX_WEIGHT:
             raise CheckpointError(f"{path}.weight has a weight of more than {MAX_WEIGHT:,}, which no scale fits")
     ladders = {path: ladder_of(product, precision) for path, product in products.items()}
+    ranges = ranges_of(checkpoint, examples)
     effects = block_effects(checkpoint, sensible_requests(checkpoint, examples, NUM_REQUESTS), ladders)
     chosen = choose_kinds(effects, ladders, {path: product.weight.numel() for path, product in products.items()})
     model = sharing(checkpoint.model)
     for path, kind in chosen.items():
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, rounded(products[path], kind))
-    round_caches(checkpoint, model, examples)
+    round_caches(model, ranges)
     return replace(checkpoint, model=model, rounding=report_of(chosen, effects, ladders))
 
 

@@ -38,11 +38,12 @@ def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Check
         CheckpointError: a weight is NaN or infinite, which would be rounded to some number.
     """
     check_finite(checkpoint.model)
+    ranges = ranges_of(checkpoint, examples)
     choice = choice_of(checkpoint, examples)
     model = sharing(checkpoint.model)
     smooth(model, choice)
     _round_in(model, "", choice)
-    round_caches(checkpoint, model, examples)
+    round_caches(model, ranges)
     return replace(checkpoint, model=model, rounding=choice.report())
 
 
@@ -61,11 +62,21 @@ def choice_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Choice:
     return choose(effects, sites, sizes)
 
 
-def round_caches(checkpoint: Checkpoint, model: nn.Module, examples: Sequence[Example]) -> None:
-    """Round keys and values of a model by what they are in the checkpoint that it was made of."""
-    if not isinstance(model, Writer) or not model.cached_attentions:
+def ranges_of(checkpoint: Checkpoint, examples: Sequence[Example]) -> Sequence[Tensor] | None:
+    """Return what keys and values are, or None for a model without a cache of them.
+
+    Raises:
+        CheckpointError: one is not finite: the model overflows. So this is asked before answers are sampled.
+    """
+    model = checkpoint.model
+    return cache_ranges(checkpoint, examples) if isinstance(model, Writer) and model.cached_attentions else None
+
+
+def round_caches(model: nn.Module, ranges: Sequence[Tensor] | None) -> None:
+    """Round keys and values of a model by what `ranges_of` the checkpoint says, if it has any."""
+    if ranges is None:
         return
-    ranges = cache_ranges(checkpoint, examples)
+    assert isinstance(model, Writer)
     for attention, (keys, values) in zip(model.cached_attentions, pairs(ranges), strict=True):
         attention.rounding = CacheRounding(keys, values)
     model.states = tuple(replace(state, rounded=True) for state in model.states)
