@@ -93,8 +93,24 @@ class Ids(Source):
         return {"input_ids": input_ids, "lengths": np.array([len(ids) for ids in arrays], np.int32)}
 
 
+class Whole(Source):
+    """An input that is never padded: those of a model are all of one size."""
+
+    __slots__ = ()
+
+    @property
+    def bucket(self) -> int:
+        """Its tokens."""
+        return self.num_tokens
+
+    @property
+    def width(self) -> int:
+        """Its tokens."""
+        return self.num_tokens
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Pixels(Source):
+class Pixels(Whole):
     """The pixel values of a picture, float32 [channels, height, width]. Pictures of a model are all of one size."""
 
     array: np.ndarray
@@ -113,16 +129,6 @@ class Pixels(Source):
         """Its patches."""
         return self.grid[0] * self.grid[1]
 
-    @property
-    def bucket(self) -> int:
-        """Its tokens: nothing is padded."""
-        return self.num_tokens
-
-    @property
-    def width(self) -> int:
-        """Its tokens: nothing is padded."""
-        return self.num_tokens
-
     @staticmethod
     def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Pixel values float32 [inputs, channels, height, width]."""
@@ -130,7 +136,7 @@ class Pixels(Source):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sound(Source):
+class Sound(Whole):
     """Log-mel energies of a window of a recording, float32 [mels, frames]. Windows of a model are all of one size."""
 
     array: np.ndarray
@@ -146,16 +152,6 @@ class Sound(Source):
     @property
     def num_tokens(self) -> int:
         """Its places."""
-        return self.num_positions
-
-    @property
-    def bucket(self) -> int:
-        """Its places: nothing is padded."""
-        return self.num_positions
-
-    @property
-    def width(self) -> int:
-        """Its places: nothing is padded."""
         return self.num_positions
 
     @staticmethod

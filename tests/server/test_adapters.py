@@ -177,7 +177,7 @@ def test_an_adapter_that_is_not_there_is_named(repository, tiny_repository):
 
     async def run():
         async with Loaded(repository / "adapted" / "1", slots=4) as model:
-            assert sorted(NAMES) == model.adapters.names()
+            assert sorted(NAMES) == await model.adapters.names()
             for name in ("rude", "../1/formal", "/etc", ".", "x" * 500):
                 with pytest.raises(AdapterNotFound, match="there are formal, short, wide"):
                     await answer(model, adapter=name)

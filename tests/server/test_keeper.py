@@ -431,7 +431,8 @@ def test_files_that_changed_during_a_sleep_are_those_that_wake(two, tiny_reposit
             with capture_logs() as logs:
                 await entry.wake()
             assert "model woke with other files" in [each["event"] for each in logs]
-            assert "Another." in model_proto(entry, kept.models, kept.config).description
+            shown = await model_proto(entry, kept.models, kept.config)
+            assert "Another." in shown.description
             _, model = await kept.take(task, M)
             assert [model] == verified[1:]
             assert [("m", "1", TASKS[task].name)] == [labels for labels in kept.metrics._models if labels[0]]

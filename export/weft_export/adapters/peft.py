@@ -4,7 +4,6 @@ What is more than LoRA is refused.
 Of a checkpoint of ours the names are those of its modules. PEFT itself writes them so when it adapts such a model.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.weights import DATA_TYPES, open_weights, read_header
+from weft_export.converters.text.json_file import read_object
 from weft_export.errors import CheckpointError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -159,12 +158,7 @@ def _of_module(config: Mapping[str, Any], field: str, module: str, default: Any)
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
+    config = read_object(path)
     for sentence in _complaints(config):
         raise CheckpointError(f"{path}: {sentence}")
     return config

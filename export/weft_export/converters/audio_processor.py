@@ -1,12 +1,11 @@
 """preprocessor_config.json and generation_config.json of a Whisper as an AudioSpec."""
 
-import json
 from typing import Any
 
-from weft_export.checkpoints.files import read_file
 from weft_export.converters.converter import Foreign
 from weft_export.converters.generation import GENERATION_FILE
 from weft_export.converters.image_processor import FILE
+from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
 from weft_proto.v1 import bundle_pb2
@@ -49,9 +48,8 @@ def read_audio_spec(foreign: Foreign) -> bundle_pb2.AudioSpec:
 
 
 def _extractor(foreign: Foreign) -> dict[str, Any]:
-    processor = foreign.directory / _PROCESSOR_FILE
-    given = _read(processor) if processor.exists() else {}
-    nested = given.get("feature_extractor", given or _read(foreign.directory / FILE))
+    given = read_object_if_there(foreign.directory / _PROCESSOR_FILE)
+    nested = given.get("feature_extractor", given or read_object(foreign.directory / FILE))
     if not isinstance(nested, dict):
         raise CheckpointError(f"{_PROCESSOR_FILE}: feature_extractor is not a JSON object")
     return nested
@@ -59,8 +57,7 @@ def _extractor(foreign: Foreign) -> dict[str, Any]:
 
 def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
     """Take the tokens of languages and tasks from generation_config.json. A model of English alone has none."""
-    path = foreign.directory / GENERATION_FILE
-    given = _read(path) if path.exists() else {}
+    given = read_object_if_there(foreign.directory / GENERATION_FILE)
     for token, token_id in sorted(_table(given, "lang_to_id").items()):
         spec.languages.add(tag=token.strip("<|>"), token_id=token_id)
     tasks = _table(given, "task_to_id")
@@ -84,13 +81,3 @@ def _whole(given: dict[str, Any], name: str, default: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**31:
         raise CheckpointError(f"{name} is {value!r:.60}: it must be a whole number")
     return value
-
-
-def _read(path: Any) -> dict[str, Any]:
-    try:
-        given = json.loads(read_file(path))
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise CheckpointError(f"{path} is not a JSON object")
-    return given

@@ -25,7 +25,7 @@ class ModelAdminServicer(admin_pb2_grpc.ModelAdminServiceServicer):
         """Answer when the model answers."""
         name, version = _which(request)
         entry = await self._keeper.load(name, version, request.version_label, _share(request))
-        return admin_pb2.LoadModelResponse(model=model_proto(entry, self._models, self._config))
+        return admin_pb2.LoadModelResponse(model=await model_proto(entry, self._models, self._config))
 
     async def UnloadModel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
         """Answer when the model's memory is free."""
@@ -38,7 +38,7 @@ class ModelAdminServicer(admin_pb2_grpc.ModelAdminServiceServicer):
         """Answer when only the one version is left."""
         name, version = _which(request)
         entry, unloaded = await self._keeper.swap(name, version)
-        model = model_proto(entry, self._models, self._config)
+        model = await model_proto(entry, self._models, self._config)
         return admin_pb2.SwapModelResponse(model=model, unloaded=unloaded)
 
     async def SetLabel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same

@@ -23,21 +23,21 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
     async def ListModels(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with every entry."""
         CALL.get().name("")
-        listed = [model_proto(entry, self._models, self._config) for entry in self._models.entries]
+        listed = [await model_proto(entry, self._models, self._config) for entry in tuple(self._models.entries)]
         return model_pb2.ListModelsResponse(models=listed)
 
     async def GetModel(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
         """Answer with one entry."""
         CALL.get().name("")
         entry = self._models.find(request.model)
-        return model_pb2.GetModelResponse(model=model_proto(entry, self._models, self._config))
+        return model_pb2.GetModelResponse(model=await model_proto(entry, self._models, self._config))
 
 
-def model_proto(entry: Entry, models: Models, config: ServerConfig) -> model_pb2.Model:
+async def model_proto(entry: Entry, models: Models, config: ServerConfig) -> model_pb2.Model:
     """What there is to say of an entry."""
     proto = model_pb2.Model(name=entry.name, version=entry.version, task=entry.task)
     if entry.model:
-        proto = card_of(entry.model, config)
+        proto = await card_of(entry.model, config)
     elif entry.card:
         proto.CopyFrom(entry.card)
     proto.state, proto.error = entry.state, entry.error

@@ -103,7 +103,7 @@ def _meant(name: str, task: common_pb2.Task.ValueType, asked: int, default: int)
     if asked not in {_INPUT, _OUTPUT}:
         raise InvalidRequest("side", f"must be SIDE_INPUT or SIDE_OUTPUT, not {asked}")
     if asked not in sides:
-        why = f"SIDE_OUTPUT: {name!r} takes pictures" if asked == _INPUT else f"SIDE_INPUT: {name!r} writes no text"
+        why = f"SIDE_OUTPUT: {name!r} takes no text" if asked == _INPUT else f"SIDE_INPUT: {name!r} writes no text"
         raise InvalidRequest("side", f"must be {why}", "WRONG_INPUT_KIND")
     return asked
 

@@ -158,9 +158,10 @@ class DecodeRunner:
         key = (num_rows, chunk.bucket, reads_all)
         if key not in self._mixes:
             self._mixes[key] = self._bind_mixed(num_rows, chunk, reads_all=reads_all)
-        # In this graph, each token of the prompt is a row.
-        adapters = self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, chunk.bucket])
-        self._adapt(self._mixes[key], adapters, 1)
+        if self._slots.stack:
+            # In this graph, each token of the prompt is a row.
+            adapters = self._slots.adapters[: num_rows + 1].repeat([*[1] * num_rows, chunk.bucket])
+            self._slots.stack.give(self._mixes[key], adapters, 1)
         self._mixes[key].run()
         self._slots.past_lengths[:num_rows] += 1
         self._slots.past_lengths[num_rows] = past + len(token_ids)

@@ -53,10 +53,11 @@ class Adapters:
         """Where they lie."""
         return self._bundle.directory.parent / ADAPTERS_DIR / str(self._bundle.version)
 
-    def names(self) -> list[str]:
-        """Return the names of those that lie there, sorted. It reads a folder."""
-        if not self._bundle.manifest.adapters.layers:
-            return []
+    async def names(self) -> list[str]:
+        """Return the names of those that lie there, sorted."""
+        return await asyncio.to_thread(self._listed) if self._bundle.manifest.adapters.layers else []
+
+    def _listed(self) -> list[str]:
         try:
             there = [path for path in self.directory.iterdir() if ADAPTER_NAME.fullmatch(path.name)]
         except OSError:
@@ -91,7 +92,7 @@ class Adapters:
     async def _check_there(self, name: str) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
         if not ADAPTER_NAME.fullmatch(name) or not await asyncio.to_thread((self.directory / name).is_dir):
-            names = await asyncio.to_thread(self.names)
+            names = await self.names()
             more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
             there = ", ".join(names[:_MAX_NAMES] + more) or "none"
             raise AdapterNotFound(f"model {self._bundle.name!r} has no adapter {name[:128]!r}; there are {there}")

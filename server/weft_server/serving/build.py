@@ -154,11 +154,11 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:
     """`threads`, but no more than one for each head of attention over a cache, if there is one.
 
-    A model that takes adapters gets one: the products with A and B are small. With more threads, ONNX Runtime cuts them
-    where the number of rows says, and a row's bits would depend on its company.
-
     With more threads, some have no head to work on. ONNX Runtime then splits the keys of a row of over 512 tokens among
     them. Whether there are such threads depends on the other rows. So the row's bits would depend on them too.
+
+    A model that takes adapters gets one: the products with A and B are small. With more threads, ONNX Runtime cuts them
+    where the number of rows says, and a row's bits would depend on its company.
     """
     if manifest.adapters.layers:
         return 1

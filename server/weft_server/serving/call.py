@@ -7,14 +7,15 @@ import os
 import time
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from weft_server.errors import InvalidRequest
-from weft_server.sequence import Priority, Standing
+from weft_server.sequence import Priority, Sequence, Standing
 
 if TYPE_CHECKING:
-    from weft_server.sequence import Adapter
+    from weft_server.sequence import Adapter, Decoding
     from weft_server.serving.model import Model
+    from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
 MAX_REQUEST_ID = 64
@@ -75,6 +76,20 @@ class Call:
     def adapter_name(self) -> str:
         """That of the adapter by which it is answered, or empty."""
         return self.adapter.name if self.adapter else ""
+
+    def sequence(self, source: Source, decoding: Decoding | None = None, **more: Any) -> Sequence:
+        """Return a sequence of this call. `more` are its other fields."""
+        sequence = Sequence(
+            request_id=self.request_id,
+            source=source,
+            decoding=decoding,
+            adapter=self.adapter,
+            standing=self.standing,
+            deadline=self.deadline,
+            **more,
+        )
+        sequence.times.accepted = self.started
+        return sequence
 
     def take(self, model: Model) -> None:
         """Be answered by a model. It stays in memory until `let_go`."""

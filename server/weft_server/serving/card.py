@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from weft_server.serving.model import Model
 
 
-def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
+async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     """Return all that follows from the bundle and the settings. How the model stands is not in it."""
     card = model_pb2.Model(name=model.name, version=model.version)
     manifest, text = model.manifest, model.manifest.text
@@ -32,7 +32,7 @@ def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.can_explain = model.explainer is not None
     card.can_score = model.scorer is not None
     card.takes_adapters = bool(manifest.adapters.layers)
-    card.adapters.extend(model.adapters.names())
+    card.adapters.extend(await model.adapters.names())
     card.attention_heads.extend(manifest.attention.heads)
     if manifest.attention.HasField("default_layer"):
         card.default_attention_layer = manifest.attention.default_layer

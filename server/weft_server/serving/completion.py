@@ -135,20 +135,15 @@ async def submit(
         source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
         decoding = await work(lambda _: resolve(source), call.deadline) if work else resolve(source)
-        sequence = Sequence(
-            request_id=call.request_id,
-            source=source,
-            decoding=decoding,
+        sequence = call.sequence(
+            source,
+            decoding,
             prefix_ids=prefix_ids,
             wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
             num_top_tokens=call.num_top_tokens,
             cache_salt=call.cache_key,
-            adapter=call.adapter,
-            standing=call.standing,
-            deadline=call.deadline,
         )
-        sequence.times.accepted = call.started
         engine.submit(sequence)
     except BaseException:
         engine.release(call.standing)

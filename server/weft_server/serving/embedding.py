@@ -39,19 +39,7 @@ async def embed(call: Call, model: Model, inputs: Many[Any]) -> list[Sequence]:
         started = time.monotonic()
         sources = [await _read(call, model, each, index) for index, each in enumerate(inputs)]
         model.metrics.preprocess.observe(time.monotonic() - started)
-        sequences = [
-            Sequence(
-                request_id=call.request_id,
-                source=source,
-                decoding=None,
-                adapter=call.adapter,
-                standing=call.standing,
-                deadline=call.deadline,
-            )
-            for source in sources
-        ]
-        for sequence in sequences:
-            sequence.times.accepted = call.started
+        sequences = [call.sequence(source) for source in sources]
         engine.submit(*sequences)
     except BaseException:
         engine.release(call.standing, len(inputs))

@@ -284,7 +284,10 @@ class Keeper:
         if not self._is_idle(entry):
             return
         assert entry.model is not None
-        entry.card, entry.manifest = card_of(entry.model, self._config), entry.model.manifest
+        card = await card_of(entry.model, self._config)
+        if not self._is_idle(entry):  # somebody came meanwhile
+            return
+        entry.card, entry.manifest = card, entry.model.manifest
         entry.state = model_pb2.MODEL_STATE_SLEEPING
         entry.model.metrics.sleep()
         who = f"model {entry.name!r} version {entry.version}"

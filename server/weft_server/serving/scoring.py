@@ -12,7 +12,6 @@ from weft_proto.tasks import TASKS
 from weft_server.content.inputs import known
 from weft_server.engine.score_lane import Given
 from weft_server.errors import CannotScore, InvalidRequest
-from weft_server.sequence import Scores, Sequence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from weft_proto.v1 import bundle_pb2
     from weft_server.content.wanted import Wanted
     from weft_server.engine.engine import Engine
-    from weft_server.sequence import Standing
+    from weft_server.sequence import Scores, Sequence, Standing
     from weft_server.serving.call import Call
     from weft_server.serving.completion import Read
     from weft_server.serving.model import Model
@@ -147,15 +146,7 @@ async def score(call: Call, model: Model, read: Read, target: Target, prefix_ids
         source, token_ids = await model.work(prepare, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
         given = given_of(model.manifest, source, token_ids, prefix_ids)
-        sequence = Sequence(
-            request_id=call.request_id,
-            source=given,
-            decoding=None,
-            adapter=call.adapter,
-            standing=call.standing,
-            deadline=call.deadline,
-        )
-        sequence.times.accepted = call.started
+        sequence = call.sequence(given)
         scorer.submit(sequence)
     except BaseException:
         scorer.release(call.standing)
@@ -178,15 +169,7 @@ async def promised_scores(call: Call, scorer: Engine, given: Given) -> Scores:
 
     It has passed the bounds of the engine that has answered. The answer is not lost to those of the scorer.
     """
-    sequence = Sequence(
-        request_id=call.request_id,
-        source=given,
-        decoding=None,
-        adapter=call.adapter,
-        standing=call.standing,
-        is_counted=True,
-        deadline=call.deadline,
-    )
+    sequence = call.sequence(given, is_counted=True)
     # It waits from now on. Before, its answer took its time.
     sequence.times.accepted = time.monotonic()
     scorer.submit(sequence, is_promised=True)

@@ -38,7 +38,7 @@ class Cut(NamedTuple):
 
 SENTENCES = Cut("text", "sentences", "with split_sentences: send each sentence by itself")
 WINDOWS = Cut("audio", "windows", "for a recording")
-# The reason of an answer is the last of these that one of its sentences has.
+# The reason of an answer is the last of these that one of its parts has.
 _FROM_BEST = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.STOP_STRING)
 
 
@@ -60,31 +60,31 @@ async def complete_parts(
     Raises:
         RequestError: the request was refused, or its deadline passed.
     """
-    sentences, sequences = await _submit(
+    parts, sequences = await _submit(
         call, model, cut, read, requested, prefix_ids=prefix_ids, streams=streams, scores=scores
     )
     text = ""
     answers: list[Completed] = []
     try:
-        for sentence, sequence in zip(sentences, sequences, strict=True):
+        for part, sequence in zip(parts, sequences, strict=True):
             so_far = text
             async with aclosing(_answer(model, sequence, streams=streams)) as events:
                 async for event in events:
                     if isinstance(event, Completed):
                         answers.append(event)
                         continue
-                    delta = event if len(text) > len(so_far) else joint(so_far, sentence.gap, event) + event
+                    delta = event if len(text) > len(so_far) else joint(so_far, part.gap, event) + event
                     text += delta
                     yield delta
             if len(text) == len(so_far):
                 # It does not stream, or its answer is empty, or it comes as a whole: that of a beam search.
-                delta = joint(so_far, sentence.gap, answers[-1].text) + answers[-1].text
+                delta = joint(so_far, part.gap, answers[-1].text) + answers[-1].text
                 text += delta
                 if streams and delta:
                     yield delta
             if answers[-1].finish_reason is FinishReason.STOP_STRING:
                 break
-        # Sentences behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
+        # Parts behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
         # at the answer, so it is said before.
         _cancel(model, sequences, FinishReason.STOP_STRING)
         yield _joined(text, answers)
@@ -94,9 +94,9 @@ async def complete_parts(
 
 
 def joint(before: str, gap: str, after: str) -> str:
-    """Return what stands between two translations: what stood between the sentences.
+    """Return what stands between two answers: what stood between the parts.
 
-    Chinese and Japanese put nothing there. Then it is a space, unless one of the translations is in such a script too.
+    Chinese and Japanese put nothing there. Then it is a space, unless one of the answers is in such a script too.
     """
     if gap or not before or not after or before[-1].isspace() or after[0].isspace():
         return gap
@@ -115,51 +115,45 @@ async def _submit(
     streams: bool,
     scores: bool,
 ) -> tuple[list[Part], list[Sequence]]:
-    """Reserve a place, split the text in a worker thread, reserve the others, and submit all sentences at once."""
+    """Reserve a place, cut the input in a worker thread, reserve the others, and submit all parts at once."""
     engine = model.engine
     engine.reserve(call.standing, deadline=call.deadline)
     num_reserved = 1
     try:
         started = time.monotonic()
         requested = _single(requested, cut)
-        sentences = await model.work(read, call.deadline)
+        parts = await model.work(read, call.deadline)
         model.metrics.preprocess.observe(time.monotonic() - started)
 
         def resolve(_: Wanted | None = None) -> Decoding:
             return resolve_decoding(requested, model.manifest, model.widths, 0, model.target_tokenizer)
 
-        # A seed that is drawn is drawn once, so all sentences have the same.
+        # A seed that is drawn is drawn once, so all parts have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
-        _check_room(cut, len(sentences), engine.max_queued(call.standing))
-        engine.reserve(call.standing, len(sentences) - 1)
-        num_reserved = len(sentences)
+        _check_room(cut, len(parts), engine.max_queued(call.standing))
+        engine.reserve(call.standing, len(parts) - 1)
+        num_reserved = len(parts)
         sequences = [
-            Sequence(
-                request_id=call.request_id,
-                source=sentence.source,
-                decoding=decoding,
+            call.sequence(
+                part.source,
+                decoding,
                 prefix_ids=prefix_ids,
                 wants_tokens=wants_tokens(decoding, streams=streams),
                 wants_scores=scores,
                 num_top_tokens=call.num_top_tokens,
                 cache_salt=call.cache_key,
-                adapter=call.adapter,
-                standing=call.standing,
-                deadline=call.deadline,
             )
-            for sentence in sentences
+            for part in parts
         ]
-        for sequence in sequences:
-            sequence.times.accepted = call.started
         engine.submit(*sequences)
     except BaseException:
         engine.release(call.standing, num_reserved)
         raise
-    return sentences, sequences
+    return parts, sequences
 
 
 def _single(requested: common_pb2.Decoding, cut: Cut) -> common_pb2.Decoding:
-    """Return a Decoding that holds for each sentence. A model's own number of answers gives way to one.
+    """Return a Decoding that holds for each part. A model's own number of answers gives way to one.
 
     Its own prefix stays: each of its answers begins so.
 
@@ -198,7 +192,7 @@ def _cancel(model: Model, sequences: list[Sequence], outcome: FinishReason | Non
 
 
 def _joined(text: str, answers: list[Completed]) -> Completed:
-    """One answer of those of all sentences that have one."""
+    """One answer of those of all parts that have one."""
     return Completed(
         text=text,
         token_ids=[token_id for answer in answers for token_id in answer.token_ids],
