@@ -25,6 +25,7 @@ from weft._decoding import (
     Sampling,
 )
 from weft._many import Many
+from weft._model import LabelScoring, Limits, Model, ModelState
 from weft._recordings import Recording, Segment, Transcription
 from weft._requests import (
     CaptionOptions,
@@ -49,11 +50,7 @@ from weft._types import (
     Generation,
     Health,
     LabelScore,
-    LabelScoring,
-    Limits,
     Messages,
-    Model,
-    ModelState,
     Output,
     Picture,
     ResolvedModel,

@@ -9,7 +9,7 @@ from weft import _answers
 from weft._async_client import AsyncClient
 from weft._client import Client
 from weft._fields import fill
-from weft._types import Model
+from weft._model import Model
 from weft_proto.v1 import admin_pb2, admin_pb2_grpc
 
 

@@ -7,6 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from weft._decoding_message import read_decoding
 from weft._fields import optional
+from weft._model import LabelScoring, Limits, Model, ModelState
 from weft._recordings import Segment, Transcription
 from weft._types import (
     Alignment,
@@ -17,10 +18,6 @@ from weft._types import (
     FinishReason,
     Generation,
     LabelScore,
-    LabelScoring,
-    Limits,
-    Model,
-    ModelState,
     Output,
     ResolvedModel,
     Score,

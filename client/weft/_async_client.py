@@ -18,6 +18,7 @@ from weft import _verbs as verbs
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Questions, Sending, asking
+from weft._model import Model
 from weft._recordings import Recording, Transcription
 from weft._status import error_of, none_accepts
 from weft._streams import AsyncStream, require_loop, task_is_cancelled
@@ -29,7 +30,6 @@ from weft._types import (
     Generation,
     Health,
     Messages,
-    Model,
     Picture,
     Score,
     Tagging,

@@ -15,6 +15,7 @@ from weft import _answers, _requests
 from weft import _verbs as verbs
 from weft._channel import CallSettings, health, health_check, open_channels
 from weft._many import Many, Questions, Sending, asking
+from weft._model import Model
 from weft._recordings import Recording, Transcription
 from weft._status import error_of, none_accepts
 from weft._streams import Stream
@@ -26,7 +27,6 @@ from weft._types import (
     Generation,
     Health,
     Messages,
-    Model,
     Picture,
     Score,
     Tagging,

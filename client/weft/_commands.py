@@ -1,6 +1,5 @@
 """The client's own subcommands: each one call of the SDK."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,18 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from weft import _show as show
+from weft._argument import read_argument
 from weft._files.options import Files
 from weft._options import (
     AdapterName,
     AsJson,
     CacheSalt,
     Language,
-    ModelName,
     ModelVersion,
     PicturePath,
     RecordingPath,
     Request,
-    SideName,
     SourceText,
     TextRequest,
     VersionLabel,
@@ -30,7 +28,6 @@ from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
     from weft._requests import ClassifyOptions, EmbedOptions, ScoreOptions
-    from weft._tokenization import TokenizeOptions
 
 
 def translate(
@@ -51,7 +48,7 @@ def translate(
     if files.is_asked({"a text": text}):
         _write_lines(files, request, "translate", "translating", asked)
     elif text is not None:
-        _write("translate", _read(text), asked, request, "translating")
+        _write("translate", read_argument(text), asked, request, "translating")
 
 
 def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) -> None:
@@ -111,8 +108,8 @@ def generate(
         return
     if chat is not None:
         told = [] if system is None else [{"role": "system", "content": system}]
-        asked["messages"] = [*told, {"role": "user", "content": _read(chat)}]
-    _write("generate", None if prompt is None else _read(prompt), asked, request, "generating")
+        asked["messages"] = [*told, {"role": "user", "content": read_argument(chat)}]
+    _write("generate", None if prompt is None else read_argument(prompt), asked, request, "generating")
 
 
 def _write_lines(
@@ -178,7 +175,7 @@ def classify(
         )
     if pictures:
         raise InvalidRequest("--pictures needs --file")
-    source = None if text is None else _read(text)
+    source = None if text is None else read_argument(text)
     with request.client() as client, show.patience("classifying"):
         answer = client.classify(source, image=picture, **asked)
     lines = [f"{each.score:.4f}  {each.label}" for each in answer.labels]
@@ -207,7 +204,7 @@ def tag(
         wants_json = {"--scores": request.scores, "--tokens": tokens}
         never = request.for_one()
         files.run("tag", "tagging", request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
-    source = _read(text or "")
+    source = read_argument(text or "")
     with request.client() as client, show.patience("tagging"):
         answer = client.tag(source, **asked)
     show.tags(answer, tokens=tokens, scores=request.scores, as_json=request.as_json)
@@ -247,7 +244,7 @@ def embed(
     given = inputs or []
     if cosines and len(given) < 2:
         raise InvalidRequest("--cosines needs two inputs or more")
-    sources: dict[str, Any] = {"images": given} if pictures else {"texts": [_read(text) for text in given]}
+    sources: dict[str, Any] = {"images": given} if pictures else {"texts": [read_argument(text) for text in given]}
     with request.client() as client, show.patience("embedding"):
         answer = client.embed(**sources, **asked)
     show.embedded(answer, given, cosines=cosines, as_json=request.as_json)
@@ -305,63 +302,8 @@ def score(
         files.run(*what, are_pictures=picture, as_json=as_json, wants_json=wants_json, never=never)
     elif source is not None and answer is not None:
         with server.client() as client, show.patience("scoring"):
-            scored = client.score(Path(source) if picture else _read(source), _read(answer), **asked)
+            scored = client.score(Path(source) if picture else read_argument(source), read_argument(answer), **asked)
         show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
-
-
-def tokenize(
-    model: ModelName,
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", show_default=False, help="The text. A dash (-) reads it from stdin.")
-    ],
-    *,
-    side: SideName = "",
-    source_language: Language = "",
-    target_language: Language = "",
-    count: Annotated[bool, typer.Option("--count", help="Print how many tokens there are, and nothing else.")] = False,
-    model_version: ModelVersion = None,
-    version_label: VersionLabel = None,
-    as_json: AsJson = False,
-    server: Server,
-) -> None:
-    """Cut a text into a model's tokens.
-
-    Each is one line: its id, start, end and text, with tabs between them. Start and end count the characters of the
-    text (Unicode code points). They are equal for a token that stands for none of it.
-    """
-    asked: TokenizeOptions = {
-        "model": model,
-        "model_version": model_version,
-        "version_label": version_label,
-        "side": side,
-        "source_language": source_language,
-        "target_language": target_language,
-        "count_only": count,
-    }
-    with server.client() as client, show.patience("cutting"):
-        answer = client.tokenize(_read(text), **asked)
-    show.tokens(answer, counts=count, as_json=as_json)
-
-
-def detokenize(
-    model: ModelName,
-    token_ids: Annotated[list[int], typer.Argument(metavar="ID...", min=0, show_default=False, help="Token ids.")],
-    *,
-    side: SideName = "",
-    model_version: ModelVersion = None,
-    version_label: VersionLabel = None,
-    as_json: AsJson = False,
-    server: Server,
-) -> None:
-    """Print the text that tokens of a model stand for."""
-    with server.client() as client, show.patience("joining"):
-        answer = client.detokenize(
-            token_ids, model=model, model_version=model_version, version_label=version_label, side=side
-        )
-    if as_json:
-        show.emit_json(answer)
-    else:
-        show.emit(answer.text)
 
 
 def health(
@@ -385,15 +327,3 @@ def health(
     show.emit(state)
     if state is not Health.SERVING:
         raise typer.Exit(1)
-
-
-def _read(text: str) -> str:
-    """Give the text of an argument: stdin's, without its last line end, for a dash."""
-    if text != "-":
-        return text
-    if sys.stdin is None:
-        raise InvalidRequest("stdin is closed")
-    try:
-        return sys.stdin.buffer.read().decode("utf-8-sig").removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"stdin is not UTF-8: {error.reason} at byte {error.start}") from None

@@ -7,10 +7,10 @@ import typer
 
 from weft import _show as show
 from weft._admin_client import AdminClient
+from weft._model import Model
 from weft._options import AsJson
 from weft._server import Server
 from weft._tables import model_table
-from weft._types import Model
 from weft.exceptions import InvalidRequest
 
 

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from weft._decoding import Sampling
+from weft._model import Model
 from weft._terminal import words
-from weft._types import Classification, Completion, Embeddings, Model, Output, Score, Tagging, Task, TopToken
+from weft._types import Classification, Completion, Embeddings, Output, Score, Tagging, Task, TopToken
 
 
 def every_output(answer: Completion) -> list[Completion | Output]:

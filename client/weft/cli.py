@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from weft import __version__, _commands, _models_commands
+from weft import __version__, _commands, _models_commands, _token_commands
 from weft._bench.command import bench
 from weft._flags import names_flags
 from weft._help import SectionedCommand
@@ -46,8 +46,8 @@ for _verb in (
     _commands.generate,
     _commands.embed,
     _commands.score,
-    _commands.tokenize,
-    _commands.detokenize,
+    _token_commands.tokenize,
+    _token_commands.detokenize,
     _commands.health,
 ):
     app.command(cls=SectionedCommand)(flat(names_flags(_verb)))

@@ -11,7 +11,8 @@ from weft._bench.lengths import Uniform
 from weft._bench.method import PICTURE_TASKS, WRITES_TEXT, Method
 from weft._bench.workload import Workload
 from weft._decoding import Decoding
-from weft._types import Model, Picture, Text
+from weft._model import Model
+from weft._types import Picture, Text
 from weft.exceptions import InvalidRequest
 
 # The number of different requests, if something of them is drawn. There is at least one for each input.

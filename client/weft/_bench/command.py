@@ -16,8 +16,8 @@ from weft._bench.options import Asking, Judging, Sending
 from weft._bench.progress import progress
 from weft._bench.report import Report, report_of
 from weft._bench.tables import print_report, print_sweep
+from weft._model import Model
 from weft._server import Server
-from weft._types import Model
 from weft.exceptions import Error, InvalidRequest, Overloaded
 
 

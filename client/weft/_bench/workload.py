@@ -6,7 +6,8 @@ from pathlib import Path
 from weft._bench.inputs import are_pictures
 from weft._bench.lengths import Lengths
 from weft._bench.method import PICTURE_TASKS, TASKS, WRITES_TEXT, Method
-from weft._types import Model, ModelState, Task
+from weft._model import Model, ModelState
+from weft._types import Task
 from weft.exceptions import InvalidRequest
 
 

@@ -1,0 +1,98 @@
+"""What a server says of its models."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from weft._decoding import Decoding
+from weft._types import Task
+
+
+class LabelScoring(StrEnum):
+    """What a classifier's scores are: probabilities that sum to 1, one for each label by itself, or any numbers."""
+
+    UNSPECIFIED = "unspecified"
+    SIGMOID = "sigmoid"
+    IDENTITY = "identity"
+
+
+class ModelState(StrEnum):
+    """Whether a model answers. One that sleeps is woken by the next request, and one that drains takes none."""
+
+    UNSPECIFIED = "unspecified"
+    LOADING = "loading"
+    READY = "ready"
+    FAILED = "failed"
+    SLEEPING = "sleeping"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a model refuses to go beyond, in tokens, bytes, pixels, seconds, beams and outputs; 0: it does not apply.
+
+    `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives,
+    `max_inputs` the inputs of one `embed`.
+    `window_s` is how many seconds of a recording a model hears at once: a longer one is cut where it is quiet.
+    """
+
+    max_source_tokens: int
+    max_prompt_tokens: int
+    max_new_tokens: int
+    max_total_tokens: int
+    max_image_bytes: int
+    max_image_pixels: int
+    max_beams: int = 0
+    max_outputs: int = 0
+    max_inputs: int = 0
+    max_audio_bytes: int = 0
+    max_audio_s: int = 0
+    window_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One version of one model: what it does, whether it answers, and what it takes.
+
+    `error` says why `state` is FAILED. `decoding` is what an empty one resolves to; None for a classifier.
+    `attention_heads` counts the heads of each layer that `Explain` may name; empty when it cannot explain.
+    `default_attention_layer` is None when it explains by attention rollout. Where `prefixes` are given, a source text
+    must begin with one of them: they tell a text-to-text model what to do.
+    `takes_messages` is whether `generate` takes `messages`. `can_score` is whether it scores given texts and prompts.
+    `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
+    `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
+    requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
+    `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
+    `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
+    default they are probabilities that sum to 1.
+    `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
+    """
+
+    name: str
+    version: int
+    task: Task
+    state: ModelState
+    error: str
+    family: str
+    description: str
+    limits: Limits
+    labels: tuple[str, ...]
+    source_languages: tuple[str, ...]
+    target_languages: tuple[str, ...]
+    decoding: Decoding | None
+    vocab_size: int
+    can_explain: bool
+    attention_heads: tuple[int, ...] = ()
+    default_attention_layer: int | None = None
+    prefixes: tuple[str, ...] = ()
+    takes_messages: bool = False
+    can_score: bool = False
+    takes_constraints: bool = False
+    version_labels: tuple[str, ...] = ()
+    canary_share: float = 0.0
+    precision: str = ""
+    dimensions: int = 0
+    normalized: bool = False
+    takes_pairs: bool = False
+    label_scoring: LabelScoring = LabelScoring.UNSPECIFIED
+    takes_adapters: bool = False
+    adapters: tuple[str, ...] = ()
