@@ -274,6 +274,22 @@ def embed_text(directory: Path) -> Draft:
     return _with_explain(draft, TEXT_IN, 1, "seq", default_layer=None)
 
 
+def match(directory: Path) -> Draft:
+    """Both kinds of inputs into three dimensions; pictures are explained."""
+    draft = _with_text(_with_image(Draft(directory, common_pb2.TASK_MATCH)), max_source_tokens=12)
+    draft.manifest.golden.ClearField("text")
+    draft.manifest.golden.image_path = "golden.png"
+    spec = pb.EmbeddingSpec(dimensions=3, pooling=pb.POOLING_FIRST, normalized=True)
+    draft.manifest.embedding.CopyFrom(spec)
+    draft.manifest.matching.CopyFrom(pb.MatchSpec(scale=10, label_text="a {}"))
+    draft.manifest.golden.labels.extend(["good", "bad"])
+    draft.manifest.golden.probabilities.extend([0.75, 0.25])
+    out = {"embedding": ("f", ["batch", 3])}
+    draft.graph(pb.GRAPH_ROLE_EMBEDDER, "texts.onnx", TEXT_IN, out)
+    draft.graph(pb.GRAPH_ROLE_IMAGE_EMBEDDER, "pictures.onnx", IMAGE_IN, out)
+    return _with_explain(draft, IMAGE_IN, 1, 12, default_layer=None)
+
+
 def classify_image(directory: Path) -> Draft:
     """A classifier of pictures, explained by a summary of its layers."""
     draft = _with_labels(_with_image(Draft(directory, common_pb2.TASK_CLASSIFY_IMAGE)))
@@ -292,6 +308,7 @@ MAKERS = [
     classify_image,
     tag,
     embed_text,
+    match,
 ]
 
 

@@ -37,6 +37,7 @@ _VERBS = {
     common_pb2.TASK_CLASSIFY_IMAGE: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_TAG: (ClassificationServicer, "Tag", classification_pb2.TagRequest),
     common_pb2.TASK_EMBED_TEXT: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
+    common_pb2.TASK_MATCH: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
     common_pb2.TASK_EMBED_IMAGE: (EmbeddingServicer, "Embed", embedding_pb2.EmbedRequest),
 }
 
@@ -73,11 +74,14 @@ async def refusal_of(directory):
         return str(error) or type(error).__name__
 
 
-async def ask(model, **request):
-    """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises."""
+async def ask(model, tenant="", **request):
+    """Ask a loaded model through the servicer of its task; the response, or the RequestError it raises.
+
+    A model that matches is also asked for the vectors of `inputs`.
+    """
     entry = Entry(model.name, model.version, model.bundle.directory, model_pb2.MODEL_STATE_READY, model=model)
-    servicer, verb, message = _VERBS[model.manifest.task]
-    CALL.set(Call(verb))
+    servicer, verb, message = _VERBS[common_pb2.TASK_EMBED_TEXT if "inputs" in request else model.manifest.task]
+    CALL.set(Call(verb, tenant=tenant))
     return await getattr(servicer(Models([entry])), verb)(message(**request), None)
 
 
@@ -117,4 +121,6 @@ def golden_request(model, **more):
         given = {"audio": audio, "language": golden.source_language}
     else:
         given = {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())}
+    if golden.labels:
+        given["labels"] = golden.labels
     return {"inputs": [given], **more} if golden.embedding else {**given, **more}

@@ -214,4 +214,6 @@ def model(message: model_pb2.Model) -> Model:
         label_scoring=_name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.label_scoring),
         takes_adapters=message.takes_adapters,
         adapters=tuple(message.adapters),
+        takes_labels=message.takes_labels,
+        label_text=message.label_text,
     )

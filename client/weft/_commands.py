@@ -150,6 +150,24 @@ def classify(
         str | None,
         typer.Option("--pair", metavar="TEXT", help="With --text: a second text, judged beside it (cross-encoders)."),
     ] = None,
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="LABEL",
+            show_default=False,
+            help="A label to choose for the picture, for a model that takes labels. Give it once for each.",
+        ),
+    ] = None,
+    label_text: Annotated[
+        str,
+        typer.Option(
+            "--label-text",
+            metavar="TEXT",
+            show_default=False,
+            help="With --label: the text that each label is put into, in the place of {}. By default the model's own.",
+        ),
+    ] = "",
     top: Annotated[
         int | None,
         typer.Option("--top", min=1, help="How many labels to print with --scores or --json. By default at most 5."),
@@ -161,7 +179,13 @@ def classify(
     request: Request,
 ) -> None:
     """Find the label of a picture or of a text."""
-    asked: ClassifyOptions = {**request.options(), "text_pair": pair, "top_k": top}
+    asked: ClassifyOptions = {
+        **request.options(),
+        "text_pair": pair,
+        "labels": labels or (),
+        "label_text": label_text,
+        "top_k": top,
+    }
     if files.is_asked({"a picture": picture, "--text": text}):
         files.run(
             "classify",

@@ -31,7 +31,7 @@ class Limits:
     """What a model refuses to go beyond, in tokens, bytes, pixels, seconds, beams and outputs; 0: it does not apply.
 
     `max_beams` bounds `Beams.num_beams`, `max_outputs` the `Decoding.num_outputs` of draws and alternatives,
-    `max_inputs` the inputs of one `embed`.
+    `max_inputs` the inputs of one `embed`, `max_labels` the labels of one `classify`.
     `window_s` is how many seconds of a recording a model hears at once: a longer one is cut where it is quiet.
     """
 
@@ -47,6 +47,7 @@ class Limits:
     max_audio_bytes: int = 0
     max_audio_s: int = 0
     window_s: float = 0.0
+    max_labels: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,7 @@ class Model:
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
+    `takes_labels` is whether `classify` needs `labels`, and `label_text` what each is put into, in the place of {}.
     `takes_adapters` is whether a request may name an adapter. `adapters` are those that lie beside it now.
     """
 
@@ -96,3 +98,5 @@ class Model:
     label_scoring: LabelScoring = LabelScoring.UNSPECIFIED
     takes_adapters: bool = False
     adapters: tuple[str, ...] = ()
+    takes_labels: bool = False
+    label_text: str = ""

@@ -105,10 +105,14 @@ class ClassifyOptions(Options, total=False):
     """What a classification takes besides: how many labels to return, by default all of them up to 5.
 
     `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
+    `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
+    in the place of {}, by default into the model's own.
     """
 
     top_k: int | None
     text_pair: str | None
+    labels: Iterable[str]
+    label_text: str
 
 
 class TagOptions(Options, total=False):
@@ -286,8 +290,17 @@ def classify_request(
         message.image.CopyFrom(_image(image))
     elif text is not None:
         _fill_text(message, text)
-    _fill_options(message, {**options})
+    given = {**options}
+    if "labels" in given:
+        given["labels"] = _labels(given["labels"])
+    _fill_options(message, given)
     return message
+
+
+def _labels(labels: Any) -> tuple[str, ...]:
+    if isinstance(labels, str | bytes | bytearray | Mapping) or not isinstance(labels, Iterable):
+        raise refusal("labels", f"must be a list of texts, not {type(labels).__name__}")
+    return tuple(labels)
 
 
 def tag_request(text: Text, **options: Unpack[TagOptions]) -> classification_pb2.TagRequest:

@@ -134,14 +134,14 @@ def export(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Of a whole CLIP model: file of the labels, with a line each. Each one's text is encoded now, and "
-            "pictures are put to the nearest."
+            help="Of a whole CLIP model: file of labels that stay, with a line each. Their texts are encoded now, and "
+            "the bundle has no text encoder. Without it, labels come with a request."
         ),
     ] = None,
     label_text: Annotated[
         str | None,
         typer.Option(
-            help="With --labels: the text of a label, which takes the place of {}.",
+            help="Of a whole CLIP model: the text of a label, which takes the place of {}.",
             show_default="This is a photo of {}.",
         ),
     ] = None,

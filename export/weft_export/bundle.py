@@ -13,7 +13,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.errors import CheckpointError
-from weft_export.families.classifier import IDENTITY, SIGMOID
+from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.graphs.graphs import states_of
 from weft_export.graphs.onnx_graph import OPSET, read_ports
 from weft_proto.bundle_rules import FORMAT_VERSION, MANIFEST_FILE, MAX_MANIFEST_BYTES
@@ -71,6 +71,10 @@ def manifest_of(
         manifest.embedding.CopyFrom(
             bundle_pb2.EmbeddingSpec(dimensions=config.dimensions, pooling=pooling, normalized=config.normalized)
         )
+    if TASKS[checkpoint.task].matches:
+        assert isinstance(checkpoint.model, Classifier)
+        spec = bundle_pb2.MatchSpec(scale=checkpoint.model.scale, label_text=checkpoint.label_text)
+        manifest.matching.CopyFrom(spec)
     if checkpoint.explained_heads:
         manifest.attention.heads.extend(checkpoint.explained_heads)
         if checkpoint.attention_layer is not None:

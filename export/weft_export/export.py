@@ -34,6 +34,7 @@ from weft_export.proofs.session import runtime_version
 from weft_export.rounding.rounding import rounded
 from weft_export.target import check_target, put
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 PRECISIONS = {
@@ -153,6 +154,8 @@ def _build(
     original = replace(loaded.checkpoint, explains=explains)
     if adapters is not None:
         check_adapters(precision)
+        if TASKS[original.task].matches:
+            raise ExportError("adapters are not for models that match")
         original = replace(original, adapters=adapter_spec(original.model, *adapters))
     check_tokenizers(original)
     check_bf16(original, precision)
@@ -227,6 +230,10 @@ def _held_out(
     if precision not in ROUNDED:
         if given is not None:
             raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")
+        return []
+    if TASKS[checkpoint.task].matches:
+        if given is not None:
+            raise ExportError("held-out examples are not for models that match: nothing scores them")
         return []
     if given is None:
         if not default.exists():

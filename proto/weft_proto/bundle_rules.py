@@ -119,6 +119,9 @@ MAX_IMAGE_SIDE = 4096
 MAX_GRID = 65_536
 # Of a golden answer: labels, times tokens for a tagger.
 MAX_PROBABILITIES = 262_144
+# Of a request to a model that matches, and of its labels, and of the text that they are put into.
+MAX_MATCHED_LABELS = 1024
+MAX_LABEL_CHARS = 1024
 # Of a vector.
 MAX_DIMENSIONS = 16_384
 # Of one slot of one state.
@@ -233,7 +236,9 @@ LIMITS = {
         "target_language": Limit(_TAG),
         "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, least=-1_000_000),
         "scores": Limit(1_000_000, entries=MAX_LABELS, least=-1_000_000),
+        "labels": Limit(MAX_LABEL_CHARS, entries=MAX_MATCHED_LABELS),
     },
+    "MatchSpec": {"scale": Limit(1_000_000, least=0.001), "label_text": Limit(MAX_LABEL_CHARS)},
     "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},
     "Parity": {
         "max_abs_error": Limit(1_000_000),
@@ -307,6 +312,14 @@ def only_asked(decoding: common_pb2.Decoding) -> str:
 def is_good_enough(score: float, fp32_score: float, min_share: float) -> bool:
     """Whether a rounded model keeps its share of a score. Exactly the share is enough, however the product rounds."""
     return score >= min_share * fp32_score - 1e-9
+
+
+def label_text_fault(label_text: str) -> str | None:
+    """Say what is wrong with the text that labels are put into, or None."""
+    if len(label_text) > MAX_LABEL_CHARS:
+        return f"has {len(label_text)} characters; at most {MAX_LABEL_CHARS} are taken"
+    count = label_text.count("{}")
+    return None if count == 1 else f"must hold {{}} once, where the label stands, and holds it {count} times"
 
 
 def resized_size(spec: bundle_pb2.ImageSpec, width: int, height: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ _MIXED = bundle_pb2.GRAPH_ROLE_MIXED
 _CLASSIFIER = bundle_pb2.GRAPH_ROLE_CLASSIFIER
 _TAGGER = bundle_pb2.GRAPH_ROLE_TAGGER
 _EMBEDDER = bundle_pb2.GRAPH_ROLE_EMBEDDER
+_IMAGE_EMBEDDER = bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER
 _SCORE = bundle_pb2.GRAPH_ROLE_SCORE
 
 
@@ -21,7 +22,7 @@ class Task:
         name: in error sentences, metrics and logs.
         needs: the roles of the graphs that a bundle must have.
         may_have: the roles of others that it can have. Any bundle can have EXPLAIN.
-        takes_image: its input is a picture.
+        takes_image: its input is a picture; of one that matches it can be a text too.
         takes_audio: its input is a recording.
         takes_prefix: a text may have to begin with one of text.prefixes.
     """
@@ -35,8 +36,8 @@ class Task:
 
     @property
     def takes_text(self) -> bool:
-        """Its input is a text."""
-        return not (self.takes_image or self.takes_audio)
+        """Its input is a text, or can be."""
+        return self.matches or not (self.takes_image or self.takes_audio)
 
     @property
     def writes_text(self) -> bool:
@@ -65,8 +66,13 @@ class Task:
 
     @property
     def embeds(self) -> bool:
-        """Its answer is a vector."""
-        return _EMBEDDER in self.needs
+        """Its answer is a vector, or made of vectors."""
+        return bool(self.needs & {_EMBEDDER, _IMAGE_EMBEDDER})
+
+    @property
+    def matches(self) -> bool:
+        """It embeds pictures and texts, and holds one to the other."""
+        return self.needs >= {_EMBEDDER, _IMAGE_EMBEDDER}
 
     @property
     def has_labels(self) -> bool:
@@ -92,5 +98,6 @@ TASKS = {
     common_pb2.TASK_TRANSCRIBE: Task("transcribe", frozenset({_ENCODER, _DECODER}), takes_audio=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
-    common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_EMBEDDER}), takes_image=True),
+    common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_IMAGE_EMBEDDER}), takes_image=True),
+    common_pb2.TASK_MATCH: Task("match", frozenset({_EMBEDDER, _IMAGE_EMBEDDER}), takes_image=True),
 }

@@ -1,13 +1,13 @@
 """What a graph takes of one request: the ids of a text, the pixels of a picture, or the sound of a window.
 
-A kind of input is a class, and one more kind is one more class. All inputs of a model are of one kind.
+A kind of input is a class, and one more kind is one more class. All inputs of a graph are of one kind.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ class Source(ABC):
 
     __slots__ = ()
 
+    # The first port that a graph reads it from. Of two graphs, it says which one is meant.
+    port: ClassVar[str]
     array: np.ndarray
 
     @property
@@ -41,7 +43,7 @@ class Source(ABC):
     @property
     def alike(self) -> Hashable:
         """What is equal of inputs that may share such a run."""
-        return self.bucket
+        return self.port, self.bucket
 
     @property
     @abstractmethod
@@ -63,6 +65,7 @@ class Source(ABC):
 class Ids(Source):
     """The token ids of a text or prompt, int64 [length]."""
 
+    port: ClassVar[str] = "input_ids"
     array: np.ndarray
 
     @property
@@ -113,6 +116,7 @@ class Whole(Source):
 class Pixels(Whole):
     """The pixel values of a picture, float32 [channels, height, width]. Pictures of a model are all of one size."""
 
+    port: ClassVar[str] = "pixel_values"
     array: np.ndarray
     # Rows and columns of patches.
     grid: tuple[int, int]
@@ -139,6 +143,7 @@ class Pixels(Whole):
 class Sound(Whole):
     """Log-mel energies of a window of a recording, float32 [mels, frames]. Windows of a model are all of one size."""
 
+    port: ClassVar[str] = "input_features"
     array: np.ndarray
     # Places of the memory.
     num_positions: int

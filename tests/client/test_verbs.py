@@ -51,6 +51,7 @@ VERBS = [
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
     ("classify", ([5, 6],), {}),
     ("classify", ("a question",), {"text_pair": "a passage"}),
+    ("classify", (), {"image": b"png", "labels": ["cat", "dog"], "label_text": "a {}"}),
     ("classify", (), {"image": b"12", "explain": True}),
     ("classify", ("a text",), {"explain": weft.Explain(layer=2)}),
     ("tag", ("we are in LIMA",), {"explain": True, **COMMON}),

@@ -62,6 +62,8 @@ def ask(client, model, **options):  # noqa: PLR0911 - a line for each task
             return client.generate(TEXT, **decoding, **name)
         case weft.Task.CLASSIFY_IMAGE:
             return client.classify(image=a_picture(), **name)
+        case weft.Task.MATCH:
+            return client.classify(image=a_picture(), labels=TEXT.split(), **name)
         case weft.Task.CLASSIFY_TEXT:
             return client.classify(TEXT, **name)
         case weft.Task.TAG:

@@ -224,9 +224,11 @@ def test_logits_have_the_shape_of_the_task(name):
         logits = checkpoint.model.decode(torch.zeros(BATCH, 5, dtype=torch.int64), *source)
         assert (BATCH, 5, checkpoint.text.target_vocab_size) == logits.shape
     else:
-        source, _ = a_source(checkpoint)
+        # Of two towers, each of the pictures is held to each of the texts.
+        source = tuple(tensor for tower in checkpoint.towers for tensor in a_source(tower)[0])
         each_token = (11,) if checkpoint.task == common_pb2.TASK_TAG else ()
-        width = len(checkpoint.labels) or checkpoint.model.config.dimensions
+        matches = checkpoint.task == common_pb2.TASK_MATCH
+        width = BATCH if matches else len(checkpoint.labels) or checkpoint.model.config.dimensions
         assert (BATCH, *each_token, width) == checkpoint.model(*source).shape
 
 

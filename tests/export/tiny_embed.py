@@ -1,4 +1,4 @@
-"""Tiny random models that embed: texts, by the mean of their places and a layer behind it, and pictures."""
+"""Tiny random models that embed: texts, by the mean of their places and a layer behind it, pictures, and both."""
 
 from dataclasses import replace
 
@@ -6,18 +6,20 @@ from tiny_bert import MAX_TOKENS, VOCAB_SIZE, tiny_bert
 from tiny_parts import image_spec, picture, randomised
 
 from weft_export.checkpoints.checkpoint import Checkpoint
+from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig
 from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
 
+SIZES = {"vocab_size": VOCAB_SIZE, "max_tokens": MAX_TOKENS, "d_model": 32, "num_heads": 2, "d_ff": 48}
+
 
 def embedder_config(**more) -> TextEmbedderConfig:
     """Return sizes of a body of BERT's kind."""
-    sizes = {"vocab_size": VOCAB_SIZE, "max_tokens": MAX_TOKENS, "d_model": 32, "num_heads": 2, "d_ff": 48}
     words = WordStyle(positions=True, norm=True)
-    return TextEmbedderConfig(**sizes, num_layers=2, style=Style(residual="post"), words=words, **more)
+    return TextEmbedderConfig(**SIZES, num_layers=2, style=Style(residual="post"), words=words, **more)
 
 
 def tiny_embed() -> Checkpoint:
@@ -46,4 +48,31 @@ def tiny_embed_image() -> Checkpoint:
     )
 
 
-EMBED = {"tiny-embed": tiny_embed, "tiny-embed-image": tiny_embed_image}
+def tiny_match() -> Checkpoint:
+    """Return a CLIP: the towers are those of both above, but that a text is causal and read at its end."""
+    texts = TextEmbedderConfig(
+        **{**SIZES, "max_tokens": 20},
+        num_layers=2,
+        words=WordStyle(positions=True),
+        causal=True,
+        pooling="last",
+        dense=(Dense(24, bias=False),),
+    )
+    pictures = tiny_embed_image()
+    (text := bundle_pb2.TextSpec()).CopyFrom(tiny_bert().text)
+    text.max_source_tokens = 20
+    model = Clip(ClipConfig(pictures=pictures.model.config, texts=texts))
+    golden = bundle_pb2.Golden(image_path="golden.png", labels=["cat", "dog", "green tree"])
+    return replace(
+        pictures,
+        family="clip",
+        description="A random match of pictures and words for tests.",
+        model=randomised(model),
+        golden=golden,
+        text=text,
+        label_text="the {} and",
+        files={**pictures.files, **tiny_bert().files},
+    )
+
+
+EMBED = {"tiny-embed": tiny_embed, "tiny-embed-image": tiny_embed_image, "tiny-match": tiny_match}

@@ -34,6 +34,7 @@ MODELS = (
     "tiny-caption",
     "tiny-speech",
     "tiny-embed",
+    "tiny-match",
 )
 # Of the server's memory: it takes 0.4 GB for these models.
 MOST_BYTES = 1_500_000_000
@@ -109,6 +110,9 @@ METHODS = {
     "ClassificationService/Classify": [
         classification_pb2.ClassifyRequest(model={"name": "tiny-text"}, text="the cat", top_k=2, explain={}),
         classification_pb2.ClassifyRequest(model={"name": "tiny-image"}, image={"data": picture()}),
+        classification_pb2.ClassifyRequest(
+            model={"name": "tiny-match"}, image={"data": picture()}, labels=["cat", "dog"], label_text="the {}"
+        ),
     ],
     "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
     "ScoreService/Score": [SCORE],

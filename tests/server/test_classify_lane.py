@@ -12,14 +12,15 @@ def test_who_leaves_while_the_batch_runs_is_counted_as_gone(tiny_repository):
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1", lanes=1) as model:
             (lane,) = model.engine.lanes
-            entered, goes_on, run = threading.Event(), threading.Event(), lane._session.run
+            entered, goes_on, session = threading.Event(), threading.Event(), lane._sessions["input_ids"]
+            run = session.run
 
             def held(feeds):
                 entered.set()
                 assert goes_on.wait(20)
                 return run(feeds)
 
-            lane._session.run = held
+            session.run = held
             leaves, stays = (asyncio.create_task(ask(model, text="the cat")) for _ in range(2))
             assert await asyncio.to_thread(entered.wait, 20)
             leaves.cancel()

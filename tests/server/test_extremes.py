@@ -103,7 +103,7 @@ def test_an_answer_of_another_shape_is_refused(tiny_repository):
             return {"probabilities": np.zeros((1, len(bundle.manifest.labels)), np.float32)}
 
     with pytest.raises(BundleError, match=r"source_vocab_size \d+ is more than a graph can do: it gives \[1, \d+\]"):
-        verify_classifier(Short(), bundle.manifest)
+        verify_classifier(Short(), bundle.manifest, bundle_pb2.GRAPH_ROLE_CLASSIFIER)
 
 
 @pytest.mark.parametrize(("num_parameters", "alone", "five"), [(10**7, 2048, 2048), (135 * 10**6, 2036, 407)])

@@ -87,7 +87,7 @@ def test_another_answer_is_refused(tiny_repository, name):
                 (golden.embedding or golden.probabilities)[0] += 0.01
             with pytest.raises(BundleError, match="the golden answer differs"):
                 await verify_golden(model)
-            if len(golden.probabilities) > len(model.manifest.labels):
+            if len(golden.probabilities) > len(model.manifest.labels) > 0:
                 del golden.probabilities[-len(model.manifest.labels) :]
                 with pytest.raises(BundleError, match="the golden answer differs"):
                     await verify_golden(model)
@@ -101,8 +101,9 @@ def test_an_answer_that_is_no_number_is_refused(tiny_repository):
     async def run():
         async with Loaded(tiny_repository / "tiny-text" / "1") as model:
             for lane in model.engine.lanes:
-                run = lane._session.run
-                lane._session.run = lambda feeds, run=run: {key: value * np.nan for key, value in run(feeds).items()}
+                session = lane._sessions["input_ids"]
+                run = session.run
+                session.run = lambda feeds, run=run: {key: value * np.nan for key, value in run(feeds).items()}
             with pytest.raises(BundleError, match="the golden answer differs"):
                 await verify_golden(model)
 

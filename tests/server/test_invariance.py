@@ -38,7 +38,8 @@ def requests_for(manifest, count, seed):
     rng, text, image = np.random.default_rng(seed), manifest.text, manifest.image
     asked = []
     for index in range(count):
-        if manifest.HasField("image"):
+        # Of a model that matches, texts and pictures take turns.
+        if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
             source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
         elif manifest.HasField("audio"):

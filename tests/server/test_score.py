@@ -424,7 +424,7 @@ def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
     bundle = shutil.copytree(tiny_repository / "tiny-generate" / "1", tmp_path / "m" / "1")
 
     async def laws(model):
-        session = model.scorer.lanes[0]._session
+        session = model.scorer.lanes[0]._sessions["places"]
         run_graph = session.run
 
         def shifted(feeds):
@@ -432,8 +432,7 @@ def test_a_graph_that_scores_otherwise_is_refused(tiny_repository, tmp_path):
             return outputs | {"log_probs": outputs["log_probs"] - 1}
 
         await verify_golden(model)
-        for lane in model.scorer.lanes:
-            lane._session.run = shifted
+        session.run = shifted
         with pytest.raises(BundleError, match="the golden answer is scored"):
             await verify_golden(model)
 

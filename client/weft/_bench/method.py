@@ -14,6 +14,8 @@ _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 # It has no recordings to send.
 TASKS = frozenset(_VERBS) - {Task.TRANSCRIBE}
 PICTURE_TASKS = frozenset(Task(task.name) for task in tasks.TASKS.values() if task.takes_image)
+# Of verbs that take two kinds of input, texts are the first argument.
+PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})
 WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
 
 
@@ -29,7 +31,7 @@ class Method:
 
     def payload(self, asked: Any, **options: Any) -> bytes:
         """Return the request as bytes; raises InvalidRequest for what can't be sent."""
-        given = (None, asked) if self._task is Task.CLASSIFY_IMAGE else (asked,)
+        given = (None, asked) if self._task in PICTURES_SECOND else (asked,)
         request = self._verb.request(*given, **options)
         if self._streaming is not None:
             request = self._streaming.stream_request(request=request)

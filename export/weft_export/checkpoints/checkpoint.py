@@ -1,7 +1,7 @@
 """A trained model, and all that a bundle says about it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
@@ -11,6 +11,7 @@ from weft_export.checkpoints.specs import (
     check_audio,
     check_image,
     check_labels,
+    check_matching,
     check_metric,
     check_text,
     named_in,
@@ -42,6 +43,8 @@ class Checkpoint:
     image: bundle_pb2.ImageSpec | None = None
     audio: bundle_pb2.AudioSpec | None = None
     labels: tuple[str, ...] = ()
+    label_text: str = ""
+    """Of a model that matches: the text of a label, which takes the place of {}, unless a request says otherwise."""
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
     decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
@@ -60,9 +63,11 @@ class Checkpoint:
         family_of(self.family)
         config: Any = self.model.config
         try:
-            check_text(self.task, config, self.text)
-            check_image(self.task, config, self.image)
-            check_audio(self.task, config, self.audio, self.text)
+            check_matching(self.task, self.label_text, self.golden.labels)
+            if self.towers == (self,):
+                check_text(self.task, config, self.text)
+                check_image(self.task, config, self.image)
+                check_audio(self.task, config, self.audio, self.text)
             check_labels(self.task, config, self.labels)
             check_metric(self.task, self.metric)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])
@@ -84,6 +89,23 @@ class Checkpoint:
     def task(self) -> common_pb2.Task.ValueType:
         """What the model does."""
         return family_of(self.family).task
+
+    @property
+    def towers(self) -> "tuple[Checkpoint, ...]":
+        """Checkpoints that take one kind of input: of a model that matches, its pictures' and its texts'; else itself.
+
+        Making them holds each to its own sizes. Pictures are what is explained.
+        """
+        if not TASKS[self.task].matches:
+            return (self,)
+        assert isinstance(self.model, Classifier)
+        (pictures, of_pictures), (texts, of_texts) = self.model.towers.items()
+        given = bundle_pb2.Golden(image_path=self.golden.image_path)
+        asked = bundle_pb2.Golden(text=self.label_text.replace("{}", self.golden.labels[0]))
+        return (
+            replace(self, family=pictures, model=of_pictures, text=None, golden=given, label_text=""),
+            replace(self, family=texts, model=of_texts, image=None, golden=asked, label_text="", explains=False),
+        )
 
     @property
     def explained_heads(self) -> tuple[int, ...]:

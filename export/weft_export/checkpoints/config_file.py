@@ -9,6 +9,7 @@ Its keys:
     image            weft.v1.ImageSpec, likewise; for a model that takes an image
     audio            weft.v1.AudioSpec, likewise; for a model that takes a recording
     labels           the classes in index order; for a classifier
+    label_text       the text of a label, which takes the place of {}; for a model that matches
     decoding         {"max_new_tokens": n}, the default of a request; for a model that gives text. It may have other
                      fields of weft.v1.Decoding too, such as {"beams": {"num_beams": 4}}
     golden           {"text": "..."}, {"image": "golden.png"} or {"audio": "golden.wav"}: the request that a server
@@ -36,10 +37,12 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 _SPECS = {"text": bundle_pb2.TextSpec, "image": bundle_pb2.ImageSpec, "audio": bundle_pb2.AudioSpec}
 _KEYS = {"family", "description", "model", *_SPECS, "labels", "decoding", "golden", "attention_layer", "metric"}
+_KEYS |= {"label_text"}
 _LENGTHS = ("max_new_tokens", "min_new_tokens")
 # What golden may name a file of, and what it may have besides.
 _FILES = {"image", "audio"}
 _LANGUAGES = {"source_language", "target_language"}
+_BESIDES = {*_LANGUAGES, "labels"}
 # What a Hugging Face directory's config.json has, and ours has not.
 _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
 
@@ -76,8 +79,8 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"unknown key {unknown[0]!r}")
     given = _typed(config["golden"], dict, "golden")
-    if len(given.keys() - _LANGUAGES) != 1 or not given.keys() <= {"text", *_FILES, *_LANGUAGES}:
-        raise ValueError("golden must have text, image or audio, and nothing else but languages")
+    if len(given.keys() - _BESIDES) != 1 or not given.keys() <= {"text", *_FILES, *_BESIDES}:
+        raise ValueError("golden must have text, image or audio, and nothing else but languages and labels")
     golden = {f"{key}_path" if key in _FILES else key: value for key, value in given.items()}
     labels = _typed(config.get("labels", []), list, "labels")
     decoding = config.get("decoding")
@@ -90,8 +93,9 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         fields |= _decoding_of(_typed(decoding, dict, "decoding"))
     if "attention_layer" in config:
         fields["attention_layer"] = _typed(config["attention_layer"], int, "attention_layer")
-    if "metric" in config:
-        fields["metric"] = _typed(config["metric"], str, "metric")
+    for key in ("metric", "label_text"):
+        if key in config:
+            fields[key] = _typed(config[key], str, key)
     for key, spec in _SPECS.items():
         if key in config:
             fields[key] = json_format.ParseDict(_typed(config[key], dict, key), spec())
@@ -131,6 +135,9 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
     config["golden"] = {kind.removesuffix("_path"): getattr(checkpoint.golden, kind)}
     tags = {key: getattr(checkpoint.golden, key) for key in sorted(_LANGUAGES)}
     config["golden"] |= {key: tag for key, tag in tags.items() if tag}
+    if checkpoint.label_text:
+        config["label_text"] = checkpoint.label_text
+        config["golden"]["labels"] = list(checkpoint.golden.labels)
     if checkpoint.attention_layer is not None:
         config["attention_layer"] = checkpoint.attention_layer
     if checkpoint.metric is not None:

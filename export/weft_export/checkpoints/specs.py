@@ -1,9 +1,10 @@
 """Whether what a checkpoint says about its text, image and labels fits its model's sizes."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
-from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, resizing_fault
+from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
 from weft_proto.languages import check_languages
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
@@ -54,6 +55,7 @@ DEMANDS = {
     common_pb2.TASK_TAG: Demand(metrics=("span_f1",), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_TEXT: Demand(metrics=("nearest",), sizes=_READS_TEXT),
     common_pb2.TASK_EMBED_IMAGE: Demand(metrics=("nearest",)),
+    common_pb2.TASK_MATCH: Demand(metrics=()),
 }
 
 
@@ -163,6 +165,18 @@ def check_labels(task: common_pb2.Task.ValueType, config: Any, labels: tuple[str
     _require_equal("the number of labels", len(labels), "model.num_labels", config.num_labels)
     _require(len(set(labels)) == len(labels), "labels are not distinct")
     check_value("labels", labels, LIMITS["BundleManifest"]["labels"])
+
+
+def check_matching(task: common_pb2.Task.ValueType, label_text: str, labels: Sequence[str]) -> None:
+    """Raise ValueError when the text of a label, or the golden request's labels, do not fit the task."""
+    if not TASKS[task].matches:
+        _require(not label_text and not labels, "only a model that matches has 'label_text', and labels in 'golden'")
+        return
+    fault = label_text_fault(label_text)
+    _require(fault is None, f"label_text {fault}")
+    check_value("golden.labels", tuple(labels), LIMITS["Golden"]["labels"])
+    _require(len(labels) > 1, "golden.labels are fewer than two")
+    _require(len(set(labels)) == len(labels) and all(labels), "golden.labels must be distinct and not empty")
 
 
 def check_metric(task: common_pb2.Task.ValueType, metric: str | None) -> None:

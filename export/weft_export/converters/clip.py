@@ -1,14 +1,16 @@
-"""CLIP's image encoder (Radford et al. 2021), with a head that was trained, or with texts for labels."""
+"""CLIP (Radford et al. 2021): both encoders, each alone, or that of pictures with labels that stay."""
 
 from typing import Any
 
 from weft_export.converters.activations import ACTIVATIONS
-from weft_export.converters.clip_texts import read_text_sizes, text_head
+from weft_export.converters.clip_texts import read_text_sizes, text_config, text_head, tower_names
 from weft_export.converters.converter import Converter, Foreign
 from weft_export.converters.fields import Fields
 from weft_export.converters.pictures import label_sizes, patches, picture_sides
-from weft_export.converters.sources import Names, Source, both, both_rows, computed
+from weft_export.converters.sources import Names, Source, both, both_rows, computed, layer_names
+from weft_export.families.clip import ClipConfig
 from weft_export.families.clip_vision import ClipEmbedderConfig, ClipVisionConfig
+from weft_export.families.text_embedder import TextEmbedderConfig
 
 
 def sizes(foreign: Foreign) -> ClipVisionConfig:
@@ -22,9 +24,22 @@ def sizes(foreign: Foreign) -> ClipVisionConfig:
 def whole_sizes(foreign: Foreign) -> ClipVisionConfig:
     """The vectors of pictures are compared with those of the labels' texts."""
     foreign.fields.skip("logit_scale_init_value")
-    read_text_sizes(foreign)
+    read_text_sizes(foreign.fields.part("text_config"))
     width = foreign.fields.whole("projection_dim", 512)
     return ClipVisionConfig(num_labels=len(foreign.choices.labels), **encoder_sizes(foreign), d_embedding=width)
+
+
+def pair_sizes(foreign: Foreign) -> ClipConfig:
+    """Both towers; labels come with a request."""
+    foreign.fields.skip("logit_scale_init_value")
+    width = foreign.fields.whole("projection_dim", 512)
+    pictures = ClipEmbedderConfig(**encoder_sizes(foreign), d_embedding=width)
+    return ClipConfig(pictures=pictures, texts=text_config(foreign, foreign.fields.part("text_config"), width))
+
+
+def texts_sizes(foreign: Foreign) -> TextEmbedderConfig:
+    """The text encoder alone, whose config is no part of another."""
+    return text_config(foreign, foreign.fields, foreign.fields.whole("projection_dim", 512))
 
 
 def embedder_sizes(foreign: Foreign) -> ClipEmbedderConfig:
@@ -87,9 +102,18 @@ def whole_names(_: ClipVisionConfig | ClipEmbedderConfig) -> Names:
     }
 
 
+def pair_names(config: ClipConfig) -> Names:
+    """The same for both towers."""
+    return {
+        **layer_names(whole_names(config.pictures), "pictures.", ""),
+        **layer_names(tower_names(config.texts), "texts.", ""),
+        "log_scale": "logit_scale",
+    }
+
+
 def text_names(_: ClipVisionConfig, foreign: Foreign) -> Names:
     """Compute the head of the labels' texts."""
-    return {"head.weight": text_head(foreign, read_text_sizes(foreign))}
+    return {"head.weight": text_head(foreign, read_text_sizes(foreign.fields.part("text_config")))}
 
 
 CLIP = Converter(
@@ -109,6 +133,22 @@ CLIP_WHOLE = Converter(
     names=whole_names,
     computed_names=text_names,
     takes_labels=True,
+    ignored=(r".*\.position_ids",),
+)
+CLIP_PAIR = Converter(
+    model_type="clip",
+    architectures=("CLIPModel",),
+    family="clip",
+    sizes=pair_sizes,
+    names=pair_names,
+    ignored=(r".*\.position_ids",),
+)
+CLIP_TEXTS = Converter(
+    model_type="clip_text_model",
+    architectures=("CLIPTextModelWithProjection",),
+    family="text_embedder",
+    sizes=texts_sizes,
+    names=tower_names,
     ignored=(r".*\.position_ids",),
 )
 CLIP_EMBEDDER = Converter(

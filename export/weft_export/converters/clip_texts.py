@@ -1,4 +1,4 @@
-"""CLIP's text encoder, which an export runs once for each label: a zero-shot classifier's head is made of texts."""
+"""CLIP's text encoder: a tower that a bundle has, or what an export runs once for each label that stays."""
 
 from dataclasses import dataclass
 
@@ -10,12 +10,15 @@ from weft_export.checkpoints.files import read_file
 from weft_export.checkpoints.tokenizer import encode, tokenizer_of
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Choices, Foreign
-from weft_export.converters.sources import Names, Source, both, both_rows, source_of
+from weft_export.converters.fields import Fields
+from weft_export.converters.sources import Names, Source, both, both_rows, from_row, source_of
 from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer
 from weft_export.families.sizes import require_divisible, require_sizes
+from weft_export.families.text_embedder import LAST, Dense, TextEmbedderConfig
 from weft_export.layers.attention import causal_mask
 from weft_export.layers.style import Style
+from weft_export.layers.words import WordStyle
 
 _TOKENIZER_FILE = "tokenizer.json"
 _PREFIX = "text_model."
@@ -64,15 +67,14 @@ class ClipText(nn.Module):
         return vector
 
 
-def read_text_sizes(foreign: Foreign) -> TextSizes:
-    """Read text_config.
+def read_text_sizes(fields: Fields) -> TextSizes:
+    """Read the fields of text_config.
 
     Raises:
         CheckpointError: a field is missing, or is not what the text encoder can have.
         ValueError: a size is out of its range.
     """
-    fields = foreign.fields.part("text_config")
-    # The first is of a text encoder alone.
+    # They are of a text encoder alone.
     fields.skip("projection_dim", "model_type")
     return TextSizes(
         vocab_size=fields.whole("vocab_size", 49408),
@@ -86,6 +88,48 @@ def read_text_sizes(foreign: Foreign) -> TextSizes:
             activation=fields.among("hidden_act", ACTIVATIONS, "quick_gelu"),
         ),
     )
+
+
+def text_config(foreign: Foreign, fields: Fields, width: int) -> TextEmbedderConfig:
+    """Return the text encoder as a tower into `width` numbers: it reads what stands at a text's last token, its end.
+
+    Raises:
+        CheckpointError: as read_text_sizes, or a text does not end with the token that CLIP reads at.
+    """
+    end_id = fields.whole("eos_token_id", 49407)
+    fields.skip("bos_token_id", "pad_token_id")
+    sizes = read_text_sizes(fields)
+    tokenizer = _tokenizer_of(foreign)
+    ids = list(encode(tokenizer, "a").ids)
+    wanted = max(ids, default=0) if end_id == _OLD_END else end_id
+    if wanted not in ids or ids.index(wanted) != len(ids) - 1:
+        raise CheckpointError(f"{_TOKENIZER_FILE} does not end a text with the token {wanted}, where CLIP is read")
+    return TextEmbedderConfig(
+        vocab_size=sizes.vocab_size,
+        max_tokens=foreign.max_tokens(sizes.max_tokens),
+        d_model=sizes.d_model,
+        num_heads=sizes.num_heads,
+        d_ff=sizes.d_ff,
+        num_layers=sizes.num_layers,
+        style=sizes.style,
+        words=WordStyle(positions=True),
+        causal=True,
+        pooling=LAST,
+        dense=(Dense(width, bias=False),),
+    )
+
+
+def tower_names(config: TextEmbedderConfig) -> Names:
+    """Return the names of that tower."""
+    ours, theirs = "body.encoder.layers.{}", f"{_PREFIX}encoder.layers.{{}}"
+    places = f"{_PREFIX}embeddings.position_embedding.weight"
+    return {
+        "body.words.tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
+        "body.words.positions.weight": from_row(0, places, config.max_tokens),
+        **both("body.encoder.norm", f"{_PREFIX}final_layer_norm"),
+        **_layer_names(ours, theirs),
+        "dense.0.weight": _PROJECTION,
+    }
 
 
 def text_head(foreign: Foreign, sizes: TextSizes) -> Source:
@@ -143,6 +187,12 @@ def _names() -> Names:
         "tokens.weight": f"{_PREFIX}embeddings.token_embedding.weight",
         "positions": f"{_PREFIX}embeddings.position_embedding.weight",
         **both("norm", f"{_PREFIX}final_layer_norm"),
+        **_layer_names(ours, theirs),
+    }
+
+
+def _layer_names(ours: str, theirs: str) -> dict[str, Source | str]:
+    return {
         **both(f"{ours}.attention_norm", f"{theirs}.layer_norm1"),
         **both(f"{ours}.feed_forward_norm", f"{theirs}.layer_norm2"),
         **both_rows(f"{ours}.attention.qkv", f"{theirs}.self_attn.{{q,k,v}}_proj"),

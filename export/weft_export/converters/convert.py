@@ -66,7 +66,7 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     """
     check_directory(directory)
     config = _read_config(directory)
-    converter = converter_of(config)
+    converter = converter_of(config, has_labels=bool(choices.labels))
     stored = StoredTensors(directory)
     names = frozenset(stored.entries)
     foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
@@ -98,8 +98,8 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     )
 
 
-def converter_of(config: dict[str, Any]) -> Converter:
-    """Return what converts a config.
+def converter_of(config: dict[str, Any], *, has_labels: bool = False) -> Converter:
+    """Return what converts a config. Of two for one class, has_labels says whether it is the one that takes labels.
 
     Raises:
         CheckpointError: nothing does; the nearest that is supported is named.
@@ -112,9 +112,13 @@ def converter_of(config: dict[str, Any]) -> Converter:
         or not all(isinstance(each, str) for each in named)
     ):
         raise CheckpointError("config.json: model_type must be a string, and architectures a list of strings")
-    for converter in CONVERTERS:
-        if converter.model_type == model_type and (not named or named[0] in converter.architectures):
-            return converter
+    known = [
+        converter
+        for converter in CONVERTERS
+        if converter.model_type == model_type and (not named or named[0] in converter.architectures)
+    ]
+    if known:
+        return next((converter for converter in known if converter.takes_labels == has_labels), known[0])
     of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
     if of_type:
         raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(of_type)} are")
@@ -156,14 +160,16 @@ def _read_config(directory: Path) -> dict[str, Any]:
 
 
 def _check_choices(converter: Converter, choices: Choices) -> None:
-    if converter.takes_labels and not choices.labels:
-        raise CheckpointError(f"{converter.architectures[0]} has no labels of its own; name them with --labels")
     if choices.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if choices.pooling is not None and converter.family != "text_embedder":
         raise CheckpointError(f"pooling is chosen for the body of a text encoder, not for {converter.architectures[0]}")
-    if choices.label_text is not None and "{}" not in choices.label_text:
-        raise CheckpointError("the text of a label has no {} where the label stands")
+    if choices.label_text is not None:
+        matches = TASKS[family_of(converter.family).task].matches
+        if not matches and not converter.takes_labels:
+            raise CheckpointError(f"the text of a label is chosen for CLIPModel, not for {converter.architectures[0]}")
+        if "{}" not in choices.label_text:
+            raise CheckpointError("the text of a label has no {} where the label stands")
 
 
 def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: Foreign) -> Checkpoint:
@@ -179,6 +185,7 @@ def _checkpoint(converter: Converter, shell: Any, wording: Wording, foreign: For
             image=wording.image,
             audio=wording.audio,
             labels=wording.labels,
+            label_text=wording.label_text,
             max_new_tokens=wording.max_new_tokens,
             min_new_tokens=wording.min_new_tokens,
             decoding=wording.decoding,

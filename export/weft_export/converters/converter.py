@@ -79,7 +79,7 @@ class Converter:
     sizes: makes the family's config.
     names: makes the table of names, from the family's config.
     computed_names: more of them, which follow from more than the family's config.
-    takes_labels: the checkpoint has no labels, so they are chosen.
+    takes_labels: the checkpoint has no labels, and they are chosen.
     prefix: what all their names begin with, where they are saved with it. Some files lack it.
     ignored: patterns of names that hold nothing to convert: masks, tables that follow from the config.
     bias: our name of the logits' bias, where banned tokens are written down. Empty: the family has none.

@@ -6,7 +6,7 @@ from weft_export.converters.beit import BEIT
 from weft_export.converters.bert import BERT, CAMEMBERT, ROBERTA, XLM_ROBERTA
 from weft_export.converters.blip import BLIP
 from weft_export.converters.bloom import BLOOM
-from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_WHOLE
+from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_PAIR, CLIP_TEXTS, CLIP_WHOLE
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
@@ -72,8 +72,10 @@ CONVERTERS: tuple[Converter, ...] = (
     CONVNEXT,
     RESNET,
     CLIP,
+    CLIP_PAIR,
     CLIP_WHOLE,
     CLIP_EMBEDDER,
+    CLIP_TEXTS,
     *BERT,
     *ROBERTA,
     *XLM_ROBERTA,

@@ -10,7 +10,7 @@ from PIL import Image
 
 from weft_export.checkpoints.sound import wav_of
 from weft_export.converters.audio_processor import read_audio_spec
-from weft_export.converters.converter import Foreign
+from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
 from weft_export.converters.text.languages import started
@@ -24,6 +24,7 @@ from weft_proto.v1 import bundle_pb2, common_pb2
 
 GOLDEN_PICTURE = "golden.png"
 GOLDEN_SOUND = "golden.wav"
+GOLDEN_LABELS = ("a house", "a pattern of coloured squares", "nothing")
 GOLDEN_TEXT = "The house is small, and there is a garden behind it."
 DEFAULT_NEW_TOKENS = 256
 
@@ -37,6 +38,7 @@ class Wording:
     image: bundle_pb2.ImageSpec | None = None
     audio: bundle_pb2.AudioSpec | None = None
     labels: tuple[str, ...] = ()
+    label_text: str = ""
     max_new_tokens: int | None = None
     min_new_tokens: int = 0
     decoding: common_pb2.Decoding = field(default_factory=common_pb2.Decoding)
@@ -56,14 +58,15 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
     text = image = audio = None
     notes: tuple[str, ...] = ()
     if row.has_text:
-        side = read_text_side(foreign.directory, config, _vocab_size(sizes))
+        of_texts = sizes.texts if row.matches else sizes
+        side = read_text_side(foreign.directory, config, _vocab_size(of_texts))
         files.update(side.files)
-        text = _text_of(foreign, sizes, task, side)
+        text = _text_of(foreign, of_texts, task, side)
         notes = side.notes
     golden = bundle_pb2.Golden(text=foreign.choices.golden or GOLDEN_TEXT, **_languages_to_try(text))
     if row.takes_image:
-        image = _image_of(foreign, sizes)
-        golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE)
+        image = _image_of(foreign, sizes.pictures if row.matches else sizes)
+        golden = bundle_pb2.Golden(image_path=GOLDEN_PICTURE, labels=GOLDEN_LABELS if row.matches else ())
         files[GOLDEN_PICTURE] = golden_picture(image)
     if row.takes_audio:
         assert text is not None
@@ -80,6 +83,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         image=image,
         audio=audio,
         labels=labels,
+        label_text=(foreign.choices.label_text or DEFAULT_LABEL_TEXT) if row.matches else "",
         max_new_tokens=most,
         min_new_tokens=least,
         decoding=_decoding_of(foreign, text) if row.writes_text else common_pb2.Decoding(),

@@ -24,6 +24,16 @@ class Classifier(nn.Module):
     scoring: str = SOFTMAX
     """What scores are made of logits by."""
 
+    @property
+    def towers(self) -> "dict[str, Classifier]":
+        """Of a model that matches, what embeds one kind of input, by its family: first pictures, then texts."""
+        return {}
+
+    @property
+    def scale(self) -> float:
+        """Of a model that matches, what cosines are multiplied by."""
+        return 1.0
+
     def forward(self, *source: Tensor) -> Tensor:
         """Return logits [batch, labels]; for a tagger [batch, seq, labels]; else vectors [batch, dimensions]."""
         raise NotImplementedError

@@ -34,6 +34,7 @@ class EncoderConfig:
     disentangled: DeBERTa's attention. None: the usual one.
     rotations, rotation_of, windows: as in DecoderOnlyConfig, but that a window is what a place sees on either side.
     first_norm: the first layer has a norm before its attention.
+    causal: no token sees those behind it, as in CLIP's texts. It goes with neither rotations nor buckets.
     """
 
     vocab_size: int
@@ -53,6 +54,7 @@ class EncoderConfig:
     rotation_of: tuple[int, ...] = ()
     windows: tuple[int, ...] = ()
     first_norm: bool = True
+    causal: bool = False
     dropout: float = 0.0  # in training only
 
     def __post_init__(self) -> None:
@@ -66,6 +68,8 @@ class EncoderConfig:
         require_each_layer("rotation_of", self.rotation_of, self.num_layers, 0, len(self.rotations) - 1)
         if bool(self.rotations) != bool(self.rotation_of) or bool(self.windows) != bool(self.rotation_of):
             raise ValueError("rotations, rotation_of and windows belong together")
+        if self.causal and (self.rotations or self.num_buckets is not None or self.disentangled is not None):
+            raise ValueError("causal goes with neither rotations nor buckets nor disentangled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,13 @@ class Body(nn.Module):
             reach = Reach(longest, config.windows, config.rotations, config.rotation_of)
         sizes = (config.d_model, config.num_heads, config.d_ff, config.dropout, config.style)
         self.encoder = Encoder(
-            config.num_layers, *sizes, bias, reach=reach, one_layer=config.one_layer, first_norm=config.first_norm
+            config.num_layers,
+            *sizes,
+            bias,
+            reach=reach,
+            one_layer=config.one_layer,
+            first_norm=config.first_norm,
+            causal=config.causal,
         )
         if config.disentangled is not None:
             for layer in self.encoder.layers:

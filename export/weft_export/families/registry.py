@@ -10,6 +10,7 @@ from weft_export.families.bert_body import BertConfig
 from weft_export.families.bert_tagger import BertTagger
 from weft_export.families.captioner import Captioner, CaptionerConfig
 from weft_export.families.causal_lm import CausalLm, CausalLmConfig
+from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig, ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
@@ -49,6 +50,7 @@ FAMILIES = {
     "swin_v2": Family(SwinV2, SwinConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "beit": Family(Beit, BeitConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "clip_vision": Family(ClipVision, ClipVisionConfig, common_pb2.TASK_CLASSIFY_IMAGE),
+    "clip": Family(Clip, ClipConfig, common_pb2.TASK_MATCH),
     "convnext": Family(ConvNext, ConvNextConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "resnet": Family(Resnet, ResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),
     "attention_resnet": Family(AttentionResnet, AttentionResnetConfig, common_pb2.TASK_CLASSIFY_IMAGE),

@@ -45,6 +45,7 @@ _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier
     bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("classifier.onnx", ClassifierView, "probabilities"),
     bundle_pb2.GRAPH_ROLE_TAGGER: ("tagger.onnx", ClassifierView, "probabilities"),
     bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedder.onnx", EmbedderView, "embedding"),
+    bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("image_embedder.onnx", EmbedderView, "embedding"),
 }
 # What a SCORE graph is made of.
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
@@ -104,6 +105,8 @@ def graphs_of(
     mixed_runs asks for a graph of GRAPH_ROLE_MIXED too, which only a model that `mixes` has. scores asks for one of
     GRAPH_ROLE_SCORE, if the model has one at this precision.
     """
+    if TASKS[checkpoint.task].matches:
+        return [graph for tower in checkpoint.towers for graph in graphs_of(tower, precision)]
     model = sharing(checkpoint.model, _TORCH_TYPES[FLOAT_TYPE[precision]])
     runs_on_cpu = precision in HOST_PRECISIONS
     graphs = []

@@ -11,6 +11,9 @@ from weft_export.layers.reach import Reach
 from weft_export.layers.relative_bias import RelativeBias
 from weft_export.layers.style import DEFAULT_STYLE, Style, StyledLayer
 
+# Beside any other score its exponential is 0.
+_UNSEEN = -1e4
+
 
 class EncoderLayer(StyledLayer):
     """Self-attention and feed-forward, pre-norm (Xiong et al. 2020, "On Layer Normalization ...") or post-norm."""
@@ -69,12 +72,14 @@ class Encoder(nn.Module):
         reach: Reach | None = None,
         one_layer: bool = False,
         first_norm: bool = True,
+        causal: bool = False,
     ) -> None:
         """Make the layers.
 
         reach: how far each layer looks, and how it turns heads. None: everywhere, and not at all.
         one_layer: all layers are the same one ("ALBERT", Lan et al. 2020, section 3.1).
         first_norm: the first layer has a norm before its attention.
+        causal: without a reach or a relative_bias, no position sees those behind it.
         """
         super().__init__()
         sizes = (d_model, num_heads, d_ff, dropout, style)
@@ -87,6 +92,7 @@ class Encoder(nn.Module):
         self.norm = style.last_norm(d_model)
         self.dropout = nn.Dropout(dropout)
         self.relative_bias = relative_bias
+        self.causal = causal
 
     def forward(self, x: Tensor, lengths: Tensor | None, num_read: int | None = None) -> Tensor:
         """Encode embedded x [batch, seq, d_model], of which each row has the first lengths [batch] or all.
@@ -112,7 +118,18 @@ class Encoder(nn.Module):
 
     def _seen(self, x: Tensor) -> list[tuple[KeyValue | None, Tensor | None]]:
         """Return each layer's rotation and what is added to its scores."""
-        if self.reach is not None:
-            return self.reach.of(x.shape[1])
-        bias = None if self.relative_bias is None else self.relative_bias(x.shape[1])
-        return [(None, bias)] * len(self.layers)
+        if self.reach is None:
+            seen: list[tuple[KeyValue | None, Tensor | None]] = [(None, self._bias(x.shape[1]))] * len(self.layers)
+        else:
+            seen = self.reach.of(x.shape[1])
+        # The operator wants all of one type.
+        return [(rotary, None if bias is None else bias.to(x.dtype)) for rotary, bias in seen]
+
+    def _bias(self, seq: int) -> Tensor | None:
+        if self.relative_bias is not None:
+            bias: Tensor = self.relative_bias(seq)
+            return bias
+        if not self.causal:
+            return None
+        place = torch.arange(seq)
+        return torch.where(place > place[:, None], _UNSEEN, 0.0)[None, None]

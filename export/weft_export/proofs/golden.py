@@ -75,6 +75,10 @@ class GoldenRequest:
             CheckpointError: the golden request is none that a server takes, or has an answer that is not finite.
             ExportError: no request has a clear first token.
         """
+        if TASKS[self.checkpoint.task].matches:
+            golden = _copy(self.checkpoint.golden)
+            golden.probabilities.extend(self._values or self._match(golden))
+            return golden
         if not TASKS[self.checkpoint.task].writes_text:
             golden = _copy(self.checkpoint.golden)
             embeds = TASKS[self.checkpoint.task].embeds
@@ -118,6 +122,14 @@ class GoldenRequest:
                 f"the golden answer has {len(probabilities)} probabilities; at most {MAX_PROBABILITIES} are allowed:"
                 " take a shorter golden text"
             )
+        self._values = probabilities.tolist()
+        return self._values
+
+    @torch.inference_mode()
+    def _match(self, golden: bundle_pb2.Golden) -> list[float]:
+        exact = torch_run(graphs_of(self.checkpoint, bundle_pb2.PRECISION_FP32))
+        probabilities = _matched(self.checkpoint, golden, exact)
+        _check_finite(probabilities)
         self._values = probabilities.tolist()
         return self._values
 
@@ -210,10 +222,11 @@ def check_golden(
         ExportError: the tokens differ, or a probability by more than GOLDEN_TOLERANCE, or a vector by more than
             EMBEDDING_TOLERANCE of its length.
     """
-    source = _source(checkpoint, golden)
-    if not TASKS[checkpoint.task].writes_text:
+    task = TASKS[checkpoint.task]
+    source = () if task.matches else _source(checkpoint, golden)
+    if not task.writes_text:
         with torch.inference_mode():
-            (actual,) = values(run, checkpoint, [source[0][0]])
+            (actual,) = [_matched(checkpoint, golden, run)] if task.matches else values(run, checkpoint, [source[0][0]])
         error, tolerance = _golden_error(golden, actual.float().flatten(), precision)
         if not error <= tolerance:  # said this way round, NaN fails
             raise ExportError(f"the golden answer of the graphs differs by {error:.2g}; a server allows {tolerance:g}")
@@ -229,6 +242,16 @@ def check_golden(
     if row.tokens[num_given:] != list(golden.token_ids):
         answer = f"{row.tokens[num_given:]} instead of {list(golden.token_ids)}"
         raise ExportError(f"the golden answer of the graphs differs: {answer}; a server would refuse the bundle")
+
+
+def _matched(checkpoint: Checkpoint, golden: bundle_pb2.Golden, run: Run) -> Tensor:
+    """Return the probabilities [labels] of a golden request to a model that matches."""
+    pictures, texts = checkpoint.towers
+    asked = [bundle_pb2.Golden(text=checkpoint.label_text.replace("{}", label)) for label in golden.labels]
+    (picture,) = values(run, pictures, [_source(pictures, pictures.golden)[0][0]])
+    labels = torch.stack(values(run, texts, [_source(texts, each)[0][0] for each in asked]))
+    assert isinstance(checkpoint.model, Classifier)
+    return (checkpoint.model.scale * labels.float() @ picture.float()).softmax(dim=0)
 
 
 def _golden_error(

@@ -23,6 +23,7 @@ from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
 from weft_export.proofs.score_parity import check_score
 from weft_export.proofs.session import open_session
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 
@@ -47,6 +48,8 @@ def check_parity(
             5. A log-probability of a finished answer differs by more than gauge_of allows.
         ExportError: onnxruntime is not installed.
     """
+    if TASKS[checkpoint.task].matches:
+        return _worst([check_parity(tower, directory, precision) for tower in checkpoint.towers])
     exact = bundle_pb2.PRECISION_FP32
     graphs = {graph.role: graph for graph in graphs_of(checkpoint, exact, mixed_runs=mixed_runs, scores=scores)}
 
@@ -61,6 +64,7 @@ def check_parity(
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: gauge if getattr(checkpoint.model, "scoring", "") == IDENTITY else shares,
         bundle_pb2.GRAPH_ROLE_TAGGER: shares,
         bundle_pb2.GRAPH_ROLE_EMBEDDER: vectors,
+        bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: vectors,
     }
     requests = random_requests(checkpoint)
     num_steps = 0
@@ -103,6 +107,12 @@ def check_parity(
         num_steps=num_steps,
         num_requests=len(requests),
     )
+
+
+def _worst(parities: list[bundle_pb2.Parity]) -> bundle_pb2.Parity:
+    worst = max(parities, key=lambda parity: parity.max_abs_error)
+    worst.num_requests = sum(parity.num_requests for parity in parities)
+    return worst
 
 
 def _check_classifier(gauge: Gauge, graph: Graph, session: Any, requests: list[RandomRequest]) -> None:

@@ -161,9 +161,11 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     the logits of more than `size` positions, or of one for each row.
     """
     GRAPH_ROLE_EMBEDDER: _GraphRole.ValueType  # 8
-    """GRAPH_ROLE_EMBEDDER: inputs as the encoder's; output `embedding` float32 [batch, dimensions], pooled, and normalized where
-    EmbeddingSpec says so.
+    """GRAPH_ROLE_EMBEDDER: inputs as those of an encoder of texts; output `embedding` float32 [batch, dimensions], pooled, and normalized
+    where EmbeddingSpec says so.
     """
+    GRAPH_ROLE_IMAGE_EMBEDDER: _GraphRole.ValueType  # 9
+    """GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
 
 class GraphRole(_GraphRole, metaclass=_GraphRoleEnumTypeWrapper):
     """GraphRole is what a graph computes. Port names and shapes are fixed by the role; [] holds symbolic or fixed sizes.
@@ -217,9 +219,11 @@ k most probable tokens in descending order, where k is 20 or the vocabulary's si
 the logits of more than `size` positions, or of one for each row.
 """
 GRAPH_ROLE_EMBEDDER: GraphRole.ValueType  # 8
-"""GRAPH_ROLE_EMBEDDER: inputs as the encoder's; output `embedding` float32 [batch, dimensions], pooled, and normalized where
-EmbeddingSpec says so.
+"""GRAPH_ROLE_EMBEDDER: inputs as those of an encoder of texts; output `embedding` float32 [batch, dimensions], pooled, and normalized
+where EmbeddingSpec says so.
 """
+GRAPH_ROLE_IMAGE_EMBEDDER: GraphRole.ValueType  # 9
+"""GRAPH_ROLE_IMAGE_EMBEDDER: the same, with the input of an encoder of pictures."""
 Global___GraphRole: _TypeAlias = GraphRole  # noqa: Y015
 
 class _DataType:
@@ -372,6 +376,7 @@ class BundleManifest(_message.Message):
     EMBEDDING_FIELD_NUMBER: _builtins.int
     SCORING_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
+    MATCHING_FIELD_NUMBER: _builtins.int
     format_version: _builtins.int
     """format_version is 1. A server refuses a number it does not know."""
     task: _common_pb2.Task.ValueType
@@ -395,8 +400,10 @@ class BundleManifest(_message.Message):
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
-          embed:              EMBEDDER
-        and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4.
+          embed:              EMBEDDER for texts, IMAGE_EMBEDDER for pictures
+          match:              EMBEDDER, IMAGE_EMBEDDER
+        and EXPLAIN when the model can explain, and SCORE when it produces text and can score. That makes at most 4. EXPLAIN of a model
+        that matches is of its pictures.
         """
 
     @_builtins.property
@@ -405,11 +412,11 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def text(self) -> Global___TextSpec:
-        """text describes token ids; set when the model takes or gives text."""
+        """text describes token ids; set when the model takes or gives text, or matches."""
 
     @_builtins.property
     def image(self) -> Global___ImageSpec:
-        """image describes pixels; set when the model takes an image."""
+        """image describes pixels; set when the model takes an image, or matches."""
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
@@ -453,13 +460,19 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def embedding(self) -> Global___EmbeddingSpec:
-        """embedding describes the vectors; set when the model embeds."""
+        """embedding describes the vectors; set when the model embeds or matches. Both graphs of one that matches give such vectors, of the
+        length 1; pooling is then that of its pictures.
+        """
 
     @_builtins.property
     def adapters(self) -> Global___AdapterSpec:
         """adapters says which layers a request may adapt; set when the graphs take adapters, at fp32, without a RECURRENT
         state.
         """
+
+    @_builtins.property
+    def matching(self) -> Global___MatchSpec:
+        """matching says how labels are held to a picture; set when the model matches."""
 
     def __init__(
         self,
@@ -486,10 +499,11 @@ class BundleManifest(_message.Message):
         embedding: Global___EmbeddingSpec | None = ...,
         scoring: _common_pb2.LabelScoring.ValueType = ...,
         adapters: Global___AdapterSpec | None = ...,
+        matching: Global___MatchSpec | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "embedding", b"embedding", "golden", b"golden", "image", b"image", "matching", b"matching", "parity", b"parity", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adapters", b"adapters", "attention", b"attention", "audio", b"audio", "decoding", b"decoding", "description", b"description", "embedding", b"embedding", "family", b"family", "files", b"files", "format_version", b"format_version", "golden", b"golden", "graphs", b"graphs", "image", b"image", "labels", b"labels", "matching", b"matching", "parity", b"parity", "precision", b"precision", "provenance", b"provenance", "quality", b"quality", "rounding", b"rounding", "scoring", b"scoring", "states", b"states", "task", b"task", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -524,6 +538,37 @@ class EmbeddingSpec(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___EmbeddingSpec: _TypeAlias = EmbeddingSpec  # noqa: Y015
+
+@_typing.final
+class MatchSpec(_message.Message):
+    """MatchSpec says how the labels that a request brings are held to its picture ("CLIP", Radford et al. 2021): a label is put into
+    label_text, and scale times the cosine of the vectors of this text and of the picture is the label's logit. Probabilities are the
+    softmax over the labels of the request.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCALE_FIELD_NUMBER: _builtins.int
+    LABEL_TEXT_FIELD_NUMBER: _builtins.int
+    scale: _builtins.float
+    """scale is what cosines are multiplied by, from 0.001 to 1,000,000."""
+    label_text: _builtins.str
+    """label_text is the text of a label unless a request says otherwise. It holds {} once, in whose place the label comes. At most 1,024
+    characters.
+    """
+    def __init__(
+        self,
+        *,
+        scale: _builtins.float = ...,
+        label_text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label_text", b"label_text", "scale", b"scale"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MatchSpec: _TypeAlias = MatchSpec  # noqa: Y015
 
 @_typing.final
 class AdapterSpec(_message.Message):
@@ -1292,6 +1337,7 @@ class Golden(_message.Message):
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     EMBEDDING_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
@@ -1311,7 +1357,7 @@ class Golden(_message.Message):
     @_builtins.property
     def probabilities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """probabilities are the answer over all labels (classify; tag: row-major [tokens, labels]), within 1e-3 (fp32), 1e-2
-        (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01.
+        (fp16, int8) or 3e-2 (bf16). At most 262,144, each from 0 to 1.01. Of a model that matches they are over `labels`.
         """
 
     @_builtins.property
@@ -1326,6 +1372,10 @@ class Golden(_message.Message):
         65,536, each from -1,000,000 to 1,000,000; within the tolerance of probabilities, or that share of a score over 1.
         """
 
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """labels are those of the request (match), put into the model's own label_text; 2 to 1,024, of at most 1,024 characters each."""
+
     def __init__(
         self,
         *,
@@ -1338,10 +1388,11 @@ class Golden(_message.Message):
         target_language: _builtins.str = ...,
         embedding: _abc.Iterable[_builtins.float] | None = ...,
         scores: _abc.Iterable[_builtins.float] | None = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "embedding", b"embedding", "image_path", b"image_path", "input", b"input", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "embedding", b"embedding", "image_path", b"image_path", "input", b"input", "labels", b"labels", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path", "audio_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015

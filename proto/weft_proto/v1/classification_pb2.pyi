@@ -33,16 +33,22 @@ class ClassifyRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     EXPLAIN_FIELD_NUMBER: _builtins.int
     TEXT_PAIR_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    LABEL_TEXT_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is the text; not empty, and at most Limits.max_source_tokens once tokenized."""
     top_k: _builtins.int
-    """top_k is how many labels to return; [1, number of labels], default all of them up to 5."""
+    """top_k is how many labels to return; [1, number of labels], those of the request if it has any; default all of them up to 5."""
     request_id: _builtins.str
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     text_pair: _builtins.str
     """text_pair is a second text to judge beside `text`, for models with Model.takes_pairs: a passage beside a question (cross-encoders).
     It needs `text`; the two, joined by the model's tokenizer, have at most Limits.max_source_tokens. Empty: none. Neither text
     may spell the token that stands between them.
+    """
+    label_text: _builtins.str
+    """label_text is the text that each label is put into, in the place of {}, which it holds once: `a photo of {}.` At most 1,024
+    characters. It needs `labels`. Default Model.label_text.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -60,6 +66,13 @@ class ClassifyRequest(_message.Message):
     def explain(self) -> _common_pb2.Explain:
         """explain asks for the alignment. It costs one more pass over the input; other requests don't pay."""
 
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """labels are those to choose from, for models with Model.takes_labels (zero-shot classification, "CLIP", Radford et al. 2021), and required
+        there. They need `image`. At most Limits.max_labels, each once, not empty, and of at most 1,024 characters; put into label_text, at most
+        Limits.max_source_tokens once tokenized. The server keeps their vectors, so the same labels cost less the next time.
+        """
+
     def __init__(
         self,
         *,
@@ -71,10 +84,12 @@ class ClassifyRequest(_message.Message):
         request_id: _builtins.str = ...,
         explain: _common_pb2.Explain | None = ...,
         text_pair: _builtins.str = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        label_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "text", b"text", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_top_k", b"_top_k", "explain", b"explain", "image", b"image", "input", b"input", "label_text", b"label_text", "labels", b"labels", "model", b"model", "request_id", b"request_id", "text", b"text", "text_pair", b"text_pair", "token_ids", b"token_ids", "top_k", b"top_k"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__top_k: _TypeAlias = _typing.Literal["top_k"]  # noqa: Y015
     _WhichOneofArgType__top_k: _TypeAlias = _typing.Literal["_top_k", b"_top_k"]  # noqa: Y015
@@ -99,7 +114,7 @@ class LabelScore(_message.Message):
     label: _builtins.str
     """label is the label's name."""
     index: _builtins.int
-    """index is the label's position in Model.labels."""
+    """index is the label's position in Model.labels, or in those of the request."""
     score: _builtins.float
     """score is the label's probability, [0, 1], and over all labels they sum to 1; Model.label_scoring may say otherwise."""
     def __init__(
@@ -137,7 +152,7 @@ class ClassifyResponse(_message.Message):
 
     @_builtins.property
     def usage(self) -> _common_pb2.Usage:
-        """usage counts tokens; output_tokens is 0."""
+        """usage counts tokens, those of the request's labels too; output_tokens is 0."""
 
     @_builtins.property
     def timings(self) -> _common_pb2.Timings:

@@ -52,7 +52,8 @@ class ClassificationServiceServicer(object):
     """
 
     def Classify(self, request, context):
-        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE.
+        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE, and with `labels`
+        those of TASK_MATCH.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

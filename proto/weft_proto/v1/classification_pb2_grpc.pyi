@@ -34,7 +34,9 @@ class ClassificationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ClassificationServiceAsyncStub: ...
     Classify: _grpc.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]
-    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE, and with `labels`
+    those of TASK_MATCH.
+    """
     Tag: _grpc.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]
     """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
 
@@ -44,7 +46,9 @@ class ClassificationServiceAsyncStub(ClassificationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Classify: _aio.UnaryUnaryMultiCallable[_classification_pb2.ClassifyRequest, _classification_pb2.ClassifyResponse]  # type: ignore[assignment]
-    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+    """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE, and with `labels`
+    those of TASK_MATCH.
+    """
     Tag: _aio.UnaryUnaryMultiCallable[_classification_pb2.TagRequest, _classification_pb2.TagResponse]  # type: ignore[assignment]
     """Tag answers with the most probable label of each token, and the spans they form. Its models are those of TASK_TAG."""
 
@@ -57,7 +61,9 @@ class ClassificationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _classification_pb2.ClassifyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_classification_pb2.ClassifyResponse, _abc.Awaitable[_classification_pb2.ClassifyResponse]]:
-        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE."""
+        """Classify answers with the most probable labels. Its models are those of TASK_CLASSIFY_TEXT and TASK_CLASSIFY_IMAGE, and with `labels`
+        those of TASK_MATCH.
+        """
 
     @_abc_1.abstractmethod
     def Tag(

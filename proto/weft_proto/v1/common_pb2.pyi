@@ -46,6 +46,10 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
     TASK_TRANSCRIBE: _Task.ValueType  # 9
     """TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
+    TASK_MATCH: _Task.ValueType  # 11
+    """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
+    of one space (EmbeddingService).
+    """
 
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
@@ -74,6 +78,10 @@ TASK_EMBED_IMAGE: Task.ValueType  # 8
 """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
 TASK_TRANSCRIBE: Task.ValueType  # 9
 """TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
+TASK_MATCH: Task.ValueType  # 11
+"""TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
+of one space (EmbeddingService).
+"""
 Global___Task: _TypeAlias = Task  # noqa: Y015
 
 class _LabelScoring:
@@ -918,7 +926,9 @@ class Usage(_message.Message):
     counted. All answers of Decoding.num_outputs count.
     """
     cached_tokens: _builtins.int
-    """cached_tokens is how many of input_tokens were not read again, because the server's prefix cache held them."""
+    """cached_tokens is how many of input_tokens were not read again, because the server's prefix cache held them, or the vectors of
+    their labels.
+    """
     def __init__(
         self,
         *,

@@ -74,7 +74,9 @@ class EmbedRequest(_message.Message):
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
-        """model names the model; default: the server's only embedding model for the kind of the first input."""
+        """model names the model; default: the server's only model of TASK_EMBED_TEXT or TASK_EMBED_IMAGE, as the first input is; if there is
+        none, its only one of TASK_MATCH.
+        """
 
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbedInput]:
@@ -84,7 +86,9 @@ class EmbedRequest(_message.Message):
 
     @_builtins.property
     def explain(self) -> _common_pb2.Explain:
-        """explain asks for the alignment of the one input; INVALID_ARGUMENT with several. It costs one more pass over the input."""
+        """explain asks for the alignment of the one input; INVALID_ARGUMENT with several, and for a text with a model of TASK_MATCH. It costs one
+        more pass over the input.
+        """
 
     def __init__(
         self,

@@ -47,7 +47,8 @@ class EmbeddingServiceServicer(object):
     """
 
     def Embed(self, request, context):
-        """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT and TASK_EMBED_IMAGE.
+        """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT, TASK_EMBED_IMAGE and TASK_MATCH; one of the last
+        takes both kinds, and puts them into one space.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,7 +34,9 @@ class EmbeddingServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EmbeddingServiceAsyncStub: ...
     Embed: _grpc.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]
-    """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT and TASK_EMBED_IMAGE."""
+    """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT, TASK_EMBED_IMAGE and TASK_MATCH; one of the last
+    takes both kinds, and puts them into one space.
+    """
 
 @_typing.type_check_only
 class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
@@ -42,7 +44,9 @@ class EmbeddingServiceAsyncStub(EmbeddingServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Embed: _aio.UnaryUnaryMultiCallable[_embedding_pb2.EmbedRequest, _embedding_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT and TASK_EMBED_IMAGE."""
+    """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT, TASK_EMBED_IMAGE and TASK_MATCH; one of the last
+    takes both kinds, and puts them into one space.
+    """
 
 class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
     """EmbeddingService turns texts or pictures into vectors, which are near each other where the inputs mean alike."""
@@ -53,6 +57,8 @@ class EmbeddingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedding_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedding_pb2.EmbedResponse, _abc.Awaitable[_embedding_pb2.EmbedResponse]]:
-        """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT and TASK_EMBED_IMAGE."""
+        """Embed answers with a vector for each input. Its models are those of TASK_EMBED_TEXT, TASK_EMBED_IMAGE and TASK_MATCH; one of the last
+        takes both kinds, and puts them into one space.
+        """
 
 def add_EmbeddingServiceServicer_to_server(servicer: EmbeddingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

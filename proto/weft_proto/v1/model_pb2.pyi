@@ -73,6 +73,7 @@ class Limits(_message.Message):
     MAX_INPUTS_FIELD_NUMBER: _builtins.int
     MAX_AUDIO_BYTES_FIELD_NUMBER: _builtins.int
     MAX_AUDIO_S_FIELD_NUMBER: _builtins.int
+    MAX_LABELS_FIELD_NUMBER: _builtins.int
     WINDOW_S_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
     """max_source_tokens bounds a source text (translate, classify, tag, embed), special tokens included."""
@@ -98,6 +99,8 @@ class Limits(_message.Message):
     """max_audio_bytes bounds an encoded recording, in bytes. Set by the server, not by the bundle."""
     max_audio_s: _builtins.int
     """max_audio_s bounds the length of a recording, in seconds. Set by the server, not by the bundle."""
+    max_labels: _builtins.int
+    """max_labels bounds ClassifyRequest.labels (match): 1,024."""
     window_s: _builtins.float
     """window_s is how many seconds of a recording the model hears at once. A longer one is cut."""
     def __init__(
@@ -114,11 +117,12 @@ class Limits(_message.Message):
         max_inputs: _builtins.int = ...,
         max_audio_bytes: _builtins.int = ...,
         max_audio_s: _builtins.int = ...,
+        max_labels: _builtins.int = ...,
         window_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_audio_bytes", b"max_audio_bytes", "max_audio_s", b"max_audio_s", "max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "window_s", b"window_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_audio_bytes", b"max_audio_bytes", "max_audio_s", b"max_audio_s", "max_beams", b"max_beams", "max_image_bytes", b"max_image_bytes", "max_image_pixels", b"max_image_pixels", "max_inputs", b"max_inputs", "max_labels", b"max_labels", "max_new_tokens", b"max_new_tokens", "max_outputs", b"max_outputs", "max_prompt_tokens", b"max_prompt_tokens", "max_source_tokens", b"max_source_tokens", "max_total_tokens", b"max_total_tokens", "window_s", b"window_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -159,6 +163,8 @@ class Model(_message.Message):
     NORMALIZED_FIELD_NUMBER: _builtins.int
     TAKES_PAIRS_FIELD_NUMBER: _builtins.int
     LABEL_SCORING_FIELD_NUMBER: _builtins.int
+    TAKES_LABELS_FIELD_NUMBER: _builtins.int
+    LABEL_TEXT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """name is the model's name in the repository."""
     version: _builtins.int
@@ -201,6 +207,10 @@ class Model(_message.Message):
     """takes_pairs is whether ClassifyRequest.text_pair is answered."""
     label_scoring: _common_pb2.LabelScoring.ValueType
     """label_scoring is what the scores of its labels are."""
+    takes_labels: _builtins.bool
+    """takes_labels is whether ClassifyRequest.labels are required."""
+    label_text: _builtins.str
+    """label_text is the text that each of these is put into, in the place of {}, unless a request says otherwise; else empty."""
     @_builtins.property
     def limits(self) -> Global___Limits:
         """limits are what it refuses to go beyond."""
@@ -269,10 +279,12 @@ class Model(_message.Message):
         normalized: _builtins.bool = ...,
         takes_pairs: _builtins.bool = ...,
         label_scoring: _common_pb2.LabelScoring.ValueType = ...,
+        takes_labels: _builtins.bool = ...,
+        label_text: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -10,6 +10,7 @@ from weft_proto.bundle_rules import (
     MAX_READ_BYTES,
     MAX_TEMPLATE_BYTES,
     is_good_enough,
+    label_text_fault,
     only_asked,
     resizing_fault,
 )
@@ -44,10 +45,10 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
 
     if task.takes_image:
         _verify_image(manifest.image, task)
-    elif task.takes_audio:
+    if task.takes_audio:
         fault = audio_fault(manifest.audio, manifest.text)
         require(fault is None, str(fault))
-    else:
+    if task.takes_text:
         _verify_source(manifest.text, files, task)
     _verify_words(manifest.text, task)
     _verify_pairs(manifest)
@@ -61,6 +62,7 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
     if task.has_labels:
         _verify_labels(manifest.labels)
     _verify_embedding(manifest, task)
+    _verify_matching(manifest, task)
     verify_states(manifest)
     if manifest.HasField("adapters"):
         _verify_adapters(manifest)
@@ -208,6 +210,16 @@ def _verify_embedding(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
     require(not task.embeds or spec.pooling in _POOLINGS, f"embedding.pooling {spec.pooling} is unknown")
 
 
+def _verify_matching(manifest: bundle_pb2.BundleManifest, task: Task) -> None:
+    require(task.matches == manifest.HasField("matching"), "matching is for match, and needed there")
+    require(not (task.matches and manifest.HasField("adapters")), "adapters are not for match")
+    if task.matches:
+        require(manifest.embedding.normalized, "embedding.normalized is false, and match compares by the cosine")
+        require(manifest.matching.scale > 0, "matching.scale is missing")
+        fault = label_text_fault(manifest.matching.label_text)
+        require(fault is None, f"matching.label_text {fault}")
+
+
 def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: Task) -> None:
     require(manifest.HasField("golden"), "golden is missing")
     golden = manifest.golden
@@ -219,12 +231,16 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         require(golden.text, "golden.text is missing")
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
-    require(task.embeds or not golden.embedding, "golden.embedding is for tasks that embed")
+    require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")
     require(task.has_labels or not golden.scores, "golden.scores are for tasks that classify")
-    require(task.has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify or tag")
+    has_labels = task.has_labels or task.matches
+    require(has_labels or not golden.probabilities, "golden.probabilities are for tasks that classify, tag or match")
+    require(task.matches or not golden.labels, "golden.labels are for match")
     require(task.writes_text or not golden.token_ids, "golden.token_ids are for tasks that produce text")
     if task.writes_text:
         _verify_tokens(golden, manifest.text)
+    elif task.matches:
+        _verify_matched(golden)
     elif task.embeds:
         _verify_vector(golden.embedding, manifest.embedding)
     else:
@@ -261,6 +277,15 @@ def _verify_distributions(manifest: bundle_pb2.BundleManifest, task: Task) -> No
         row = values[start : start + width]
         sums = one_each or math.isclose(math.fsum(row), 1, abs_tol=1e-2)
         require(sums and min(row) >= 0, "golden.probabilities are no distribution")
+
+
+def _verify_matched(golden: bundle_pb2.Golden) -> None:
+    _verify_labels(golden.labels)
+    require(all(golden.labels), "golden.labels has an empty one")
+    count, values = len(golden.labels), golden.probabilities
+    require(count > 1, "golden has one label alone, which any model would give")
+    require(len(values) == count, f"golden has {len(values)} probabilities for {count} labels")
+    require(math.isclose(math.fsum(values), 1, abs_tol=1e-2), "golden.probabilities are no distribution")
 
 
 def _verify_vector(values: Sequence[float], spec: bundle_pb2.EmbeddingSpec) -> None:

@@ -70,11 +70,12 @@ def _demands(role: int, manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, 
         return _explain(manifest)
     if role == bundle_pb2.GRAPH_ROLE_SCORE:
         return _score(manifest)
-    source = _source(manifest)
+    source = _texts() if role == bundle_pb2.GRAPH_ROLE_EMBEDDER else _source(manifest)
     stateless: dict[int, tuple[str, tuple[int | None, ...]]] = {
         bundle_pb2.GRAPH_ROLE_TAGGER: ("probabilities", (None, None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_CLASSIFIER: ("probabilities", (None, len(manifest.labels))),
         bundle_pb2.GRAPH_ROLE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
+        bundle_pb2.GRAPH_ROLE_IMAGE_EMBEDDER: ("embedding", (None, manifest.embedding.dimensions)),
     }
     if role in stateless:
         name, shape = stateless[role]
@@ -107,6 +108,10 @@ def _source(manifest: bundle_pb2.BundleManifest, batch: int | None = None) -> di
     if TASKS[manifest.task].takes_audio:
         window = (batch, manifest.audio.num_mels, manifest.audio.num_frames)
         return {"input_features": Demand(bundle_pb2.DATA_TYPE_FLOAT32, window)}
+    return _texts(batch)
+
+
+def _texts(batch: int | None = None) -> dict[str, Demand]:
     return {
         "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (batch, None)),
         "lengths": Demand(bundle_pb2.DATA_TYPE_INT32, (batch,)),

@@ -11,8 +11,12 @@ from weft_server.door.messages import resolved_proto, timings_proto
 from weft_server.errors import InvalidRequest
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.completion import classify, finishing, input_of
+from weft_server.serving.embedding import times_of
+from weft_server.serving.matching import match, texts_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
     import numpy as np
 
     from weft_server.sequence import Sequence
@@ -21,11 +25,6 @@ if TYPE_CHECKING:
     from weft_server.serving.models import Models
 
 DEFAULT_TOP_K = 5
-_TASKS = {
-    "text": common_pb2.TASK_CLASSIFY_TEXT,
-    "token_ids": common_pb2.TASK_CLASSIFY_TEXT,
-    "image": common_pb2.TASK_CLASSIFY_IMAGE,
-}
 
 
 class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServicer):
@@ -41,12 +40,15 @@ class ClassificationServicer(classification_pb2_grpc.ClassificationServiceServic
         kind = request.WhichOneof("input")
         if kind is None:
             raise InvalidRequest("input", "is required: text, token_ids or image", "EMPTY_INPUT")
-        model = await self._models.take(call, request.model, _TASKS[kind])
+        model = await self._models.take(call, request.model, *_tasks_of(request, kind))
+        if model.manifest.HasField("matching"):
+            return await _matched(call, model, request)
+        _check_own(request, model)
         top_k = _top_k(request, len(model.manifest.labels))
         with reading_of(model, request) as reading:
             read = _pair_of(model, request, kind) or input_of(model, request, kind, model.languages.plain)
             sequence, reason, probabilities = await classify(call, model, read)
-            labels = _most_probable(model, probabilities, top_k)
+            labels = _most_probable(model.manifest.labels, probabilities, top_k)
             answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, sequence))
             with finishing(model, (sequence,), reason):
                 if reading:
@@ -86,9 +88,44 @@ def _pair_of(model: Model, request: classification_pb2.ClassifyRequest, kind: st
     return lambda _: model.reader.read_pair(request.text, request.text_pair)
 
 
-def _most_probable(model: Model, probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
-    """Return the `top_k` labels of probabilities [labels], most probable first. The lower index wins a tie."""
-    labels = model.manifest.labels
+def _tasks_of(request: classification_pb2.ClassifyRequest, kind: str) -> tuple[common_pb2.Task.ValueType, ...]:
+    """Return what can answer a request. Where it names no model, its labels say which task is meant."""
+    if request.label_text and not request.labels:
+        raise InvalidRequest("label_text", "needs labels")
+    if kind != "image":
+        if request.labels:
+            raise InvalidRequest("labels", "need an image to choose for")
+        return (common_pb2.TASK_CLASSIFY_TEXT,)
+    if request.labels:
+        return common_pb2.TASK_MATCH, common_pb2.TASK_CLASSIFY_IMAGE
+    return common_pb2.TASK_CLASSIFY_IMAGE, common_pb2.TASK_MATCH
+
+
+def _check_own(request: classification_pb2.ClassifyRequest, model: Model) -> None:
+    if request.labels:
+        raise InvalidRequest("labels", f"are for models that take them, and {model.name!r} has labels of its own")
+
+
+async def _matched(call: Call, model: Model, request: classification_pb2.ClassifyRequest) -> Any:
+    """Answer with the most probable of the request's own labels."""
+    if request.text_pair:
+        raise InvalidRequest("text_pair", "needs text beside it")
+    texts_of(model, request)
+    top_k = _top_k(request, len(request.labels))
+    with reading_of(model, request) as reading:
+        found = await match(call, model, request)
+        labels = _most_probable(request.labels, found.probabilities, top_k)
+        answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, found.picture))
+        answer.usage.input_tokens, answer.usage.cached_tokens = found.num_input_tokens, found.num_cached_tokens
+        answer.timings.CopyFrom(timings_proto(times_of([*found.texts, found.picture]), writes=False))
+        with finishing(model, (*found.texts, found.picture), found.reason):
+            if reading:
+                await explain_rows(answer.alignment, model, reading, found.picture, [labels[0].label])
+    return answer
+
+
+def _most_probable(labels: Many[str], probabilities: np.ndarray, top_k: int) -> list[classification_pb2.LabelScore]:
+    """Return the `top_k` of labels with probabilities [labels], most probable first. The lower index wins a tie."""
     order = (-probabilities).argsort(kind="stable")[:top_k]
     return [
         classification_pb2.LabelScore(label=labels[index], index=index, score=score)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from weft_server.serving.models import Models
 
 _TASKS = {
-    "text": common_pb2.TASK_EMBED_TEXT,
-    "token_ids": common_pb2.TASK_EMBED_TEXT,
-    "image": common_pb2.TASK_EMBED_IMAGE,
+    "text": (common_pb2.TASK_EMBED_TEXT, common_pb2.TASK_MATCH),
+    "token_ids": (common_pb2.TASK_EMBED_TEXT, common_pb2.TASK_MATCH),
+    "image": (common_pb2.TASK_EMBED_IMAGE, common_pb2.TASK_MATCH),
 }
 
 
@@ -34,7 +34,8 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
         """Answer with a vector for each input."""
         call = CALL.get()
         call.name(request.request_id)
-        model = await self._models.take(call, request.model, _task_of(request))
+        model = await self._models.take(call, request.model, *_tasks_of(request))
+        _check_explain(request, model)
         dimensions = _dimensions(request, model)
         with reading_of(model, request) as reading:
             sequences = await embed(call, model, request.inputs)
@@ -55,7 +56,7 @@ class EmbeddingServicer(embedding_pb2_grpc.EmbeddingServiceServicer):
         return answer
 
 
-def _task_of(request: embedding_pb2.EmbedRequest) -> common_pb2.Task.ValueType:
+def _tasks_of(request: embedding_pb2.EmbedRequest) -> tuple[common_pb2.Task.ValueType, ...]:
     """Return what embeds the inputs. Of a request with too many none is looked at, and nothing is awaited before."""
     count = len(request.inputs)
     if not count:
@@ -64,16 +65,22 @@ def _task_of(request: embedding_pb2.EmbedRequest) -> common_pb2.Task.ValueType:
         raise InvalidRequest("inputs", f"must be 1..{MAX_INPUTS}, not {count}", "INPUT_TOO_LONG")
     if count > 1 and request.HasField("explain"):
         raise InvalidRequest("explain", f"is for one input, and there are {count}")
-    tasks = [_TASKS.get(each.WhichOneof("input") or "") for each in request.inputs]
-    for index, task in enumerate(tasks):
-        if task is None:
+    found = [_TASKS.get(each.WhichOneof("input") or "") for each in request.inputs]
+    for index, tasks in enumerate(found):
+        if tasks is None:
             raise InvalidRequest(f"inputs[{index}].input", "is required: text, token_ids or image", "EMPTY_INPUT")
-        if task != tasks[0]:
+        if tasks != found[0]:
             why = "is of another kind than inputs[0]: all are texts, or all are pictures"
             field = f"inputs[{index}].{request.inputs[index].WhichOneof('input')}"
             raise InvalidRequest(field, why, "WRONG_INPUT_KIND")
-    assert tasks[0] is not None
-    return tasks[0]
+    assert found[0] is not None
+    return found[0]
+
+
+def _check_explain(request: embedding_pb2.EmbedRequest, model: Model) -> None:
+    is_text = request.inputs[0].WhichOneof("input") != "image"
+    if request.HasField("explain") and is_text and model.manifest.HasField("matching"):
+        raise InvalidRequest("explain", f"is for pictures: {model.name!r} does not say it of texts")
 
 
 def _dimensions(request: embedding_pb2.EmbedRequest, model: Model) -> int:

@@ -33,9 +33,17 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     "/weft.v1.TranscriptionService/StreamTranscribe": (common_pb2.TASK_TRANSCRIBE,),
     "/weft.v1.GenerationService/Generate": (common_pb2.TASK_GENERATE,),
     "/weft.v1.GenerationService/StreamGenerate": (common_pb2.TASK_GENERATE,),
-    "/weft.v1.ClassificationService/Classify": (common_pb2.TASK_CLASSIFY_TEXT, common_pb2.TASK_CLASSIFY_IMAGE),
+    "/weft.v1.ClassificationService/Classify": (
+        common_pb2.TASK_CLASSIFY_TEXT,
+        common_pb2.TASK_CLASSIFY_IMAGE,
+        common_pb2.TASK_MATCH,
+    ),
     "/weft.v1.ClassificationService/Tag": (common_pb2.TASK_TAG,),
-    "/weft.v1.EmbeddingService/Embed": (common_pb2.TASK_EMBED_TEXT, common_pb2.TASK_EMBED_IMAGE),
+    "/weft.v1.EmbeddingService/Embed": (
+        common_pb2.TASK_EMBED_TEXT,
+        common_pb2.TASK_EMBED_IMAGE,
+        common_pb2.TASK_MATCH,
+    ),
 }
 
 

@@ -1,5 +1,8 @@
 """How large a message each method takes: a name, a text or a file; and how many parts one has."""
 
+from functools import partial
+
+from weft_proto.bundle_rules import MAX_MATCHED_LABELS
 from weft_server.errors import InvalidRequest
 from weft_server.serving.embedding import MAX_INPUTS
 
@@ -21,14 +24,14 @@ def max_bytes(method: str, most: int) -> int:
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
 
 
-def check_inputs(data: bytes) -> None:
-    """Raise InvalidRequest for an EmbedRequest of far too many fields: millions of empty inputs would be gigabytes.
+def check_parts(data: bytes, field: str, most: int) -> None:
+    """Raise InvalidRequest for a message of far too many fields: millions of empty ones would be gigabytes.
 
-    What is no message is left to who parses it.
+    `field` may come `most` times. What is no message is left to who parses it.
     """
     at = 0
     try:
-        for _ in range(MAX_INPUTS + _OTHER_FIELDS):
+        for _ in range(most + _OTHER_FIELDS):
             if at >= len(data):
                 return
             key, at = _varint(data, at)
@@ -36,7 +39,7 @@ def check_inputs(data: bytes) -> None:
             at += size if key & 7 else 0
     except (IndexError, KeyError):
         return
-    raise InvalidRequest("inputs", f"must be 1..{MAX_INPUTS}, and there are more", "INPUT_TOO_LONG")
+    raise InvalidRequest(field, f"must be 1..{most}, and there are more", "INPUT_TOO_LONG")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -48,4 +51,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     return value | data[at] << shift, at + 1
 
 
-CHECKS = {"/weft.v1.EmbeddingService/Embed": check_inputs}
+CHECKS = {
+    "/weft.v1.EmbeddingService/Embed": partial(check_parts, field="inputs", most=MAX_INPUTS),
+    "/weft.v1.ClassificationService/Classify": partial(check_parts, field="labels", most=MAX_MATCHED_LABELS),
+}

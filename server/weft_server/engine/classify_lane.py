@@ -13,7 +13,7 @@ from weft_server.sequence import Delivery, FinishReason, Usage
 from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from weft_server.engine.lane import Take
     from weft_server.runtime.adapter_stack import AdapterStack
@@ -30,7 +30,7 @@ class ClassifyLane:
 
     def __init__(
         self,
-        session: Session,
+        sessions: Iterable[Session],
         *,
         per_token: bool,
         pad_id: int,
@@ -39,12 +39,14 @@ class ClassifyLane:
         metrics: ModelMetrics,
         stack: AdapterStack | None = None,
     ) -> None:
-        """`per_token` says that the graph gives values for each token, padding included. A tagger's does.
+        """Of several `sessions`, a run takes the one that reads its kind of input.
+
+        `per_token` says that the graph gives values for each token, padding included. A tagger's does.
 
         `stack` has a place for each request of a batch, if the model takes adapters.
         """
         self.gone: deque[tuple[Sequence, Outcome]] = deque()
-        self._session = session
+        self._sessions = {port: session for session in sessions for port in session.input_names}
         self._per_token = per_token
         self._pad_id = pad_id
         self._max_batch = max_batch
@@ -115,12 +117,13 @@ class ClassifyLane:
         bucket = batch[0].source.bucket
         feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
         # Whatever the task, the graph has one output.
-        (values,) = self._session.run(feeds | self._adapters(batch)).values()
+        session = self._sessions[batch[0].source.port]
+        (values,) = session.run(feeds | self._adapters(batch, session)).values()
         self._observe(batch, started, len(batch) * bucket)
         # Copies, so that no answer keeps those of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
 
-    def _adapters(self, batch: list[Sequence]) -> dict[str, np.ndarray]:
+    def _adapters(self, batch: list[Sequence], session: Session) -> dict[str, np.ndarray]:
         """What the graph reads of the adapters of a batch."""
         if self._stack is None:
             return {}
@@ -128,7 +131,7 @@ class ClassifyLane:
         for place in places:
             # What lies there stays until the next batch.
             self._stack.let_go(place)
-        return self._stack.feeds(self._session.input_names, np.array(places), 1)
+        return self._stack.feeds(session.input_names, np.array(places), 1)
 
     def _observe(self, batch: list[Sequence], started: float, padded: int) -> None:
         """Count a run of so many tokens, padding included, that began at `started`."""

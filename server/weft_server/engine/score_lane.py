@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ class Given(Source):
     Where the model has no encoder, the prompt stands before it, and `source` is None.
     """
 
+    port: ClassVar[str] = SCORED_PORTS[0]
     array: np.ndarray
     source: Source | None
     # Each follows one of the last tokens of `array`.
@@ -99,7 +100,8 @@ class ScoreLane(ClassifyLane):
         """Leave its scores with each sequence."""
         started = time.monotonic()
         given = [source for sequence in batch if isinstance(source := sequence.source, Given)]
-        outputs = self._session.run(score_feeds(given, self._pad_id) | self._adapters(batch))
+        session = self._sessions[given[0].port]
+        outputs = session.run(score_feeds(given, self._pad_id) | self._adapters(batch, session))
         self._observe(batch, started, len(batch) * given[0].bucket)
         for sequence, scores in zip(batch, scores_of(given, outputs), strict=True):
             sequence.scores = scores

@@ -23,6 +23,7 @@ from weft_server.serving.adapters import Adapters
 from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_explainer
+from weft_server.serving.label_vectors import LabelVectors
 from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
 from weft_server.serving.model import Model, worker_name
 from weft_server.serving.room import verify_room
@@ -97,6 +98,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         widths=widths_of(manifest, config),
         grammars=grammars,
         adapters=Adapters(bundle, config.max_adapters, metrics),
+        label_vectors=LabelVectors(metrics),
         max_building=max(1, config.max_queued_requests // 4),
         restarts=restarts,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from weft_proto.bundle_rules import precision_name
+from weft_proto.bundle_rules import MAX_MATCHED_LABELS, precision_name
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.serving.decoding import shown_default
@@ -41,6 +41,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card.takes_constraints = model.grammars.takes_constraints
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
     card.takes_pairs, card.label_scoring = text.HasField("separator_id"), manifest.scoring
+    card.takes_labels, card.label_text = TASKS[manifest.task].matches, manifest.matching.label_text
     card.vocab_size = text.source_vocab_size or text.target_vocab_size
     if text.max_new_tokens:
         card.decoding.CopyFrom(shown_default(manifest, model.widths))
@@ -58,6 +59,8 @@ def _set_limits(model: Model, config: ServerConfig, limits: model_pb2.Limits) ->
         limits.max_source_tokens = text.max_source_tokens
     if manifest.HasField("embedding"):
         limits.max_inputs = min(MAX_INPUTS, config.max_queued_requests)
+    if manifest.HasField("matching"):
+        limits.max_labels = MAX_MATCHED_LABELS
     if manifest.HasField("image"):
         limits.max_image_bytes = config.max_image_bytes
         limits.max_image_pixels = config.max_image_pixels

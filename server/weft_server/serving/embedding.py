@@ -12,7 +12,7 @@ from weft_server.sequence import Sequence, Times
 from weft_server.serving.completion import input_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from collections.abc import Sequence as Many
 
     from weft_server.serving.call import Call
@@ -29,20 +29,35 @@ async def embed(call: Call, model: Model, inputs: Many[Any]) -> list[Sequence]:
     Raises:
         RequestError: an input was refused, or there is no room for all, or the deadline passed.
     """
-    engine = model.engine
-    most = min(MAX_INPUTS, engine.max_queued(call.standing))
+    most = min(MAX_INPUTS, model.engine.max_queued(call.standing))
     if len(inputs) > most:
         raise InvalidRequest("inputs", f"must be 1..{most}, not {len(inputs)}", "INPUT_TOO_LONG")
+
+    async def read() -> list[Source]:
+        return [await _read(call, model, each, index) for index, each in enumerate(inputs)]
+
+    return await run_together(call, model, len(inputs), read)
+
+
+async def run_together(
+    call: Call, model: Model, count: int, read: Callable[[], Awaitable[list[Source]]]
+) -> list[Sequence]:
+    """Reserve places for `count` inputs, read them, and return a sequence for each, which has ended with its values.
+
+    Raises:
+        RequestError: an input was refused, or there is no room for all, or the deadline passed.
+    """
+    engine = model.engine
     # Before anything is read: who is refused for want of room costs nothing.
-    engine.reserve(call.standing, len(inputs), deadline=call.deadline)
+    engine.reserve(call.standing, count, deadline=call.deadline)
     try:
         started = time.monotonic()
-        sources = [await _read(call, model, each, index) for index, each in enumerate(inputs)]
+        sources = await read()
         model.metrics.preprocess.observe(time.monotonic() - started)
         sequences = [call.sequence(source) for source in sources]
         engine.submit(*sequences)
     except BaseException:
-        engine.release(call.standing, len(inputs))
+        engine.release(call.standing, count)
         raise
     try:
         for sequence in sequences:

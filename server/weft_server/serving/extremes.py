@@ -15,6 +15,7 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
 from weft_server.content.windows import sound_of
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.score_lane import score_feeds, scores_of
@@ -28,7 +29,6 @@ from weft_server.source import Ids, Pixels, feeds_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from weft_proto.v1 import bundle_pb2
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
     from weft_server.runtime.session import Session
@@ -54,10 +54,13 @@ def longest_tried(manifest: bundle_pb2.BundleManifest, num_inputs: int = 1) -> i
     return max(_LEAST_TOKENS, min(MAX_TOKENS, _MAX_WORK // (num_inputs * weights)))
 
 
-def verify_classifier(session: Session, manifest: bundle_pb2.BundleManifest) -> None:
+def verify_classifier(
+    session: Session, manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType
+) -> None:
     """Raise BundleError unless a graph without states takes the last id, the longest source, and two inputs at once."""
     width = manifest.embedding.dimensions or len(manifest.labels)
-    for field, sources in _sources(manifest, longest_tried(manifest)):
+    takes_image = role != bundle_pb2.GRAPH_ROLE_EMBEDDER and TASKS[manifest.task].takes_image
+    for field, sources in _sources(manifest, longest_tried(manifest), takes_image=takes_image):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
         rows = (len(sources), bucket) if TASKS[manifest.task].labels_tokens else (len(sources),)
@@ -154,12 +157,15 @@ def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
 
 
 def _sources(
-    manifest: bundle_pb2.BundleManifest, most: int, *, together: bool = True
+    manifest: bundle_pb2.BundleManifest, most: int, *, together: bool = True, takes_image: bool | None = None
 ) -> Iterator[tuple[str, list[Source]]]:
-    """Yield inputs of at most so many tokens that share a run, and which claim of the manifest it tries."""
+    """Yield inputs of at most so many tokens that share a run, and which claim of the manifest it tries.
+
+    `takes_image` is what the task says, unless a graph is of one of two kinds of inputs.
+    """
     text, image, audio = manifest.text, manifest.image, manifest.audio
     task = TASKS[manifest.task]
-    if task.takes_image:
+    if task.takes_image if takes_image is None else takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
         source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
         yield "image", [source] * (1 + together)

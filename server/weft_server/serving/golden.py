@@ -12,11 +12,12 @@ from weft_proto.bundle_rules import EMBEDDING_TOLERANCE, GOLDEN_TOLERANCE, READS
 from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_proto.v1 import bundle_pb2, classification_pb2, common_pb2
 from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
 from weft_server.serving.explain_proof import verify_explanation
+from weft_server.serving.matching import match
 from weft_server.serving.scoring import given_of, promised_scores, scorer_of
 
 if TYPE_CHECKING:
@@ -36,7 +37,10 @@ GOLDEN_S = 600.0
 async def verify_golden(model: Model) -> None:
     """Raise BundleError unless the model gives the golden answer, and explains it if it can."""
     golden = model.manifest.golden
-    if golden.probabilities or golden.scores:
+    if golden.labels:
+        sequence = await _verify_matched(model, golden)
+        await verify_explanation(model, sequence.source, [], 1)
+    elif golden.probabilities or golden.scores:
         sequence, num_rows = await _verify_probabilities(model, golden)
         await verify_explanation(model, sequence.source, [], num_rows)
     elif golden.embedding:
@@ -122,6 +126,18 @@ async def _verify_probabilities(
     if rows.shape != expected.shape or not (np.abs(rows - expected) / scale).max() <= tolerance:
         raise BundleError(f"the golden answer differs by more than {tolerance:g}: {actual} instead of {expected}")
     return sequence, len(rows)
+
+
+async def _verify_matched(model: Model, golden: bundle_pb2.Golden) -> Sequence:
+    data = model.bundle.path(golden.image_path).read_bytes()
+    request = classification_pb2.ClassifyRequest(image=common_pb2.Image(data=data), labels=golden.labels)
+    actual = await match(_call(), model, request)
+    expected = np.array(golden.probabilities, np.float32)
+    tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
+    if not np.abs(actual.probabilities - expected).max() <= tolerance:  # said this way round, NaN fails
+        got = f"{actual.probabilities} instead of {expected}"
+        raise BundleError(f"the golden answer differs by more than {tolerance:g}: {got}")
+    return actual.picture
 
 
 async def _verify_embedding(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:

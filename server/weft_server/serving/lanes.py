@@ -73,11 +73,13 @@ class Lanes(NamedTuple):
 
 def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
     """Return lanes that classify, tag or embed. Raises BundleError when the graph is not what it should be."""
-    (role,) = TASKS[graphs.manifest.task].needs
-    session = graphs.open(role)
-    assert session is not None, "a bundle without its graph was accepted. This is a bug."
-    verify_classifier(session, graphs.manifest)
-    return _batching(ClassifyLane, session, graphs, num_lanes, config, metrics)
+    sessions = []
+    for role in sorted(TASKS[graphs.manifest.task].needs):
+        session = graphs.open(role)
+        assert session is not None, "a bundle without its graph was accepted. This is a bug."
+        verify_classifier(session, graphs.manifest, role)
+        sessions.append(session)
+    return _batching(ClassifyLane, sessions, graphs, num_lanes, config, metrics)
 
 
 def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
@@ -92,12 +94,12 @@ def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     if session is None:
         return None
     verify_scorer(session, graphs.manifest)
-    return _batching(ScoreLane, session, graphs, num_lanes, config, metrics)
+    return _batching(ScoreLane, [session], graphs, num_lanes, config, metrics)
 
 
 def _batching(
     kind: type[ClassifyLane],
-    session: Session,
+    sessions: list[Session],
     graphs: Graphs,
     num_lanes: int,
     config: ServerConfig,
@@ -107,7 +109,7 @@ def _batching(
 
     def make(_: int) -> Lane:
         lane = kind(
-            session,
+            sessions,
             per_token=TASKS[manifest.task].labels_tokens,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft_server.serving.adapters import Adapters
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
+    from weft_server.serving.label_vectors import LabelVectors
     from weft_server.serving.tokenizing import Tokenizing
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -58,6 +59,7 @@ class Model:
         widths: Widths,
         grammars: Grammars,
         adapters: Adapters,
+        label_vectors: LabelVectors,
         max_building: int,
         restarts: Restarts,
     ) -> None:
@@ -78,6 +80,7 @@ class Model:
         self.widths = widths
         self.grammars = grammars
         self.adapters = adapters
+        self.label_vectors = label_vectors
         # Each model has its own workers, so that a slow picture holds up no other model. They are few, so that few
         # pictures are in memory at once.
         self._workers = Workers(NUM_WORKERS, worker_name(bundle), metrics, restarts)

@@ -137,8 +137,10 @@ class Models:
         others = [entry for entry in versions if entry.version != labels.canary] or versions
         return max(others, key=lambda entry: (entry.answers, entry.version))
 
-    async def take(self, call: Call, selector: common_pb2.ModelSelector, task: common_pb2.Task.ValueType) -> Model:
-        """Take the model for a call that shall answer a request of `task`, and wake it if it sleeps.
+    async def take(self, call: Call, selector: common_pb2.ModelSelector, *tasks: common_pb2.Task.ValueType) -> Model:
+        """Take the model for a call that shall answer a request of one of `tasks`, and wake it if it sleeps.
+
+        Where no name says which one, it is of the first task that has a model.
 
         Raises RequestError when there is none. The model stays until the call lets it go.
         """
@@ -147,9 +149,9 @@ class Models:
             raise InvalidRequest("model.name", f"is required with {field}", "MODEL_REQUIRED")
 
         def meant() -> Entry:
-            entry = self.find(selector, call.request_id) if selector.name else self._only(task, call.request_id)
-            if entry.answers and entry.task != task:
-                has, wants = TASKS[entry.task].name, TASKS[task].name
+            entry = self.find(selector, call.request_id) if selector.name else self._only(tasks, call.request_id)
+            if entry.answers and entry.task not in tasks:
+                has, wants = TASKS[entry.task].name, TASKS[tasks[0]].name
                 raise InvalidRequest("model.name", f"{entry.name!r} is for {has}, not {wants}", "WRONG_INPUT_KIND")
             return entry
 
@@ -178,9 +180,11 @@ class Models:
 
         return await _taken(call, meant, selector.adapter)
 
-    def _only(self, task: common_pb2.Task.ValueType, request_id: str) -> Entry:
-        """The one model of a task, at the version that `_default` says."""
-        names = sorted({entry.name for entry in self.entries if entry.answers and entry.task == task})
+    def _only(self, tasks: tuple[common_pb2.Task.ValueType, ...], request_id: str) -> Entry:
+        """The one model of the first of `tasks` that has any, at the version that `_default` says."""
+        answering = [entry for entry in self.entries if entry.answers]
+        of_each = [sorted({entry.name for entry in answering if entry.task == task}) for task in tasks]
+        names, task = next(filter(None, of_each), []), tasks[0]
         if len(names) > 1:
             raise InvalidRequest("model.name", f"is required: one of {', '.join(names)}", "MODEL_REQUIRED")
         if names:

@@ -41,6 +41,8 @@ class ModelMetrics:
         # What the prefix cache holds now, and may hold.
         self.prefix_cache_bytes = 0
         self.prefix_cache_max_bytes = 0
+        # Of the vectors of labels that are kept.
+        self.label_cache_bytes = 0
         self.prompt_tokens = self.counters["prompt_tokens_total", ""]
         self.generated_tokens = self.counters["generated_tokens_total", ""]
         self.wasted_tokens = self.counters["wasted_tokens_total", ""]
@@ -145,6 +147,7 @@ class ModelMetrics:
             "oldest_queued_seconds": stats.oldest_queued_s,
             "requests_running": stats.running,
             "requests_explaining": self.explaining,
+            "label_cache_bytes": self.label_cache_bytes,
             "prefix_cache_bytes": self.prefix_cache_bytes,
             "prefix_cache_max_bytes": self.prefix_cache_max_bytes,
             "decode_slots_used": stats.slots_used,

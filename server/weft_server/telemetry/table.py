@@ -74,6 +74,13 @@ TABLE = (
         "prefix_cache_evictions_total",
         "Pieces of prompts, or sources, that the prefix cache dropped for others.",
     ),
+    Spec(
+        "counter",
+        "label_cache_lookups_total",
+        "Labels of requests whose vectors were looked up, by result: hit or miss.",
+        "result",
+    ),
+    Spec("counter", "label_cache_evictions_total", "Vectors of labels that were dropped for others."),
     Spec("counter", "adapter_loads_total", "Adapters loaded, by result: ready or refused.", "result"),
     Spec("counter", "adapter_evictions_total", "Adapters that left the memory for others."),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
@@ -99,6 +106,7 @@ TABLE = (
         "How many lanes and workers may still fail before the server ends. OUT_OF_MEMORY does not count.",
     ),
     Spec("gauge", "adapters_resident", "Adapters of the model that are in memory."),
+    Spec("gauge", "label_cache_bytes", "Bytes of the vectors of labels that are kept, at most 32 MiB."),
     Spec("gauge", "prefix_cache_bytes", "Bytes of the prefix cache that hold something."),
     Spec("gauge", "prefix_cache_max_bytes", "Bytes that the prefix cache may hold. 0 where there is none."),
     Spec(
