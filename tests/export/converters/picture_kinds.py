@@ -119,8 +119,15 @@ def clip(rng):
 
 def whole_clip(rng):
     """Draw a CLIP of a picture's encoder and a text's."""
-    vision, heads = patched(rng, square=True), rng.choice([1, 2, 3])
-    text = {
+    vision = patched(rng, square=True)
+    del vision["id2label"]
+    return {"text_config": clip_texts(rng), "vision_config": vision, "projection_dim": rng.choice([7, 24])}
+
+
+def clip_texts(rng):
+    """Draw CLIP's text encoder."""
+    heads = rng.choice([1, 2, 3])
+    return {
         "vocab_size": VOCAB,
         "max_position_embeddings": 100,
         "hidden_size": heads * rng.choice([5, 8]),
@@ -132,8 +139,11 @@ def whole_clip(rng):
         "eos_token_id": rng.choice([END, END, 2]),
         "bos_token_id": END,
     }
-    del vision["id2label"]
-    return {"text_config": text, "vision_config": vision, "projection_dim": rng.choice([7, 24])}
+
+
+def clip_texts_alone(rng):
+    """Draw it where its config is no part of another, and its texts end with the token that it is read at."""
+    return {**clip_texts(rng), "eos_token_id": END, "projection_dim": rng.choice([7, 24])}
 
 
 def clip_alone(rng):
@@ -144,6 +154,7 @@ def clip_alone(rng):
 
 
 CLIP_ALONE = Kind("clip alone", "CLIPVisionModelWithProjection", clip_alone)
+CLIP_TEXTS_ALONE = Kind("clip texts alone", "CLIPTextModelWithProjection", clip_texts_alone)
 WHOLE_CLIP = Kind("whole clip", "CLIPModel", whole_clip)
 PICTURES = [
     Kind("vit", "ViTForImageClassification", vit),

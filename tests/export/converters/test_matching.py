@@ -3,22 +3,31 @@
 import json
 
 import pytest
-import safetensors.torch
 import tokenizers
 import torch
 from foreign import END, LOGITS, NUM_LONG, change_config, converted, furthest
+from foreign import made as made_of
+from picture_kinds import CLIP_TEXTS_ALONE
 from test_zero_shot import LABELS, made
 
 from weft_export.errors import CheckpointError
 from weft_proto.v1 import common_pb2
 
 
-def made_pair(seed, directory):
-    """Write a random CLIP that is read at the token that ends its texts; return it, random pixels, its tokenizer."""
-    theirs, pixels, tokenizer = made(seed, directory)
+def ending_with_end(directory):
+    """Let the tokenizer of a directory put END behind each text, and return it."""
+    path = str(directory / "tokenizer.json")
+    tokenizer = tokenizers.Tokenizer.from_file(path)
     ending = tokenizers.processors.TemplateProcessing(single="$A <end>", special_tokens=[("<end>", END)])
     tokenizer.post_processor = ending
-    tokenizer.save(str(directory / "tokenizer.json"))
+    tokenizer.save(path)
+    return tokenizer
+
+
+def made_pair(seed, directory):
+    """Write a random CLIP that is read at the token that ends its texts; return it, random pixels, its tokenizer."""
+    theirs, pixels, _ = made(seed, directory)
+    tokenizer = ending_with_end(directory)
     config = json.loads((directory / "config.json").read_text())
     config["text_config"]["eos_token_id"] = END
     (directory / "config.json").write_text(json.dumps(config))
@@ -58,30 +67,14 @@ def test_so_they_are_for_random_models(seed, tmp_path):
 
 def test_the_text_tower_alone_embeds(tmp_path):
     """As CLIPTextModelWithProjection is saved."""
-    theirs, _, tokenizer = made_pair(0, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    alone = {**config["text_config"], "architectures": ["CLIPTextModelWithProjection"]}
-    alone |= {"model_type": "clip_text_model", "projection_dim": config["projection_dim"]}
-    (tmp_path / "config.json").write_text(json.dumps(alone))
-    keep_only(tmp_path, "text_")
+    theirs = made_of(CLIP_TEXTS_ALONE, 0, tmp_path)
+    tokenizer = ending_with_end(tmp_path)
     ours = converted(tmp_path)
     text = torch.tensor([tokenizer.encode("a cat").ids])
     with torch.inference_mode():
-        pooled = theirs.get_text_features(input_ids=text)
-        expected = torch.nn.functional.normalize(getattr(pooled, "pooler_output", pooled), dim=-1)
+        expected = torch.nn.functional.normalize(theirs(text).text_embeds, dim=-1)
         assert LOGITS >= furthest(ours.model(text, torch.tensor([text.shape[1]], dtype=torch.int32)), expected)
     assert common_pb2.TASK_EMBED_TEXT == ours.task
-
-
-def keep_only(directory, prefix):
-    """Leave the weights that begin so."""
-    weights = {}
-    for path in directory.glob("*.safetensors"):
-        weights |= safetensors.torch.load_file(path)
-        path.unlink()
-    (directory / "model.safetensors.index.json").unlink(missing_ok=True)
-    kept = {name: tensor for name, tensor in weights.items() if name.startswith(prefix)}
-    safetensors.torch.save_file(kept, directory / "model.safetensors")
 
 
 def test_what_cannot_be_matched_is_named(tmp_path):

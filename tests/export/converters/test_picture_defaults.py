@@ -38,7 +38,8 @@ def sizes(config, side, directory):
     processor = {"image_processor_type": "ViTImageProcessor", "size": side}
     (directory / "preprocessor_config.json").write_text(json.dumps(processor))
     choices = Choices(labels=("one", "other"))
-    return converter_of(config).sizes(Foreign(directory, Fields(config), Generation(), frozenset(), choices))
+    foreign = Foreign(directory, Fields(config), Generation(), frozenset(), choices)
+    return converter_of(config, has_labels=True).sizes(foreign)
 
 
 @pytest.mark.parametrize(

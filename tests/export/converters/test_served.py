@@ -12,7 +12,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
-from picture_kinds import CLIP_ALONE, PICTURES, WHOLE_CLIP
+from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, PICTURES, WHOLE_CLIP
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -49,6 +49,7 @@ def test_every_kind_that_is_converted_has_a_row():
         *PICTURES,
         WHOLE_CLIP,
         CLIP_ALONE,
+        CLIP_TEXTS_ALONE,
         WHISPER,
     )
     converted = {name for converter in CONVERTERS for name in converter.architectures}
