@@ -160,11 +160,10 @@ def _build(
     check_tokenizers(original)
     check_bf16(original, precision)
     check_mixed_runs(original, precision, mixed_runs=mixed_runs)
-    examples = _held_out(original, precision, held_out, loaded.held_out)
-    checkpoint = prepared(original)
+    examples = examples_of(original, precision, held_out, loaded.held_out)
     if precision in ROUNDED:
         on_stage("measuring what rounding does", 0, 1)
-        checkpoint = rounded(original, precision, examples)
+    checkpoint = prepared(rounded(original, precision, examples))
     on_stage(f"this takes about {told(estimate(original, precision))}", 0, 1)
     version = runtime_version()
     # What no server would take is known before anything takes long.
@@ -220,13 +219,14 @@ def adaptable(rank: int, names: str | None) -> Adaptable:
 
 def check_adapters(precision: bundle_pb2.Precision.ValueType) -> None:
     """Raise ExportError for a precision at which nobody has tried adapters."""
-    if precision != bundle_pb2.PRECISION_FP32:
-        raise ExportError("adapters are for fp32: at another precision nothing holds them to torch")
+    if precision not in HOST_PRECISIONS:
+        raise ExportError("adapters are not for fp16 and bf16: no server runs them on a device")
 
 
-def _held_out(
+def examples_of(
     checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, given: Path | None, default: Path
 ) -> list[Example]:
+    """Return the held-out examples that rounding is measured on: those of a file that was given, or of the default."""
     if precision not in ROUNDED:
         if given is not None:
             raise ExportError("held-out examples are for int8 and the like, whose rounding they measure")

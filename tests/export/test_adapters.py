@@ -6,17 +6,23 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny import CHECKPOINTS, save_tiny
+from tiny import CHECKPOINTS, save_tiny, with_outliers
 from tiny_adapters import linear_shapes, write_adapter
 from torch import nn
 
+from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.adapters.merging import pairs_of
 from weft_export.adapters.peft import read_adapter
+from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.export import adaptable, export_checkpoint, prepared
+from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepared
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
+from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.rounding.in_blocks import rounded_in_blocks
+from weft_export.rounding.quantising import quantised
+from weft_proto.v1 import bundle_pb2
 
 
 @pytest.mark.parametrize(
@@ -169,10 +175,83 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
         export_adapter(tmp_path / "wrong", bundle, checkpoint)
 
 
-def test_adapters_are_for_float32(tmp_path):
-    """What was not tried is refused."""
+@pytest.fixture
+def changed():
+    """The tiny generator with channels that int8 smooths; a small change of some products; and one with it merged."""
+    base, merged = with_outliers(), with_outliers()
+    spec = adapter_spec(base.model, 2, ("qkv", "inner", "outer"))
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for layer in spec.layers:
+            weight = merged.model.get_submodule(layer.name).weight
+            a = torch.randn(2, layer.inputs, generator=generator) * weight.abs().mean(0)
+            b = torch.randn(layer.outputs, 2, generator=generator) * weight.abs().mean(1, keepdim=True)
+            weight += 0.3 * (b @ a) / weight.abs().mean()
+    return base, pairs_of(base.model, merged.model, spec), merged
+
+
+TOKENS = torch.tensor([[5, 9, 2, 17, 30, 4, 8, 21]])
+
+
+def test_beside_nf4_an_adapter_is_one_of_the_widened_weights(changed):
+    """As in QLoRA: answers are those of the 4-bit weights, widened to float32, with the adapter merged into them."""
+    base, pairs, _ = changed
+    rounded = rounded_in_blocks(base, PRECISIONS["nf4"])
+    actual = beside(rounded, pairs).model
+    wide = sharing(rounded.model)
+    for path, product in rounded.model.named_modules():
+        if isinstance(product, Nf4Linear):
+            delta = torch.from_numpy(pairs[path][0] @ pairs[path][1]).T if path in pairs else 0
+            parent, _, name = path.rpartition(".")
+            setattr(wide.get_submodule(parent), name, linear_of(product.wide + delta, product.bias))
+    with torch.inference_mode():
+        expected = wide.decode(TOKENS)
+        # Rounded keys and values may take the other of two levels.
+        assert 1e-2 > float((actual.decode(TOKENS) - expected).abs().max() / expected.std())
+        assert 0.1 < float((rounded.model.decode(TOKENS) - expected).abs().max() / expected.std())
+
+
+def linear_of(weight, bias):
+    """A product of this weight and bias."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    linear.weight = nn.Parameter(weight)
+    linear.bias = None if bias is None else nn.Parameter(bias)
+    return linear
+
+
+def test_an_adapter_is_smoothed_as_its_product_is(changed):
+    """Beside int8 weights whose columns were multiplied, it is as near to the merged float32 as the base is to its own.
+
+    Unless it is multiplied too.
+    """
+    base, pairs, merged = changed
+    rounded = quantised(base)
+    assert {"layers.0.attention.qkv", "layers.0.feed_forward.outer"} <= rounded.multiplied.keys()
+    assert "layers.0.feed_forward.inner" in rounded.divided
+    with torch.inference_mode():
+        right, plain = merged.model.decode(TOKENS), base.model.decode(TOKENS)
+        usual = float((rounded.model.decode(TOKENS) - plain).square().mean())
+        near = float((beside(rounded, smoothed(pairs, rounded)).model.decode(TOKENS) - right).square().mean())
+        wrong = float((beside(rounded, pairs).model.decode(TOKENS) - right).square().mean())
+    assert 4 * usual > near
+    assert 16 * near < wrong
+
+
+def test_a_base_that_is_rounded_otherwise_is_refused():
+    """Held-out examples choose how a product is rounded. The sentence says which option brings them."""
+    base = CHECKPOINTS["tiny-generate"]()
+    rounded = rounded_in_blocks(base, PRECISIONS["int4"])
+    manifest = bundle_pb2.BundleManifest(precision=PRECISIONS["int4"], rounding=rounded.rounding)
+    assert rounded.rounding.products == rounded_base(base, manifest, ()).rounding.products
+    manifest.rounding.products[1].bits = 12 - manifest.rounding.products[1].bits
+    with pytest.raises(CheckpointError, match="--held-out"):
+        rounded_base(base, manifest, ())
+
+
+def test_adapters_are_for_cpus(tmp_path):
+    """What no server runs is refused."""
     checkpoint = save_tiny("tiny-text", tmp_path / "checkpoint")
-    with pytest.raises(ExportError, match="adapters are for fp32"):
+    with pytest.raises(ExportError, match="adapters are not for fp16"):
         export_checkpoint(checkpoint, tmp_path / "m" / "1", "fp16", adapters=adaptable(2, None))
 
 

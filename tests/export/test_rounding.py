@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 import torch
 from google.protobuf import json_format
-from tiny import CHECKPOINTS, tiny_generate
+from tiny import CHECKPOINTS, tiny_generate, with_outliers
 from torch import nn
 
 from weft_export.__main__ import _rounding_line
@@ -24,18 +24,6 @@ from weft_export.rounding.sites import sites_of
 from weft_proto.v1 import bundle_pb2
 
 SMOOTHABLE = ["tiny-translate", "tiny-generate", "tiny-gpt", "tiny-t5", "tiny-caption", "tiny-image"]
-
-
-def with_outliers():
-    """The tiny generator, computing the same with some channels a hundred times as large: what large models have."""
-    checkpoint = tiny_generate()
-    with torch.no_grad():
-        for layer in checkpoint.model.layers:
-            layer.attention_norm.gain[7] *= 100
-            layer.attention.qkv.weight[:, 7] /= 100
-            layer.feed_forward.inner.weight[11] *= 100
-            layer.feed_forward.outer.weight[:, 11] /= 100
-    return checkpoint
 
 
 def divergence(expected, actual):

@@ -249,6 +249,18 @@ def tiny_generate() -> Checkpoint:
     )
 
 
+def with_outliers():
+    """The tiny generator, computing the same with some channels a hundred times as large: what large models have."""
+    checkpoint = tiny_generate()
+    with torch.no_grad():
+        for layer in checkpoint.model.layers:
+            layer.attention_norm.gain[7] *= 100
+            layer.attention.qkv.weight[:, 7] /= 100
+            layer.feed_forward.inner.weight[11] *= 100
+            layer.feed_forward.outer.weight[:, 11] /= 100
+    return checkpoint
+
+
 def tiny_rnn_text() -> Checkpoint:
     """Return the classifier of words into four topics, by a GRU that attends."""
     config = RnnClassifierConfig(

@@ -31,11 +31,12 @@ def verify(directory, content):
     (directory / "bundle.json").write_bytes(content)
     try:
         bundle = load_bundle(directory)
+        config = read_config(repository=directory)
         if TASKS[bundle.manifest.task].writes_text:
-            verify_default(bundle.manifest, widths_of(bundle.manifest, read_config(repository=directory)))
+            verify_default(bundle.manifest, widths_of(bundle.manifest, config))
     except BundleError as error:
         return str(error)
-    assert min(room_of(bundle, 32)) > 0
+    assert min(room_of(bundle, config)) > 0
     return ""
 
 

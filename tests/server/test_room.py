@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from loaded import Loaded
 from weft_proto.v1 import bundle_pb2 as pb
+from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import Bundle
 from weft_server.config import read_config
 from weft_server.errors import BundleError
@@ -95,7 +96,8 @@ def test_more_slots_than_memory_are_refused(tiny_repository, monkeypatch):
 
 def test_the_bounds(tmp_path, monkeypatch):
     """What is taken at once must be free. Slots that do not fit once they are full are a warning only."""
-    manifest = pb.BundleManifest(files=[{"size_bytes": 1000}, {"size_bytes": 30}], states=STATES)
+    files = [{"size_bytes": 1000}, {"size_bytes": 30}]
+    manifest = pb.BundleManifest(task=common_pb2.TASK_GENERATE, files=files, states=STATES)
     bundle = Bundle("m", 1, tmp_path, manifest)
     # Of a page of 160 bytes: two heads of a cache, and three of a memory, take one each at once.
     monkeypatch.setattr(room, "page_bytes", lambda: 160)
@@ -116,9 +118,21 @@ def test_the_bounds(tmp_path, monkeypatch):
         verify(at_once - 1)
 
 
+def test_adapters_take_memory_too(tmp_path):
+    """When all are there: each is held once, and once more beside each row of a run. At once there is none."""
+    layers = [{"name": "a", "inputs": 8, "outputs": 24, "rank": 2}, {"name": "b", "inputs": 8, "outputs": 8, "rank": 1}]
+    one = 4 * (2 * (8 + 24) + 1 * (8 + 8))
+    config = read_config(repository=tmp_path, slots=5, max_batch=7, max_adapters=3)
+    for task, rows in ((common_pb2.TASK_GENERATE, 5), (common_pb2.TASK_CLASSIFY_TEXT, 7)):
+        plain = pb.BundleManifest(task=task, files=[{"size_bytes": 1000}])
+        adapted = pb.BundleManifest(task=task, files=plain.files, adapters={"layers": layers})
+        before, after = (room.room_of(Bundle("m", 1, tmp_path, each), config) for each in (plain, adapted))
+        assert (before.at_once, before.full + (3 + rows) * one) == after
+
+
 def test_short_stretches_share_a_page(tmp_path, monkeypatch):
     """Where a page holds several, what is touched at once is all of it."""
-    bundle = Bundle("m", 1, tmp_path, pb.BundleManifest(states=STATES))
+    bundle = Bundle("m", 1, tmp_path, pb.BundleManifest(task=common_pb2.TASK_GENERATE, states=STATES))
     monkeypatch.setattr(room, "page_bytes", lambda: 4096)
     monkeypatch.setattr(room, "free_memory", lambda: 2 * 1600 + 3 * 400 + 2 * 7 * 4 - 1)
     with pytest.raises(BundleError, match="at once"):

@@ -27,6 +27,14 @@ def export_adapter(
         typer.Option(help="The text that a server tries before it answers with it.", show_default="the bundle's"),
     ] = None,
     description: Annotated[str, typer.Option(help="One sentence for people.")] = "",
+    held_out: Annotated[
+        Path | None,
+        typer.Option(
+            "--held-out",
+            help="For a bundle that is rounded: the examples that it was exported with.",
+            show_default="held_out.jsonl of the checkpoint",
+        ),
+    ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Replace the adapter that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
@@ -50,6 +58,7 @@ def export_adapter(
             name=name,
             golden=None if golden is None else utf8("--golden", golden),
             description=utf8("--description", description),
+            held_out=held_out,
             force=force,
             on_stage=lambda stage: say(0, 0, stage),
         )

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
+from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.merging import pairs_of, write_merged
 from weft_export.adapters.peft import WEIGHTS, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.converters.convert import is_foreign
+from weft_export.converters.convert import Converted, is_foreign
 from weft_export.converters.converter import Choices
 from weft_export.errors import CheckpointError, ExportError
-from weft_export.export import load
+from weft_export.export import examples_of, load
 from weft_export.proofs.adapted_session import Pairs
 from weft_export.proofs.golden import GoldenRequest
 from weft_export.proofs.parity import check_parity
@@ -30,6 +31,7 @@ from weft_proto.bundle_rules import (
     LIMITS,
     MANIFEST_FILE,
     MAX_ADAPTER_BYTES,
+    ROUNDED,
 )
 from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
@@ -57,13 +59,15 @@ def export_adapter(
     name: str | None = None,
     golden: str | None = None,
     description: str = "",
+    held_out: Path | None = None,
     force: bool = False,
     on_stage: OnStage = lambda _: None,
 ) -> AdapterReport:
     """Export an adapter of PEFT's format to <repository>/<model>/adapters/<version>/<name>, beside its bundle.
 
     checkpoint is what the bundle was made of. name is by default that of the adapter's directory. golden is the text
-    that a server asks of it before it answers, by default the bundle's.
+    that a server asks of it before it answers, by default the bundle's. held_out is for a bundle that is rounded: the
+    file that it was exported with, if that was not the checkpoint's own.
 
     Raises:
         CheckpointError: the adapter or the checkpoint is broken, or not of this bundle, or not supported.
@@ -77,21 +81,23 @@ def export_adapter(
     changes = read_adapter(adapter)
     on_stage("adding it to the checkpoint")
     choices = _choices(manifest, checkpoint, golden)
-    base = load(checkpoint, choices)
-    _check_base(base.checkpoint, provenance_of(base.checkpoint, base.weights, ""), manifest)
+    loaded = load(checkpoint, choices)
+    base = _base(loaded, manifest, held_out)
     with tempfile.TemporaryDirectory(prefix="weft-adapter-") as scratch:
         write_merged(checkpoint, changes, Path(scratch))
-        merged = load(Path(scratch), choices).checkpoint
-        pairs = pairs_of(base.checkpoint.model, merged.model, manifest.adapters)
-        del base
+        right = load(Path(scratch), choices).checkpoint
+        pairs = smoothed(pairs_of(loaded.checkpoint.model, right.model, manifest.adapters), base)
+        if manifest.precision in ROUNDED:
+            right = beside(base, pairs)
+        del loaded, base
         if golden is not None:
-            merged.golden.text = golden
-        merged = replace(merged, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
-        request = GoldenRequest(merged, manifest.precision)
+            right.golden.text = golden
+        right = replace(right, explains=_has(manifest, bundle_pb2.GRAPH_ROLE_EXPLAIN))
+        request = GoldenRequest(right, manifest.precision)
         request.answer()
         on_stage("checking parity")
         parity = check_parity(
-            merged,
+            right,
             bundle,
             manifest.precision,
             mixed_runs=_has(manifest, bundle_pb2.GRAPH_ROLE_MIXED),
@@ -111,7 +117,7 @@ def export_adapter(
         layers=[bundle_pb2.AdapterLayer(name=layer, rank=a.shape[1]) for layer, (a, _) in pairs.items()],
         golden=answer,
         parity=parity,
-        provenance=_provenance(merged, adapter / WEIGHTS, len(content) // 4),
+        provenance=_provenance(right, adapter / WEIGHTS, len(content) // 4),
     )
     _write(place, made, content)
     return AdapterReport(place, made, len(content), time.monotonic() - started)
@@ -161,13 +167,17 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
     )
 
 
-def _check_base(checkpoint: Checkpoint, provenance: bundle_pb2.Provenance, manifest: bundle_pb2.BundleManifest) -> None:
-    """Raise CheckpointError unless a bundle was made of this checkpoint, with these lengths."""
+def _base(loaded: Converted, manifest: bundle_pb2.BundleManifest, held_out: Path | None) -> Checkpoint:
+    """Return the base as the bundle has it. Raises CheckpointError if the bundle was made of another one."""
+    provenance = provenance_of(loaded.checkpoint, loaded.weights, "")
     if provenance.checkpoint_sha256 != manifest.provenance.checkpoint_sha256:
         raise CheckpointError("the bundle was made of another checkpoint: its weights have another digest")
-    same = manifest_of(checkpoint, manifest.precision, manifest.golden)
+    examples = examples_of(loaded.checkpoint, manifest.precision, held_out, loaded.held_out)
+    base = rounded_base(loaded.checkpoint, manifest, examples)
+    same = manifest_of(base, manifest.precision, manifest.golden)
     if list(same.states) != list(manifest.states):
         raise CheckpointError("the bundle was exported with other lengths than can be told from it")
+    return base
 
 
 def _has(manifest: bundle_pb2.BundleManifest, role: bundle_pb2.GraphRole.ValueType) -> bool:

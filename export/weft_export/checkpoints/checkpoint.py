@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch import Tensor
+
 from weft_export.checkpoints.bounds import check_list, check_states, check_value
 from weft_export.checkpoints.files import check_name
 from weft_export.checkpoints.specs import (
@@ -32,7 +34,8 @@ class Checkpoint:
 
     files holds the tokenizers, a chat's template and the golden image or recording, by the names that text and golden
     give them.
-    rounding says what was rounded, and how, in a checkpoint in 8-bit integers.
+    rounding says what was rounded, and how, in a checkpoint that is.
+    multiplied and divided are by what a product's inputs and outputs were, in one that was smoothed: by its path.
     """
 
     family: str
@@ -55,6 +58,8 @@ class Checkpoint:
     explains: bool = True
     """Whether its bundle gets an EXPLAIN graph, if the model attends."""
     rounding: bundle_pb2.Rounding | None = None
+    multiplied: Mapping[str, Tensor] = field(default_factory=dict)
+    divided: Mapping[str, Tensor] = field(default_factory=dict)
     adapters: bundle_pb2.AdapterSpec | None = None
     """Which products of the model take adapters. None: none."""
 

@@ -1,5 +1,8 @@
 """Products with low-rank adapters beside them: y = x W + x A B + b ("LoRA", Hu et al. 2022, section 4.1).
 
+W may be rounded, as in "QLoRA" (Dettmers et al. 2023, section 3). Then what is added to it is still float32: it reads x
+before any rounding, and A and B are never rounded.
+
 Rows with different adapters, and with none, are in one run. They are put into groups of one adapter each, so A and B
 are read once for each group. What a row gets does not depend on its company: its group is a product of its own, and has
 two rows or more. A row without an adapter is in no group, and is not touched.
@@ -12,6 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from weft_export.layers.block_linear import BlockLinear
+from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.layers.quantised_linear import QuantisedLinear
 
 OPERATOR = "weft::Adapt"
 """Stands in a traced graph for what is added. graphs/adapting.py puts operators of ONNX in its place: torch's exporter
@@ -59,16 +66,43 @@ def noting_layers() -> Iterator[list[str]]:
         _asked.pop()
 
 
-class AdaptedLinear(nn.Module):
-    """Stands for an nn.Linear, over its weights."""
+Product = nn.Linear | QuantisedLinear | BlockLinear | Nf4Linear
+"""What an adapter can stand beside."""
 
-    def __init__(self, linear: nn.Linear, name: str) -> None:
+
+def multiplied(linear: Product, x: Tensor) -> Tensor:
+    """Return x [..., inputs] times the weights of a product, without its bias: [..., outputs]."""
+    return functional.linear(x, linear.weight) if isinstance(linear, nn.Linear) else linear.product(x)
+
+
+class FixedAdapter(nn.Module):
+    """Stands for a product too. All rows have one adapter: A [inputs, rank] and B [rank, outputs]."""
+
+    a: Tensor
+    b: Tensor
+
+    def __init__(self, linear: Product, a: Tensor, b: Tensor) -> None:
+        super().__init__()
+        self.linear = linear
+        self.register_buffer("a", a)
+        self.register_buffer("b", b)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [..., inputs] to [..., outputs]."""
+        out = multiplied(self.linear, x) + x @ self.a @ self.b
+        return out if self.linear.bias is None else out + self.linear.bias
+
+
+class AdaptedLinear(nn.Module):
+    """Stands for a product, over its weights. Each row has an adapter of its own, or none."""
+
+    def __init__(self, linear: Product, name: str) -> None:
         super().__init__()
         self.linear, self.name = linear, name
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [rows, seq, inputs] to [rows, seq, outputs]."""
-        out = functional.linear(x, self.linear.weight)
+        out = multiplied(self.linear, x)
         for names in _asked:
             if self.name not in names:
                 names.append(self.name)

@@ -99,9 +99,16 @@ class Nf4Linear(nn.Module):
         """Return the scale of each block, [num_blocks]."""
         return (self.codes.float() * self.scale + self.mean).flatten()[: self.num_blocks]
 
+    def product(self, x: Tensor) -> Tensor:
+        """Multiply x [..., d_in] by the transposed weights: [..., d_out]."""
+        return functional.linear(x, self._weight())
+
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_in] to [..., d_out]."""
-        return functional.linear(x, self._emitted() if torch.onnx.is_in_onnx_export() else self.wide, self.bias)
+        return functional.linear(x, self._weight(), self.bias)
+
+    def _weight(self) -> Tensor:
+        return self._emitted() if torch.onnx.is_in_onnx_export() else self.wide
 
     def _emitted(self) -> Tensor:
         """Return `wide` by operators that a graph can have."""

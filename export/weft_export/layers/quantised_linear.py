@@ -56,9 +56,13 @@ class QuantisedLinear(nn.Module):
         self.register_buffer("scale", scale[:, 0])
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach().float())
 
+    def product(self, x: Tensor) -> Tensor:
+        """Multiply x [..., d_in] by the weights: [..., d_out]."""
+        return integer_product(x, self.columns, self.scale, self.wide)
+
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., d_in] to [..., d_out]."""
-        out = integer_product(x, self.columns, self.scale, self.wide)
+        out = self.product(x)
         return out if self.bias is None else out + self.bias
 
 

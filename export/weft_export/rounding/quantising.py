@@ -44,7 +44,9 @@ def quantised(checkpoint: Checkpoint, examples: Sequence[Example] = ()) -> Check
     smooth(model, choice)
     _round_in(model, "", choice)
     round_caches(model, ranges)
-    return replace(checkpoint, model=model, rounding=choice.report())
+    return replace(
+        checkpoint, model=model, rounding=choice.report(), multiplied=choice.multiplied, divided=choice.divided
+    )
 
 
 def check_finite(model: nn.Module) -> None:

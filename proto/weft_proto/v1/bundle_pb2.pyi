@@ -466,8 +466,8 @@ class BundleManifest(_message.Message):
 
     @_builtins.property
     def adapters(self) -> Global___AdapterSpec:
-        """adapters says which layers a request may adapt; set when the graphs take adapters, at fp32, without a RECURRENT
-        state.
+        """adapters says which layers a request may adapt; set when the graphs take adapters, at a precision for CPUs, without a
+        RECURRENT state.
         """
 
     @_builtins.property
@@ -674,7 +674,7 @@ class AdapterManifest(_message.Message):
 
     @_builtins.property
     def parity(self) -> Global___Parity:
-        """parity is how far ONNX Runtime was from torch, whose weights had the adapter added to them."""
+        """parity is how far ONNX Runtime was from torch, whose weights had the adapter added to them; beside them, if rounded."""
 
     @_builtins.property
     def provenance(self) -> Global___Provenance:

@@ -103,7 +103,7 @@ def _verify_attention(manifest: bundle_pb2.BundleManifest) -> None:
 
 
 def _verify_adapters(manifest: bundle_pb2.BundleManifest) -> None:
-    require(manifest.precision == bundle_pb2.PRECISION_FP32, "adapters are for fp32")
+    require(manifest.precision in HOST_PRECISIONS, "adapters are not for a precision of devices")
     recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in manifest.states)
     require(not recurs, "adapters are not for a model with a recurrent state")
     names = [layer.name for layer in manifest.adapters.layers]

@@ -44,7 +44,7 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
         except BundleError as error:
             yield Finding(ERROR, "bundle", f"{candidate.directory}: {error}")
             continue
-        rooms.append(room_of(bundle, config.slots))
+        rooms.append(room_of(bundle, config))
         yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
     if config.device == "cpu" and rooms:
         yield _look_at_room(rooms)
@@ -64,7 +64,7 @@ def _look_at_room(rooms: list[Room]) -> Finding:
     """Whether all models fit together. The server refuses each that does not fit beside those before it."""
     at_once, full = map(sum, zip(*rooms, strict=True))
     free = free_memory()
-    says = f"the models take {gigabytes(at_once)} at once, and {gigabytes(full)} with all slots full"
+    says = f"the models take {gigabytes(at_once)} at once, and {gigabytes(full)} with all slots and adapters full"
     if free is None:
         return Finding(OK, "room", says)
     says += f"; {gigabytes(free)} are free"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
@@ -21,32 +22,40 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger(__name__)
 _GIGABYTE = 10**9
+_FLOAT_BYTES = 4
 
 
 class Room(NamedTuple):
-    """Bytes of memory that a model takes: at once, and when each slot is full."""
+    """Bytes of memory that a model takes: at once, and when each slot is full and has an adapter."""
 
     at_once: int
     full: int
 
 
-def room_of(bundle: Bundle, num_slots: int) -> Room:
-    """Return what the weights and slots of a bundle take."""
-    weights = sum(file.size_bytes for file in bundle.manifest.files)
-    states = [_slot_bytes(state) for state in bundle.manifest.states]
-    return Room(*(weights + num_slots * sum(each) for each in zip((0, 0), *states, strict=True)))
+def room_of(bundle: Bundle, config: ServerConfig) -> Room:
+    """Return what the weights and slots of a bundle take, and its adapters.
+
+    As many adapters as may be there are held once, and once more beside each row that a run may have.
+    """
+    manifest = bundle.manifest
+    weights = sum(file.size_bytes for file in manifest.files)
+    states = [_slot_bytes(state) for state in manifest.states]
+    num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
+    adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
+    at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
+    return Room(at_once, full + adapters)
 
 
 def verify_room(bundle: Bundle, config: ServerConfig) -> None:
     """Raise BundleError if the weights and what slots take at once are more than the memory that is free.
 
-    Where slots fit while they are short, and not when all are full, it logs a warning. Models that load at the same
-    time do not count each other.
+    Where slots fit while they are short, and not when all are full and have adapters, it logs a warning. Models that
+    load at the same time do not count each other.
     """
     free = free_memory()
     if free is None:
         return
-    at_once, full = room_of(bundle, config.slots)
+    at_once, full = room_of(bundle, config)
     if at_once > free:
         raise BundleError(
             f"its weights and {config.slots} slots take {at_once / _GIGABYTE:.1f} GB at once, "
@@ -57,9 +66,15 @@ def verify_room(bundle: Bundle, config: ServerConfig) -> None:
             "slots may take more memory than is free",
             model=bundle.name,
             slots=config.slots,
+            max_adapters=config.max_adapters if bundle.manifest.adapters.layers else 0,
             full_gb=round(full / _GIGABYTE, 1),
             free_gb=round(free / _GIGABYTE, 1),
         )
+
+
+def _adapter_bytes(spec: bundle_pb2.AdapterSpec) -> int:
+    """Return what A and B of one adapter take, of the largest rank."""
+    return sum(_FLOAT_BYTES * layer.rank * (layer.inputs + layer.outputs) for layer in spec.layers)
 
 
 def _slot_bytes(state: bundle_pb2.StateTensor) -> tuple[int, int]:
