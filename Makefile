@@ -89,7 +89,7 @@ serve-all: models families ## the same for every family; a request names its mod
 # files: most tests of a file share what they started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles family-bundles real envoy
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
