@@ -8,7 +8,10 @@ from tiny_parts import image_spec, picture, randomised
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig
+from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedderConfig
+from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
+from weft_export.layers.positions import Rotation
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
 from weft_proto.v1 import bundle_pb2
@@ -32,6 +35,24 @@ def tiny_embed() -> Checkpoint:
         model=randomised(TextEmbedder(config)),
         labels=(),
     )
+
+
+def tiny_embed_decoder() -> Checkpoint:
+    """Return an embedder of a decoder's body with shared keys, turned heads, normed queries and a window."""
+    body = DecoderOnlyConfig(
+        vocab_size=VOCAB_SIZE,
+        max_tokens=MAX_TOKENS,
+        d_model=32,
+        num_heads=2,
+        num_kv_heads=1,
+        d_ff=48,
+        num_layers=2,
+        style=Style(rms_norm=True, bias=False, activation="silu", gated=True, qk_norm=True),
+        rotations=(Rotation(tuple(10000.0 ** (-pair / 8) for pair in range(8))),),
+        windows=(0, 9),
+    )
+    model = DecoderEmbedder(DecoderEmbedderConfig(body=body))
+    return replace(tiny_embed(), family="decoder_embedder", model=randomised(model))
 
 
 def tiny_embed_image() -> Checkpoint:
@@ -75,4 +96,9 @@ def tiny_match() -> Checkpoint:
     )
 
 
-EMBED = {"tiny-embed": tiny_embed, "tiny-embed-image": tiny_embed_image, "tiny-match": tiny_match}
+EMBED = {
+    "tiny-embed": tiny_embed,
+    "tiny-embed-decoder": tiny_embed_decoder,
+    "tiny-embed-image": tiny_embed_image,
+    "tiny-match": tiny_match,
+}

@@ -19,6 +19,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.filling import fill, plan
 from weft_export.converters.generation import Generation, read_generation
 from weft_export.converters.registry import CONVERTERS
+from weft_export.converters.sentence import MODULES
 from weft_export.converters.tensors import StoredTensors
 from weft_export.converters.wording import Wording, wording_of
 from weft_export.errors import CheckpointError
@@ -26,6 +27,9 @@ from weft_export.families.registry import family_of
 from weft_export.layers.words import BANNED
 from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
+
+# Families of bodies, whose pooling is chosen or said by a file.
+_EMBEDDERS = frozenset({"text_embedder", "decoder_embedder"})
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,8 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     """
     check_directory(directory)
     config = _read_config(directory)
-    converter = converter_of(config, has_labels=bool(choices.labels))
+    embeds = choices.pooling is not None or (directory / MODULES).exists()
+    converter = converter_of(config, has_labels=bool(choices.labels), embeds=embeds)
     stored = StoredTensors(directory)
     names = frozenset(stored.entries)
     foreign = Foreign(directory, Fields(config), _generation(directory, converter, config), names, choices)
@@ -98,8 +103,8 @@ def convert(directory: Path, choices: Choices, *, filled: bool = True) -> Conver
     )
 
 
-def converter_of(config: dict[str, Any], *, has_labels: bool = False) -> Converter:
-    """Return what converts a config. Of two for one class, has_labels says whether it is the one that takes labels.
+def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bool = False) -> Converter:
+    """Return what converts a config. Of two for one class, it is the one that takes labels, or that embeds, if asked.
 
     Raises:
         CheckpointError: nothing does; the nearest that is supported is named.
@@ -118,7 +123,8 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False) -> Convert
         if converter.model_type == model_type and (not named or named[0] in converter.architectures)
     ]
     if known:
-        return next((converter for converter in known if converter.takes_labels == has_labels), known[0])
+        # Of equal ones the first.
+        return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in _EMBEDDERS) == embeds))
     of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
     if of_type:
         raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(of_type)} are")
@@ -162,7 +168,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 def _check_choices(converter: Converter, choices: Choices) -> None:
     if choices.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
-    if choices.pooling is not None and converter.family != "text_embedder":
+    if choices.pooling is not None and converter.family not in _EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of a text encoder, not for {converter.architectures[0]}")
     if choices.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches

@@ -10,6 +10,7 @@ from weft_export.converters.clip import CLIP, CLIP_EMBEDDER, CLIP_PAIR, CLIP_TEX
 from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
+from weft_export.converters.decoder_bodies import DECODER_BODIES
 from weft_export.converters.distilbert import DISTILBERT
 from weft_export.converters.electra import ELECTRA
 from weft_export.converters.falcon import FALCON
@@ -86,4 +87,5 @@ CONVERTERS: tuple[Converter, ...] = (
     *MPNET,
     *MODERNBERT,
     *DEBERTA,
+    *DECODER_BODIES,
 )

@@ -4,7 +4,7 @@ modules.json lists a Transformer, a Pooling, perhaps Dense layers, and perhaps N
 """
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from weft_export.converters.converter import Foreign
 from weft_export.converters.sources import Names, Source
 from weft_export.converters.tensors import StoredTensors
 from weft_export.errors import CheckpointError
+from weft_export.families.decoder_embedder import DecoderEmbedderConfig
+from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.encoder_only import FIRST, MEAN, EncoderConfig
 from weft_export.families.text_embedder import LAST, MAX, Dense, TextEmbedderConfig
 
@@ -53,13 +55,24 @@ def embedder_sizes(body: EncoderConfig, foreign: Foreign) -> TextEmbedderConfig:
     """
     ending = _ending_of(foreign)
     kept = {field.name: getattr(body, field.name) for field in fields(EncoderConfig)}
-    longest = _longest(foreign)
-    if longest is not None and foreign.choices.max_tokens is None:
-        kept["max_tokens"] = min(longest, kept["max_tokens"])
+    kept["max_tokens"] = _bounded(body.max_tokens, foreign)
     return TextEmbedderConfig(**kept, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
 
 
-def dense_names(_: TextEmbedderConfig, foreign: Foreign) -> Names:
+def decoder_embedder_sizes(body: DecoderOnlyConfig, foreign: Foreign) -> DecoderEmbedderConfig:
+    """Do the same for a decoder, whose words are only read. Raises as embedder_sizes."""
+    ending = _ending_of(foreign)
+    words = replace(body.words, tied=True, bias=False, transform=None)
+    body = replace(body, words=words, max_tokens=_bounded(body.max_tokens, foreign))
+    return DecoderEmbedderConfig(body=body, pooling=ending.pooling, dense=ending.dense, normalized=ending.normalized)
+
+
+def _bounded(max_tokens: int, foreign: Foreign) -> int:
+    longest = _longest(foreign)
+    return max_tokens if longest is None or foreign.choices.max_tokens is not None else min(longest, max_tokens)
+
+
+def dense_names(_: object, foreign: Foreign) -> Names:
     """Return the sources of the dense layers, which lie in folders of their own."""
     names: dict[str, Source | str] = {}
     for index, folder in enumerate(_ending_of(foreign).folders):

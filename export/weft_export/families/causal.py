@@ -133,10 +133,24 @@ class CausalTransformer(Writer):
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [batch, seq, vocab] for input_ids [batch, seq]; padding may only follow a row's tokens."""
+        return self.logits(self.encoded(input_ids))
+
+    def encoded(self, input_ids: Tensor) -> Tensor:
+        """Return what logits are made of, [batch, seq, d_model]."""
         x = self.dropout(self.embed(input_ids))
         for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
             x = layer(x, *seen)
-        return self.logits(self.norm(x))
+        normed: Tensor = self.norm(x)
+        return normed
+
+    def attentions(self, input_ids: Tensor) -> list[Tensor]:
+        """Return each layer's self-attention weights [batch, h, seq, seq] over input_ids [batch, seq], all real."""
+        x = self.embed(input_ids)
+        weights = []
+        for layer, seen in zip(self.layers, self._whole(input_ids.shape[1]), strict=True):
+            weights.append(layer.weights(x, *seen))
+            x = layer(x, *seen)
+        return weights
 
     def step(self, run: Run, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Return logits [batch, vocab] of each row's last real token, and the present caches."""

@@ -13,6 +13,7 @@ from weft_export.families.causal_lm import CausalLm, CausalLmConfig
 from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig, ClipVision, ClipVisionConfig
 from weft_export.families.convnext import ConvNext, ConvNextConfig
+from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.encoder_only import EncoderOnly, EncoderOnlyConfig, EncoderOnlyTagger
@@ -61,6 +62,7 @@ FAMILIES = {
     "encoder_only": Family(EncoderOnly, EncoderOnlyConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
     "text_embedder": Family(TextEmbedder, TextEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
+    "decoder_embedder": Family(DecoderEmbedder, DecoderEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "clip_embedder": Family(ClipEmbedder, ClipEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }

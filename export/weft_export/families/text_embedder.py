@@ -1,6 +1,7 @@
 """A text to a vector: an encoder-only body whose places become one ("Sentence-BERT", Reimers and Gurevych 2019)."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -51,38 +52,54 @@ class TextEmbedderConfig(EncoderConfig):
         return self.dense[-1].d_out if self.dense else self.d_model
 
 
-class TextEmbedder(Classifier):
-    """Turns a text into a vector."""
+class Embedder(Classifier):
+    """What follows a body: dense layers behind the pooling, and the length 1."""
 
-    def __init__(self, config: TextEmbedderConfig) -> None:
+    def __init__(self, config: Any, d_model: int) -> None:
+        """Make the layers. config has `pooling`, `dense` and `normalized`."""
         super().__init__()
         self.config = config
-        self.body = Body(config)
-        widths = [config.d_model, *(dense.d_out for dense in config.dense)]
+        widths = [d_model, *(dense.d_out for dense in config.dense)]
         self.dense = nn.ModuleList(
             nn.Linear(d_in, dense.d_out, bias=dense.bias) for d_in, dense in zip(widths, config.dense, strict=False)
         )
+
+    def ended(self, x: Tensor) -> Tensor:
+        """Return vectors [batch, dimensions] of what was pooled, [batch, d_model]."""
+        for linear, dense in zip(self.dense, self.config.dense, strict=True):
+            x = linear(x)
+            if dense.activation is not None:
+                x = ACTIVATIONS[dense.activation](x)
+        # In float32 at any precision: squares of float16 overflow soon.
+        return functional.normalize(x.float(), dim=-1) if self.config.normalized else x
+
+    def read(self, flow: Tensor) -> Tensor:
+        """Return the row that is pooled, [1, seq], of what flows to each token, [seq, seq]; of several, their mean."""
+        rows = {FIRST: flow[:1], LAST: flow[-1:]}
+        return rows.get(self.config.pooling, flow.mean(dim=0, keepdim=True))
+
+
+def pooled(x: Tensor, lengths: Tensor, pooling: str) -> Tensor:
+    """Return a vector [batch, width] of the first lengths [batch] places of x [batch, seq, width]."""
+    if pooling == FIRST:
+        return x[:, 0]
+    return {MEAN: mean_of_real, LAST: position_before_end, MAX: max_of_real}[pooling](x, lengths)
+
+
+class TextEmbedder(Embedder):
+    """Turns a text into a vector."""
+
+    def __init__(self, config: TextEmbedderConfig) -> None:
+        super().__init__(config, config.d_model)
+        self.body = Body(config)
         self.attention_heads = (config.num_heads,) * config.num_layers
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
-        pooled = self._pooled(*source)
-        for linear, dense in zip(self.dense, self.config.dense, strict=True):
-            pooled = linear(pooled)
-            if dense.activation is not None:
-                pooled = ACTIVATIONS[dense.activation](pooled)
-        # In float32 at any precision: squares of float16 overflow soon.
-        return functional.normalize(pooled.float(), dim=-1) if self.config.normalized else pooled
-
-    def _pooled(self, input_ids: Tensor, lengths: Tensor) -> Tensor:
-        if self.config.pooling == FIRST:
-            first: Tensor = self.body(input_ids, lengths, num_read=1)[:, 0]
-            return first
-        pool = {MEAN: mean_of_real, LAST: position_before_end, MAX: max_of_real}[self.config.pooling]
-        return pool(self.body(input_ids, lengths), lengths)
+        num_read = 1 if self.config.pooling == FIRST else None
+        return self.ended(pooled(self.body(*source, num_read=num_read), source[1], self.config.pooling))
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the row that is pooled, over the tokens of source[0], input_ids [1, seq]: of several, their mean."""
         flow = pick_flow(self.body.encoder.attentions(self.body.embed(source[0])), layer, head)
-        rows = {FIRST: flow[:1], LAST: flow[-1:]}
-        return over_source(rows.get(self.config.pooling, flow.mean(dim=0, keepdim=True)))
+        return over_source(self.read(flow))

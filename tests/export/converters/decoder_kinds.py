@@ -309,3 +309,10 @@ DECODERS = [
     Kind("starcoder2", "Starcoder2ForCausalLM", starcoder2),
     Kind("olmo", "OlmoForCausalLM", olmo),
 ]
+
+_BODIES = ("llama", "mistral", "qwen2", "qwen3")
+BODIES = [
+    Kind(f"{kind.name}-body", kind.architecture.replace("ForCausalLM", "Model"), kind.draw)
+    for kind in DECODERS
+    if kind.name in _BODIES
+]

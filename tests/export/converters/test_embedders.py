@@ -5,6 +5,7 @@ import json
 import pytest
 import safetensors.torch
 import torch
+from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
 from foreign import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
 from picture_kinds import CLIP_ALONE
@@ -53,9 +54,31 @@ def test_a_body_embeds_as_transformers_does(kind, tmp_path):
     check(kind, EMBEDDERS.index(kind), tmp_path)
 
 
+@pytest.mark.parametrize("kind", BODIES, ids=lambda kind: kind.name)
+def test_so_does_a_decoders_body(kind, tmp_path):
+    """Which most read at the last token."""
+    check(kind, 2 + 4 * BODIES.index(kind), tmp_path)
+
+
+def test_a_generator_is_an_embedder_where_a_pooling_is_said(tmp_path):
+    """By modules.json or by --pooling. Without both it generates."""
+    (qwen3,) = (kind for kind in DECODERS if kind.name == "qwen3")
+    theirs = made(qwen3, 0, tmp_path)
+    assert common_pb2.TASK_GENERATE == converted(tmp_path).task
+    described(tmp_path, "Pooling", "Normalize", pooling="last")
+    ours = converted(tmp_path)
+    texts, source = batch()
+    with torch.inference_mode():
+        vectors = ours.model(*source)
+        for text, vector in zip(texts, vectors, strict=True):
+            last = theirs.base_model(input_ids=text[None]).last_hidden_state[0, -1]
+            assert LOGITS >= furthest(vector, torch.nn.functional.normalize(last, dim=0))
+    assert "decoder_embedder" == ours.family
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(1, NUM_LONG + 1))
-@pytest.mark.parametrize("kind", EMBEDDERS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [*EMBEDDERS, *BODIES], ids=lambda kind: kind.name)
 def test_so_do_random_bodies(kind, seed, tmp_path):
     """The same law for twenty random configurations."""
     check(kind, seed, tmp_path)

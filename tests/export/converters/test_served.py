@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from captioner_kinds import CAPTIONERS
-from decoder_kinds import DECODERS
+from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
 from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, PICTURES, WHOLE_CLIP
@@ -50,6 +50,7 @@ def test_every_kind_that_is_converted_has_a_row():
         WHOLE_CLIP,
         CLIP_ALONE,
         CLIP_TEXTS_ALONE,
+        *BODIES,
         WHISPER,
     )
     converted = {name for converter in CONVERTERS for name in converter.architectures}

@@ -1,0 +1,65 @@
+"""A text to a vector: a decoder's body, read at the text's last token ("Qwen3 Embedding", Zhang et al. 2025)."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
+from weft_export.families.sizes import require_among, require_sizes
+from weft_export.families.text_embedder import LAST, POOLINGS, Dense, Embedder, pooled
+from weft_export.layers.explaining import Explanation, over_source, pick_flow
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderEmbedderConfig:
+    """A body, whose words are never written, and what makes one vector of it; see TextEmbedderConfig."""
+
+    body: DecoderOnlyConfig
+    pooling: str = LAST
+    dense: tuple[Dense, ...] = ()
+    normalized: bool = True
+
+    def __post_init__(self) -> None:
+        require_sizes(self)
+        require_among("pooling", self.pooling, POOLINGS)
+        if not self.body.words.tied or self.body.words.bias:
+            raise ValueError("model.body.words has a projection or a bias of its own, which no vector is made of")
+
+    @property
+    def vocab_size(self) -> int:
+        """Of the body."""
+        return self.body.vocab_size
+
+    @property
+    def max_tokens(self) -> int:
+        """Of the body."""
+        return self.body.max_tokens
+
+    @property
+    def num_layers(self) -> int:
+        """Of the body."""
+        return self.body.num_layers
+
+    @property
+    def dimensions(self) -> int:
+        """How many numbers a vector has."""
+        return self.dense[-1].d_out if self.dense else self.body.d_model
+
+
+class DecoderEmbedder(Embedder):
+    """Turns a text into a vector. No token sees those behind it, so the last one is what has read all."""
+
+    def __init__(self, config: DecoderEmbedderConfig) -> None:
+        super().__init__(config, config.body.d_model)
+        self.body = DecoderOnly(config.body)
+        self.attention_heads = self.body.attention_heads
+
+    def forward(self, *source: Tensor) -> Tensor:
+        """Return vectors [batch, dimensions] for input_ids int64 [batch, seq], right-padded, and lengths [batch]."""
+        input_ids, lengths = source
+        return self.ended(pooled(self.body.encoded(input_ids), lengths, self.config.pooling))
+
+    def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
+        """Return the row that is pooled, over the tokens of source[0], input_ids [1, seq]: of several, their mean."""
+        flow = pick_flow(self.body.attentions(source[0]), layer, head)
+        return over_source(self.read(flow))
