@@ -15,6 +15,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from weft_proto.v1 import answer_pb2 as answering
+from weft_proto.v1 import answer_pb2_grpc as answering_grpc
 from weft_proto.v1 import caption_pb2 as caption
 from weft_proto.v1 import caption_pb2_grpc as caption_grpc
 from weft_proto.v1 import classification_pb2 as classification
@@ -87,6 +89,7 @@ NUM_WAITING = 8
 
 class FakeServicer(
     translation_grpc.TranslationServiceServicer,
+    answering_grpc.AnswerServiceServicer,
     caption_grpc.CaptionServiceServicer,
     classification_grpc.ClassificationServiceServicer,
     embedding_grpc.EmbeddingServiceServicer,
@@ -164,6 +167,13 @@ class FakeServicer(
 
     def StreamCaption(self, request, context):
         yield from self._stream("StreamCaption", request, context, describe, caption.StreamCaptionResponse)
+
+    def Answer(self, request, context):
+        self._enter("Answer", request, context)
+        return answer_question(request)
+
+    def StreamAnswer(self, request, context):
+        yield from self._stream("StreamAnswer", request, context, answer_question, answering.StreamAnswerResponse)
 
     def Transcribe(self, request, context):
         self._enter("Transcribe", request, context)
@@ -340,6 +350,13 @@ def describe(request):
     return _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
 
 
+def answer_question(request):
+    """The size of the file and the words of the question, attended on a grid of 2 x 3 patches."""
+    words = [*_words(request), str(len(request.image.data))]
+    answer = answering.AnswerResponse(completion=_completion(request, words, "answers"))
+    return _explain(request, answer, words[::-1], grid_rows=2, grid_columns=3)
+
+
 def write_down(request):
     """The size of the file in words, a second each, attended in three moments."""
     words = ["bytes", str(len(request.audio.data)), "of", "sound"]
@@ -477,6 +494,7 @@ def fake_server(port=0):
     checks = health.HealthServicer(experimental_non_blocking=False)
     server = grpc.server(ThreadPoolExecutor(max_workers=32), options=[("grpc.so_reuseport", 0)])
     translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
+    answering_grpc.add_AnswerServiceServicer_to_server(servicer, server)
     caption_grpc.add_CaptionServiceServicer_to_server(servicer, server)
     transcription_grpc.add_TranscriptionServiceServicer_to_server(servicer, server)
     classification_grpc.add_ClassificationServiceServicer_to_server(servicer, server)

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     common_pb2,
@@ -21,7 +22,13 @@ from weft_server.config import read_config
 from weft_server.door.classification import ClassificationServicer
 from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.score import ScoreServicer
-from weft_server.door.text import CaptionServicer, GenerationServicer, TranscriptionServicer, TranslationServicer
+from weft_server.door.text import (
+    AnswerServicer,
+    CaptionServicer,
+    GenerationServicer,
+    TranscriptionServicer,
+    TranslationServicer,
+)
 from weft_server.door.tokenization import TokenizationServicer
 from weft_server.serving.build import build_model
 from weft_server.serving.call import CALL, Call
@@ -31,6 +38,7 @@ from weft_server.telemetry.metrics import Metrics
 _VERBS = {
     common_pb2.TASK_TRANSLATE: (TranslationServicer, "Translate", translation_pb2.TranslateRequest),
     common_pb2.TASK_CAPTION: (CaptionServicer, "Caption", caption_pb2.CaptionRequest),
+    common_pb2.TASK_ANSWER: (AnswerServicer, "Answer", answer_pb2.AnswerRequest),
     common_pb2.TASK_TRANSCRIBE: (TranscriptionServicer, "Transcribe", transcription_pb2.TranscribeRequest),
     common_pb2.TASK_GENERATE: (GenerationServicer, "Generate", generation_pb2.GenerateRequest),
     common_pb2.TASK_CLASSIFY_TEXT: (ClassificationServicer, "Classify", classification_pb2.ClassifyRequest),
@@ -123,4 +131,6 @@ def golden_request(model, **more):
         given = {"image": common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())}
     if golden.labels:
         given["labels"] = golden.labels
+    if golden.question:
+        given["text"] = golden.question
     return {"inputs": [given], **more} if golden.embedding else {**given, **more}

@@ -26,8 +26,10 @@ from weft._decoding import (
 )
 from weft._many import Many
 from weft._model import LabelScoring, Limits, Model, ModelState
+from weft._questions import Answer
 from weft._recordings import Recording, Segment, Transcription
 from weft._requests import (
+    AnswerOptions,
     CaptionOptions,
     ClassifyOptions,
     EmbedOptions,
@@ -95,6 +97,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     # what goes in
     "Alternatives",
     "Beams",
+    "AnswerOptions",
     "CaptionOptions",
     "ClassifyOptions",
     "Decoding",
@@ -118,6 +121,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "TranslateOptions",
     # what comes out
     "Alignment",
+    "Answer",
     "Caption",
     "Classification",
     "Completion",

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 from google.protobuf.duration_pb2 import Duration
 
+from weft import _questions
 from weft._decoding_message import read_decoding
 from weft._fields import optional
 from weft._model import LabelScoring, Limits, Model, ModelState
@@ -31,6 +32,7 @@ from weft._types import (
     Usage,
 )
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     common_pb2,
@@ -124,6 +126,11 @@ def _facts(message: Any) -> dict[str, Any]:
 def translation(message: translation_pb2.TranslateResponse) -> Translation:
     """Read a translation."""
     return _completion(Translation, message)
+
+
+def answer(message: answer_pb2.AnswerResponse) -> _questions.Answer:
+    """Read an answer to a question."""
+    return _completion(_questions.Answer, message)
 
 
 def caption(message: caption_pb2.CaptionResponse) -> Caption:

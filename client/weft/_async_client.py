@@ -4,24 +4,22 @@
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 import grpc
-from google.protobuf.message import Message
 
-from weft import _answers, _requests
+from weft import _answers, _questions, _requests, _standing
 from weft import _verbs as verbs
+from weft._async_calls import AsyncCalls
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
-from weft._many import Questions, Sending, asking
+from weft._many import asking
 from weft._model import Model
 from weft._recordings import Recording, Transcription
-from weft._status import error_of, none_accepts
-from weft._streams import AsyncStream, require_loop, task_is_cancelled
+from weft._streams import AsyncStream, require_loop
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
@@ -36,18 +34,13 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import Verb, WritingVerb, methods_on
-from weft.exceptions import Cancelled, DeadlineExceeded, Error, Unavailable
+from weft._verbs import methods_on
+from weft.exceptions import DeadlineExceeded, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
-Response = TypeVar("Response")
-Call = TypeVar("Call")
 
-
-class AsyncClient:
+class AsyncClient(AsyncCalls):
     """Talks to Weft servers from asyncio. Made and used inside one running event loop; its tasks may share it.
 
     The verbs, options and errors are those of `Client`; the streams are read with `async for`. A cancelled task raises
@@ -207,6 +200,39 @@ class AsyncClient:
         """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
         return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
 
+    async def answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> _questions.Answer:
+        """Answer a question about a picture; `AnswerOptions` lists the options."""
+        return await self._ask(verbs.ANSWER, timeout, image, question, **options)
+
+    def stream_answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> AsyncStream[_questions.Answer]:
+        """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
+        return self._stream(verbs.ANSWER, timeout, image, question, **options)
+
+    def answer_many(
+        self,
+        questions: Iterable[tuple[Picture, Text]] | AsyncIterable[tuple[Picture, Text]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> AsyncMany[_questions.Answer]:
+        """Answer many questions, each about its picture, `concurrency` at a time; see `AsyncMany`."""
+        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
+
     def transcribe_many(
         self,
         recordings: Iterable[Recording],
@@ -305,12 +331,12 @@ class AsyncClient:
 
     async def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
         """Tell of one model, by default of its highest version that is ready."""
-        response = await self._call(self._model.GetModel, _requests.get_model_request(name, version), timeout)
+        response = await self._call(self._model.GetModel, _standing.get_model_request(name, version), timeout)
         return _answers.model(response.model)
 
     async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
         """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(await self._call(self._check, _requests.health_request(service), timeout))
+        return health(await self._call(self._check, _standing.health_request(service), timeout))
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
@@ -340,57 +366,3 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
-
-    async def _ask(
-        self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
-    ) -> Answer:
-        request = verb.request(*asked, **options)
-        began = time.monotonic()
-        try:
-            response = await self._call(self._methods[verb.path], request, timeout)
-        except Unavailable as error:
-            if not none_accepts(error.__cause__):
-                raise
-            left = self._settings.seconds_left(timeout, began)
-            response = await self._call(self._methods_of_all[verb.path], request, left)
-        return verb.read(response)
-
-    def _stream(
-        self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
-    ) -> AsyncStream[Answer]:
-        request = verb.stream_request(request=verb.request(*asked, **options))
-        began = time.monotonic()
-        call = self._open(self._methods[verb.stream_path], request, timeout)
-
-        def ask_all() -> Any:
-            left = self._settings.seconds_left(timeout, began)
-            return self._open(self._methods_of_all[verb.stream_path], request, left)
-
-        return AsyncStream(call, verb.read, self._settings.target, ask_all)
-
-    def _many(
-        self, asked: Questions[Answer], concurrency: int, timeout: float | None, outlasts: tuple[type[Error], ...] = ()
-    ) -> AsyncMany[Answer]:
-        verb, inputs, make = asked
-        seconds = self._settings.seconds(timeout)
-        send = partial(self._open, self._methods[verb.path], timeout=timeout)
-        patience_s = math.inf if seconds is None else seconds
-        target = self._settings.target
-        return AsyncMany(Sending(inputs, make, send, verb.read, target, concurrency, patience_s, outlasts))
-
-    def _open(self, method: Callable[..., Call], request: Message, timeout: float | None, **how: Any) -> Call:
-        if self._closed:
-            raise Error("the client is closed")
-        return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request), **how)
-
-    async def _call(
-        self, method: Callable[..., Awaitable[Response]], request: Message, timeout: float | None
-    ) -> Response:
-        try:
-            return await self._open(method, request, timeout)
-        except grpc.RpcError as error:
-            raise error_of(error, self._settings.target) from error
-        except asyncio.CancelledError as error:
-            if task_is_cancelled():
-                raise
-            raise Cancelled("the call was cancelled") from error

@@ -2,22 +2,20 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 import grpc
-from google.protobuf.message import Message
 
-from weft import _answers, _requests
+from weft import _answers, _questions, _requests, _standing
 from weft import _verbs as verbs
+from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
-from weft._many import Many, Questions, Sending, asking
+from weft._many import Many, asking
 from weft._model import Model
 from weft._recordings import Recording, Transcription
-from weft._status import error_of, none_accepts
 from weft._streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
@@ -33,17 +31,13 @@ from weft._types import (
     Text,
     Translation,
 )
-from weft._verbs import Verb, WritingVerb, methods_on
-from weft.exceptions import DeadlineExceeded, Error, Unavailable
+from weft._verbs import methods_on
+from weft.exceptions import DeadlineExceeded, Unavailable
 from weft_proto.v1 import model_pb2_grpc as model_grpc
 from weft_proto.v1.model_pb2 import ListModelsRequest
 
-Asked = ParamSpec("Asked")
-Answer = TypeVar("Answer")
-Response = TypeVar("Response")
 
-
-class Client:
+class Client(Calls):
     """Talks to Weft servers. Threads may share one; it connects at the first call, and again when a connection is lost.
 
     Every verb takes `timeout`, in seconds, and raises only what stands under `weft.Error`.
@@ -202,6 +196,39 @@ class Client:
         """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
         return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
 
+    def answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> _questions.Answer:
+        """Answer a question about a picture; `AnswerOptions` lists the options."""
+        return self._ask(verbs.ANSWER, timeout, image, question, **options)
+
+    def stream_answer(
+        self,
+        image: Picture,
+        question: Text,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> Stream[_questions.Answer]:
+        """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
+        return self._stream(verbs.ANSWER, timeout, image, question, **options)
+
+    def answer_many(
+        self,
+        questions: Iterable[tuple[Picture, Text]],
+        *,
+        concurrency: int = 16,
+        timeout: float | None = None,
+        **options: Unpack[_requests.AnswerOptions],
+    ) -> Many[_questions.Answer]:
+        """Answer many questions, each about its picture, `concurrency` at a time; see `Many`."""
+        return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
+
     def transcribe_many(
         self,
         recordings: Iterable[Recording],
@@ -300,12 +327,12 @@ class Client:
 
     def get_model(self, name: str, version: int | None = None, *, timeout: float | None = None) -> Model:
         """Tell of one model, by default of its highest version that is ready."""
-        response = self._call(self._model.GetModel, _requests.get_model_request(name, version), timeout)
+        response = self._call(self._model.GetModel, _standing.get_model_request(name, version), timeout)
         return _answers.model(response.model)
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
         """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(self._call(self._check, _requests.health_request(service), timeout))
+        return health(self._call(self._check, _standing.health_request(service), timeout))
 
     def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
@@ -333,51 +360,3 @@ class Client:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    def _ask(
-        self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
-    ) -> Answer:
-        request = verb.request(*asked, **options)
-        began = time.monotonic()
-        try:
-            response = self._call(self._methods[verb.path], request, timeout)
-        except Unavailable as error:
-            if not none_accepts(error.__cause__):
-                raise
-            left = self._settings.seconds_left(timeout, began)
-            response = self._call(self._methods_of_all[verb.path], request, left)
-        return verb.read(response)
-
-    def _stream(
-        self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
-    ) -> Stream[Answer]:
-        request = verb.stream_request(request=verb.request(*asked, **options))
-        began = time.monotonic()
-        call = self._call(self._methods[verb.stream_path], request, timeout)
-
-        def ask_all() -> Any:
-            left = self._settings.seconds_left(timeout, began)
-            return self._call(self._methods_of_all[verb.stream_path], request, left)
-
-        return Stream(call, verb.read, self._settings.target, ask_all)
-
-    def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> Many[Answer]:
-        verb, inputs, make = asked
-        seconds = self._settings.seconds(timeout)
-        send = partial(self._call, self._methods[verb.path].future, timeout=timeout)
-        patience_s = math.inf if seconds is None else seconds
-        return Many(Sending(inputs, make, send, verb.read, self._settings.target, concurrency, patience_s))
-
-    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None, **how: Any) -> Response:
-        if self._closed:
-            raise Error("the client is closed")
-        try:
-            return method(
-                request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request), **how
-            )
-        except grpc.RpcError as error:
-            raise error_of(error, self._settings.target) from error
-        except ValueError:
-            if not self._closed:
-                raise
-            raise Error("the client is closed") from None  # by another thread, since we looked

@@ -27,6 +27,7 @@ _BLANKS: dict[str, Any] = {
     "images": b"",
     "recordings": b"",
     "pairs": ("", ""),
+    "questions": (b"", ""),
 }
 
 

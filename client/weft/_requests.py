@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from google.protobuf.message import Message
-from google.protobuf.wrappers_pb2 import StringValue
 
 from weft._decoding import Decoding
 from weft._decoding_message import decoding_message
@@ -17,12 +16,12 @@ from weft._recordings import Recording
 from weft._types import Explain, Messages, Picture, Text
 from weft.exceptions import InvalidRequest
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     common_pb2,
     embedding_pb2,
     generation_pb2,
-    model_pb2,
     score_pb2,
     transcription_pb2,
     translation_pb2,
@@ -64,6 +63,10 @@ class WritingOptions(Options, total=False):
 
 class CaptionOptions(WritingOptions, total=False):
     """What a caption takes: all that a request for text does."""
+
+
+class AnswerOptions(WritingOptions, total=False):
+    """What a question takes: all that a request for text does."""
 
 
 class TranscribeOptions(WritingOptions, total=False):
@@ -257,6 +260,22 @@ def caption_request(image: Picture, **options: Unpack[CaptionOptions]) -> captio
     return message
 
 
+def answer_request(image: Picture, question: Text, **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
+    """Ask a question about a picture."""
+    message = answer_pb2.AnswerRequest(image=_image(image))
+    _fill_text(message, question)
+    _fill_options(message, {**options})
+    return message
+
+
+def asked_request(asked: tuple[Picture, Text], **options: Unpack[AnswerOptions]) -> answer_pb2.AnswerRequest:
+    """Do as `answer_request` with a picture and a question about it in one."""
+    if not isinstance(asked, tuple | list) or len(asked) != 2:
+        raise refusal("questions", "must each be a tuple of a picture and a question")
+    image, question = asked
+    return answer_request(image, question, **options)
+
+
 def transcribe_request(audio: Recording, **options: Unpack[TranscribeOptions]) -> transcription_pb2.TranscribeRequest:
     """Ask what is said in a recording."""
     message = transcription_pb2.TranscribeRequest(audio=_audio(audio))
@@ -374,15 +393,3 @@ def pair_request(pair: tuple[Text | bytes | Path, Text], **options: Unpack[Score
         raise refusal("pairs", "must each be a tuple of a source and a target")
     source, target = pair
     return score_request(source, target, **options)
-
-
-def get_model_request(name: str, version: int | None) -> model_pb2.GetModelRequest:
-    """Ask for what a server says of one model."""
-    return model_pb2.GetModelRequest(model=selector(name, version))
-
-
-def health_request(service: str) -> StringValue:
-    """Ask whether a health service serves; see `_channel.health_check` for the type."""
-    message = StringValue()
-    fill(message, value=service)
-    return message

@@ -31,6 +31,7 @@ class Task(StrEnum):
     EMBED_TEXT = "embed_text"
     EMBED_IMAGE = "embed_image"
     TRANSCRIBE = "transcribe"
+    ANSWER = "answer"
     MATCH = "match"
 
 

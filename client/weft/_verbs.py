@@ -8,6 +8,8 @@ from google.protobuf.message import Message
 
 from weft import _answers, _requests, _tokenization
 from weft._types import Task
+from weft_proto.v1.answer_pb2 import AnswerResponse, StreamAnswerRequest, StreamAnswerResponse
+from weft_proto.v1.answer_pb2_grpc import AnswerServiceStub
 from weft_proto.v1.caption_pb2 import CaptionResponse, StreamCaptionRequest, StreamCaptionResponse
 from weft_proto.v1.caption_pb2_grpc import CaptionServiceStub
 from weft_proto.v1.classification_pb2 import ClassifyResponse, TagResponse
@@ -94,6 +96,17 @@ CAPTION = WritingVerb(
     StreamCaptionRequest,
     StreamCaptionResponse,
 )
+ANSWER = WritingVerb(
+    AnswerServiceStub,
+    "AnswerService",
+    "Answer",
+    frozenset({Task.ANSWER}),
+    _requests.answer_request,
+    AnswerResponse,
+    _answers.answer,
+    StreamAnswerRequest,
+    StreamAnswerResponse,
+)
 TRANSCRIBE = WritingVerb(
     TranscriptionServiceStub,
     "TranscriptionService",
@@ -157,6 +170,10 @@ SCORE = Verb(
 EMBED_ONE = Verb(
     EMBED.stub, EMBED.service, EMBED.method, EMBED.tasks, _requests.embed_one_request, EMBED.response, EMBED.read
 )
+# The same as ANSWER, asked about a picture and a question in one.
+ANSWER_PAIR = Verb(
+    ANSWER.stub, ANSWER.service, ANSWER.method, ANSWER.tasks, _requests.asked_request, ANSWER.response, ANSWER.read
+)
 # The same as SCORE, asked about a source and its target in one.
 SCORE_PAIR = Verb(
     SCORE.stub, SCORE.service, SCORE.method, SCORE.tasks, _requests.pair_request, SCORE.response, SCORE.read
@@ -181,7 +198,7 @@ DETOKENIZE = Verb(
     _tokenization.detokenization,
 )
 
-_WRITING = (TRANSLATE, CAPTION, TRANSCRIBE, GENERATE)
+_WRITING = (TRANSLATE, CAPTION, ANSWER, TRANSCRIBE, GENERATE)
 VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EMBED, SCORE, TOKENIZE, DETOKENIZE)
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from weft import __version__, _commands, _models_commands, _token_commands
+from weft import __version__, _commands, _models_commands, _token_commands, _writing_commands
 from weft._bench.command import bench
 from weft._flags import names_flags
 from weft._help import SectionedCommand
@@ -31,19 +31,20 @@ _PLUGINS = {
 }
 
 # They take texts, which a shell splits at their spaces.
-_TEXT_VERBS = ("translate", "tag", "generate", "score", "tokenize")
+_TEXT_VERBS = ("translate", "answer", "tag", "generate", "score", "tokenize")
 
 # Typer has carried click inside itself or beside itself, by version; the bases of BadParameter are the same in both.
 _UsageError, _ClickError = cast("tuple[Any, Any]", typer.BadParameter.__mro__[1:3])
 
 app = typer.Typer(name="weft", add_completion=False, invoke_without_command=True, rich_markup_mode=None)
 for _verb in (
-    _commands.translate,
-    _commands.caption,
-    _commands.transcribe,
+    _writing_commands.translate,
+    _writing_commands.caption,
+    _writing_commands.answer,
+    _writing_commands.transcribe,
     _commands.classify,
     _commands.tag,
-    _commands.generate,
+    _writing_commands.generate,
     _commands.embed,
     _commands.score,
     _token_commands.tokenize,
@@ -94,7 +95,7 @@ def root(
     *,
     version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Translate, caption, transcribe, classify, tag, generate, embed and score on a Weft server."""
+    """Translate, caption, answer, transcribe, classify, tag, generate, embed and score on a Weft server."""
     if version:
         print(f"weft {__version__}", flush=True)  # noqa: T201 - the answer to what was asked
     elif ctx.invoked_subcommand is None:

@@ -8,6 +8,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.rpc import error_details_pb2
 
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     embedding_pb2,
@@ -21,6 +22,7 @@ from weft_proto.v1 import (
 
 # Without error_details Envoy cannot read the details of an error, and answers with an empty body.
 ROOTS = (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     embedding_pb2,

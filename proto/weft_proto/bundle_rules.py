@@ -237,6 +237,7 @@ LIMITS = {
         "embedding": Limit(1_000_000, entries=MAX_DIMENSIONS, least=-1_000_000),
         "scores": Limit(1_000_000, entries=MAX_LABELS, least=-1_000_000),
         "labels": Limit(MAX_LABEL_CHARS, entries=MAX_MATCHED_LABELS),
+        "question": Limit(65_536),
     },
     "MatchSpec": {"scale": Limit(1_000_000, least=0.001), "label_text": Limit(MAX_LABEL_CHARS)},
     "EmbeddingSpec": {"dimensions": Limit(MAX_DIMENSIONS, least=1)},

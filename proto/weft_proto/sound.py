@@ -3,6 +3,7 @@
 import math
 
 from weft_proto.languages import LanguageError, Languages, known_tag
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 # A recording's file, by what it begins with. A WAV's kind stands eight bytes further on.
@@ -57,7 +58,8 @@ def longest_prefix(manifest: bundle_pb2.BundleManifest) -> int:
     """Return how many ids a decoder is fed at most behind its start token, whatever its model takes."""
     audio = manifest.audio
     spoken = bool(audio.languages) + bool({"transcribe_id", "translate_id"} & _given(audio).keys())
-    return Languages(manifest.text).longest_prefix + spoken + audio.HasField("no_timestamps_id")
+    asked = manifest.text.max_source_tokens if TASKS[manifest.task].takes_question else 0
+    return Languages(manifest.text).longest_prefix + spoken + audio.HasField("no_timestamps_id") + asked
 
 
 def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | None:

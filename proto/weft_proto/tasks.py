@@ -25,6 +25,7 @@ class Task:
         takes_image: its input is a picture; of one that matches it can be a text too.
         takes_audio: its input is a recording.
         takes_prefix: a text may have to begin with one of text.prefixes.
+        takes_question: it takes a text besides, which the decoder reads behind its start token.
     """
 
     name: str
@@ -33,11 +34,17 @@ class Task:
     takes_image: bool = False
     takes_audio: bool = False
     takes_prefix: bool = False
+    takes_question: bool = False
 
     @property
     def takes_text(self) -> bool:
         """Its input is a text, or can be."""
         return self.matches or not (self.takes_image or self.takes_audio)
+
+    @property
+    def reads_text(self) -> bool:
+        """Its input is a text, or has one."""
+        return self.takes_text or self.takes_question
 
     @property
     def writes_text(self) -> bool:
@@ -95,6 +102,7 @@ TASKS = {
     common_pb2.TASK_GENERATE: Task("generate", frozenset({_DECODER}), may_have=frozenset({_MIXED, _SCORE})),
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
+    common_pb2.TASK_ANSWER: Task("answer", frozenset({_ENCODER, _DECODER}), takes_image=True, takes_question=True),
     common_pb2.TASK_TRANSCRIBE: Task("transcribe", frozenset({_ENCODER, _DECODER}), takes_audio=True),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),

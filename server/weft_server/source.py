@@ -55,6 +55,16 @@ class Source(ABC):
         """How many places of it an explanation is over."""
         return self.num_tokens
 
+    @property
+    def num_places(self) -> int:
+        """How many places an encoder makes of it."""
+        return self.num_tokens
+
+    @property
+    def asked_ids(self) -> tuple[int, ...]:
+        """What of it the decoder is fed behind its start token, before the answer."""
+        return ()
+
     @staticmethod
     @abstractmethod
     def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:
@@ -137,6 +147,33 @@ class Pixels(Whole):
     def feeds(arrays: Many[np.ndarray], width: int, pad_id: int) -> dict[str, np.ndarray]:  # noqa: ARG004 - no padding
         """Pixel values float32 [inputs, channels, height, width]."""
         return {"pixel_values": np.stack(arrays)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked(Pixels):
+    """A picture and the tokens of a question about it. The encoder reads the one, the decoder the other."""
+
+    question: tuple[int, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """The places of the picture and the tokens of the question."""
+        return self.num_places + len(self.question)
+
+    @property
+    def num_places(self) -> int:
+        """Its class tokens and its patches."""
+        return self.num_class_tokens + self.num_shown
+
+    @property
+    def width(self) -> int:
+        """The places of the picture: nothing is padded."""
+        return self.num_places
+
+    @property
+    def asked_ids(self) -> tuple[int, ...]:
+        """The question."""
+        return self.question
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -27,14 +27,13 @@ GROUPS = {
     ],
     "What goes in": [
         "Text", "Messages", "Picture", "Recording", "Options", "WritingOptions", "TranslateOptions", "CaptionOptions",
-        "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions", "ScoreOptions",
-        "TokenizeOptions",
-        "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
+        "AnswerOptions", "TranscribeOptions", "GenerateOptions", "ClassifyOptions", "TagOptions", "EmbedOptions",
+        "ScoreOptions", "TokenizeOptions", "DetokenizeOptions", "Decoding", "Phrase", "Greedy",
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
-        "Completion", "Translation", "Caption", "Transcription", "Segment", "Generation", "Output", "TopToken",
-        "Classification",
+        "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Generation", "Output",
+        "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",
         "Alignment", "Usage", "Timings", "ResolvedModel", "FinishReason", "Model", "Limits", "Task",

@@ -18,6 +18,7 @@ CHAT = [{"role": "user", "content": "a b"}]
 VERBS = [
     ("translate", {"texts": ["a b", [5, 6], "c"]}, {"target_language": "es", "num_top_tokens": 1}),
     ("caption", {"images": [b"1", b"22", b"333"]}, {"return_scores": True}),
+    ("answer", {"questions": [(b"1", "a b"), (b"22", [5, 6])]}, {"return_scores": True}),
     ("classify", {"texts": ["a", "b"]}, {"top_k": 1}),
     ("classify", {"images": [b"1", b"22"]}, {}),
     ("tag", {"texts": ["in LIMA", "x"]}, {"request_id": "r"}),
@@ -79,7 +80,7 @@ def test_many_are_answered_as_one_by_one(server, many, verb, given, options):
         }.get((verb, name))
         given_alone = [{keyword: each} if keyword else {} for each in inputs]
         expected = [
-            ask(*(each if name == "pairs" else () if keyword else (each,)), **alone, **options)
+            ask(*(each if name in {"pairs", "questions"} else () if keyword else (each,)), **alone, **options)
             for each, alone in zip(inputs, given_alone, strict=True)
         ]
 

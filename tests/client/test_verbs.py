@@ -14,6 +14,8 @@ from fakes import fake_server
 from weft._verbs import VERBS as TABLE
 from weft._verbs import WritingVerb, methods_on
 from weft_proto.v1 import (
+    answer_pb2,
+    answer_pb2_grpc,
     caption_pb2,
     caption_pb2_grpc,
     classification_pb2,
@@ -47,6 +49,8 @@ VERBS = [
     ("translate", ("We are. You are.",), {"split_sentences": True}),
     ("translate", ("we are here",), {"explain": weft.Explain(layer=1, head=0)}),
     ("caption", (b"12345",), {"explain": True, **COMMON}),
+    ("answer", (b"12345", "what is this?"), {"explain": True, **COMMON}),
+    ("answer", (b"12345", [5, 6]), {"decoding": DECODING}),
     ("transcribe", (b"12345",), {"language": "en", "to_english": True, "explain": True, **COMMON}),
     ("classify", ("a text",), {"top_k": 1, **COMMON}),
     ("classify", ([5, 6],), {}),
@@ -73,7 +77,7 @@ VERBS = [
     ("get_model", ("topics", 2), {}),
     ("health", (), {}),
 ]
-STREAMS = [verb for verb in VERBS if verb[0] in {"translate", "caption", "transcribe", "generate"}]
+STREAMS = [verb for verb in VERBS if verb[0] in {"translate", "caption", "answer", "transcribe", "generate"}]
 
 
 def ask(target, verb, args, options):
@@ -486,6 +490,7 @@ def test_the_table_of_verbs_is_the_contract():
     """Each RPC that asks a model is of one verb, with the messages that the contract gives it."""
     contracts = (
         translation_pb2,
+        answer_pb2,
         caption_pb2,
         transcription_pb2,
         classification_pb2,
@@ -529,6 +534,7 @@ def test_methods_are_made_as_the_generated_stubs_make_them():
     """A method is looked up by the path of its verb, and gRPC is told of it all that a stub says."""
     stubs, ours = Made(), Made()
     translation_pb2_grpc.TranslationServiceStub(stubs)
+    answer_pb2_grpc.AnswerServiceStub(stubs)
     caption_pb2_grpc.CaptionServiceStub(stubs)
     transcription_pb2_grpc.TranscriptionServiceStub(stubs)
     classification_pb2_grpc.ClassificationServiceStub(stubs)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from google.protobuf import json_format
 from onnx import numpy_helper
-from samples import WRITERS
+from samples import WRITERS, sample
 from tiny import CHECKPOINTS, INT8, save_tiny
 
 from weft_export.errors import ParityError
@@ -20,7 +20,7 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.v1 import bundle_pb2
 
 # A transcriber has none: ScoreService takes no recording.
-SCORED = [name for name in WRITERS if name != "tiny-speech"]
+SCORED = [name for name in WRITERS if sample(name).model.scores]
 ALL = [*SCORED, *(f"{name}-int8" for name in INT8 if name in SCORED)]
 ROWS, WIDTH, SIZE = 5, 16, 8
 SOURCE_LENGTHS = np.array([12, 1, 7, 3, 12], np.int32)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from tiny_answers import ANSWERING
 from tiny_bert import tiny_bert, tiny_tags
 from tiny_decoder import tiny_decoder
 from tiny_embed import EMBED
@@ -280,6 +281,7 @@ CHECKPOINTS: dict[str, Callable[[], Checkpoint]] = {
     "tiny-translate": tiny_translate,
     "tiny-caption": tiny_caption,
     "tiny-speech": tiny_speech,
+    **ANSWERING,
     "tiny-image": tiny_image,
     "tiny-text": tiny_text,
     "tiny-generate": tiny_generate,

@@ -13,6 +13,7 @@ from PIL import Image
 from mutations import budget, mutated_bytes, mutated_message
 from process import ServerProcess
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     embedding_pb2,
@@ -33,6 +34,7 @@ MODELS = (
     "tiny-image",
     "tiny-caption",
     "tiny-speech",
+    "tiny-git",
     "tiny-embed",
     "tiny-match",
 )
@@ -89,6 +91,9 @@ TRANSLATE = translation_pb2.TranslateRequest(
     model={"name": "tiny-translate", "version": 1}, text="the big dog", decoding=DECODING, explain={"layer": 0}
 )
 CAPTION = caption_pb2.CaptionRequest(model={"name": "tiny-caption"}, image={"data": picture()}, decoding=DECODING)
+ANSWER = answer_pb2.AnswerRequest(
+    model={"name": "tiny-git"}, image={"data": picture()}, text="the cat", decoding=DECODING, explain={"layer": 0}
+)
 TRANSCRIBE = transcription_pb2.TranscribeRequest(
     model={"name": "tiny-speech"}, audio={"data": recording()}, language="en", to_english=True, decoding=DECODING
 )
@@ -105,6 +110,8 @@ METHODS = {
     "TranslationService/StreamTranslate": [translation_pb2.StreamTranslateRequest(request=TRANSLATE)],
     "CaptionService/Caption": [CAPTION],
     "CaptionService/StreamCaption": [caption_pb2.StreamCaptionRequest(request=CAPTION)],
+    "AnswerService/Answer": [ANSWER],
+    "AnswerService/StreamAnswer": [answer_pb2.StreamAnswerRequest(request=ANSWER)],
     "TranscriptionService/Transcribe": [TRANSCRIBE],
     "TranscriptionService/StreamTranscribe": [transcription_pb2.StreamTranscribeRequest(request=TRANSCRIBE)],
     "ClassificationService/Classify": [

@@ -27,7 +27,7 @@ from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.session import Session, Value
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.serving import build
-from weft_server.source import Ids, Pixels
+from weft_server.source import Asked, Ids
 from weft_server.telemetry.metrics import Metrics
 
 FAR = Device(in_place=False)
@@ -176,7 +176,8 @@ async def answers_of(directory, device, monkeypatch):
         for index in range(40):
             if model.manifest.HasField("image"):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-                source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+                question = tuple(rng.integers(0, text.source_vocab_size, index % (text.max_source_tokens + 1)).tolist())
+                source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
             elif model.manifest.HasField("audio"):
                 audio = model.manifest.audio
                 source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
@@ -191,7 +192,7 @@ async def answers_of(directory, device, monkeypatch):
             sampling = None if beams else sampling
             decoding = Decoding(max_new, max_new // 2, (), sampling, beams=beams) if max_new else None
             model.engine.reserve()
-            sequence = Sequence(str(index), source, decoding, wants_scores=True)
+            sequence = Sequence(str(index), source, decoding, source.asked_ids, wants_scores=True)
             model.engine.submit(sequence)
             sequences.append(sequence)
         for sequence in sequences:

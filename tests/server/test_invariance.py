@@ -15,7 +15,7 @@ from weft_server.config import read_config
 from weft_server.content.windows import sound_of
 from weft_server.sequence import Decoding, Sampling, Sequence
 from weft_server.serving.build import build_model
-from weft_server.source import Ids, Pixels, Source
+from weft_server.source import Asked, Ids, Source
 from weft_server.telemetry.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ TRAINED = sorted(path.parent.name for path in ROOT.glob("export/checkpoints/*/co
 
 
 @dataclass
-class Asked:
+class Request:
     """One request: what it brings and wants."""
 
     source: Source
@@ -41,7 +41,7 @@ def requests_for(manifest, count, seed):
         # Of a model that matches, texts and pictures take turns.
         if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-            source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+            source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question(text, rng))
         elif manifest.HasField("audio"):
             shape = (manifest.audio.num_mels, manifest.audio.num_frames)
             source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
@@ -55,8 +55,14 @@ def requests_for(manifest, count, seed):
             sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
             decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
         explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
-        asked.append(Asked(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
+        asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
     return asked
+
+
+def question(text, rng):
+    """A question of any length, where pictures are asked about."""
+    longest = text.max_source_tokens
+    return tuple(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)).tolist()) if longest else ()
 
 
 def random_explain(heads, rng):
@@ -80,7 +86,8 @@ async def answers_of(directory, asked, order, *, crowd):
         request = asked[index]
         model.engine.reserve()
         wants = {"wants_tokens": request.wants_tokens, "wants_scores": request.wants_scores}
-        sequence = Sequence(str(index), request.source, request.decoding, **wants)
+        prefix_ids = request.source.asked_ids
+        sequence = Sequence(str(index), request.source, request.decoding, prefix_ids, **wants)
         model.engine.submit(sequence)
         await sequence.reply.done()
         reply = sequence.reply
@@ -92,7 +99,10 @@ async def answers_of(directory, asked, order, *, crowd):
             answer.append(reply.values.tobytes())
         if request.explain is not None:
             reading = model.explainer.resolve(request.explain)
-            explain = lambda _: model.explainer.explain(request.source, reply.token_ids, reading)  # noqa: E731 - a job
+
+            def explain(_):
+                return model.explainer.explain(request.source, reply.token_ids, reading, prefix_ids)
+
             weights, source_mass = await model.work(explain)
             assert (rows, request.source.num_shown) == weights.shape
             assert (rows,) == source_mass.shape

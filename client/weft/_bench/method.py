@@ -11,8 +11,9 @@ from weft_proto.v1 import common_pb2
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
-# It has no recordings to send.
-TASKS = frozenset(_VERBS) - {Task.TRANSCRIBE}
+# It has no recordings to send, and no questions.
+NOT_SENT = {Task.TRANSCRIBE: "recordings", Task.ANSWER: "questions about pictures"}
+TASKS = frozenset(_VERBS) - NOT_SENT.keys()
 PICTURE_TASKS = frozenset(Task(task.name) for task in tasks.TASKS.values() if task.takes_image)
 # Of verbs that take two kinds of input, texts are the first argument.
 PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})

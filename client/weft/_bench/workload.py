@@ -5,9 +5,8 @@ from pathlib import Path
 
 from weft._bench.inputs import are_pictures
 from weft._bench.lengths import Lengths
-from weft._bench.method import PICTURE_TASKS, TASKS, WRITES_TEXT, Method
+from weft._bench.method import NOT_SENT, PICTURE_TASKS, TASKS, WRITES_TEXT, Method
 from weft._model import Model, ModelState
-from weft._types import Task
 from weft.exceptions import InvalidRequest
 
 
@@ -67,8 +66,8 @@ class Workload:
 
     def method(self, model: Model) -> Method:
         """Return what is called; refuses options that mean nothing to the model."""
-        if model.task is Task.TRANSCRIBE:
-            raise InvalidRequest(f"--model: {model.name} takes recordings, which weft bench does not send")
+        if what := NOT_SENT.get(model.task):
+            raise InvalidRequest(f"--model: {model.name} takes {what}, which weft bench does not send")
         if model.task not in TASKS:
             raise InvalidRequest(f"--model: this client is too old to know what {model.name} does")
         if writes := model.task in WRITES_TEXT:

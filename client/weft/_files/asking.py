@@ -12,7 +12,7 @@ from weft import _requests
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
-from weft._verbs import CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
+from weft._verbs import ANSWER, CAPTION, CLASSIFY, EMBED_ONE, GENERATE, SCORE, TAG, TRANSCRIBE, TRANSLATE, Verb
 from weft.exceptions import Error, InvalidRequest
 
 
@@ -24,18 +24,18 @@ class Blank(Error):
 class Kind:
     """What lines of JSON hold for a verb: the names of its inputs, and of its options.
 
-    `has_target` says that a `target` goes with each input.
+    `beside` names what goes with each input, its `target` or `question`.
     """
 
     verb: Verb[..., Any]
     inputs: tuple[str, ...]
     options: frozenset[str]
-    has_target: bool = False
+    beside: str = ""
 
 
-def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any, *, has_target: bool = False) -> Kind:
+def _kind(verb: Verb[..., Any], inputs: tuple[str, ...], options: Any, beside: str = "") -> Kind:
     names = frozenset(options.__annotations__)
-    return Kind(verb, inputs, names | {"target"} if has_target else names, has_target)
+    return Kind(verb, inputs, names | {beside} if beside else names, beside)
 
 
 _TEXT = ("text", "token_ids")
@@ -44,12 +44,13 @@ _PATHS = frozenset({"image", "audio"})
 KINDS = {
     "translate": _kind(TRANSLATE, _TEXT, _requests.TranslateOptions),
     "caption": _kind(CAPTION, ("image",), _requests.CaptionOptions),
+    "answer": _kind(ANSWER, ("image",), _requests.AnswerOptions, "question"),
     "transcribe": _kind(TRANSCRIBE, ("audio",), _requests.TranscribeOptions),
     "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
     "tag": _kind(TAG, _TEXT, _requests.TagOptions),
     "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _requests.EmbedOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _requests.GenerateOptions),
-    "score": _kind(SCORE, (*_TEXT, "image"), _requests.ScoreOptions, has_target=True),
+    "score": _kind(SCORE, (*_TEXT, "image"), _requests.ScoreOptions, "target"),
 }
 
 
@@ -72,8 +73,8 @@ class Asking:
     def check(self) -> None:
         """Raise InvalidRequest for options that would be wrong for every line."""
         blank = b"" if self.kind.inputs[0] in _PATHS else ""
-        target = {"target": ""} if self.kind.has_target else {}
-        self.kind.verb.request(blank, **target, **self.options)
+        beside = {self.kind.beside: ""} if self.kind.beside else {}
+        self.kind.verb.request(blank, **beside, **self.options)
 
     def request(self, line: Line) -> Message:
         """Return the request of a line; raises Blank for one without any, and InvalidRequest."""
@@ -89,22 +90,23 @@ class Asking:
             if not isinstance(value, str):
                 raise InvalidRequest(f"{name}: must be a path, not {type(value).__name__}")
             value = Path(value)
-        if self.kind.has_target and given.get("target") is None:
-            raise InvalidRequest("give target")
+        if self.kind.beside and given.get(self.kind.beside) is None:
+            raise InvalidRequest(f"give {self.kind.beside}")
         # Of verbs that take two kinds of input, texts are the first argument. A source is one whatever its kind.
-        is_second = name in ("messages", "image") and len(self.kind.inputs) > 1 and not self.kind.has_target
+        is_second = name in ("messages", "image") and len(self.kind.inputs) > 1 and not self.kind.beside
         before = (None,) if is_second else ()
         return self.kind.verb.request(*before, value, **self._options(given))
 
     def _plain(self, text: str) -> dict[str, Any]:
         """Read a line that is not JSON."""
         name = "image" if self.are_pictures else self.kind.inputs[0]
-        if not self.kind.has_target:
+        if not self.kind.beside:
             return {name: text}
         parts = text.split("\t")
         if len(parts) != 2:
-            raise InvalidRequest("must be a source and a target, with a tab between them")
-        return {name: parts[0], "target": parts[1]}
+            first = "picture" if self.kind.inputs == ("image",) else "source"
+            raise InvalidRequest(f"must be a {first} and a {self.kind.beside}, with a tab between them")
+        return {name: parts[0], self.kind.beside: parts[1]}
 
     def record(self, text: str) -> dict[str, Any]:
         """Read a line of JSON: an object, or a text or token ids alone."""

@@ -15,6 +15,7 @@ from weft_export.checkpoints.specs import (
     check_labels,
     check_matching,
     check_metric,
+    check_question,
     check_text,
     named_in,
 )
@@ -73,10 +74,12 @@ class Checkpoint:
                 check_text(self.task, config, self.text)
                 check_image(self.task, config, self.image)
                 check_audio(self.task, config, self.audio, self.text)
+            check_question(self.task, self.text, self.image, getattr(self.model, "states", ()))
             check_labels(self.task, config, self.labels)
             check_metric(self.task, self.metric)
             check_value("description", self.description, LIMITS["BundleManifest"]["description"])
             check_value("golden.text", self.golden.text, LIMITS["Golden"]["text"])
+            check_value("golden.question", self.golden.question, LIMITS["Golden"]["question"])
             check_list("the layers that attend", self.model.attention_heads, MAX_LAYERS)
             check_states(getattr(self.model, "states", ()))
         except ValueError as error:
@@ -152,6 +155,8 @@ class Checkpoint:
         kind = "image" if row.takes_image else "audio" if row.takes_audio else "text"
         if (self.golden.WhichOneof("input") or "").removesuffix("_path") != kind:
             raise CheckpointError(f"golden needs {kind}, which this model takes")
+        if row.takes_question != bool(self.golden.question):
+            raise CheckpointError("golden.question is for a model that answers questions, and needed there")
         path = self.golden.image_path or self.golden.audio_path
         if kind != "text" and not path:
             raise CheckpointError(f"golden.{kind} is empty")

@@ -14,7 +14,7 @@ Its keys:
                      fields of weft.v1.Decoding too, such as {"beams": {"num_beams": 4}}
     golden           {"text": "..."}, {"image": "golden.png"} or {"audio": "golden.wav"}: the request that a server
                      tries before it is ready. Where a request must name its languages, it has "source_language" and
-                     "target_language" too
+                     "target_language" too; with an image for a model that answers, it has "question"
     metric           how answers to held-out requests are scored: one of the task's metrics in specs.DEMANDS, by default
                      the first
     attention_layer  which attention layer explains, counted from 0, when a request names none; for a model that attends
@@ -42,7 +42,7 @@ _LENGTHS = ("max_new_tokens", "min_new_tokens")
 # What golden may name a file of, and what it may have besides.
 _FILES = {"image", "audio"}
 _LANGUAGES = {"source_language", "target_language"}
-_BESIDES = {*_LANGUAGES, "labels"}
+_BESIDES = {*_LANGUAGES, "labels", "question"}
 # What a Hugging Face directory's config.json has, and ours has not.
 _FOREIGN_KEYS = ("model_type", "architectures", "transformers_version")
 
@@ -80,7 +80,7 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"unknown key {unknown[0]!r}")
     given = _typed(config["golden"], dict, "golden")
     if len(given.keys() - _BESIDES) != 1 or not given.keys() <= {"text", *_FILES, *_BESIDES}:
-        raise ValueError("golden must have text, image or audio, and nothing else but languages and labels")
+        raise ValueError("golden must have text, image or audio, and nothing else but languages, labels and a question")
     golden = {f"{key}_path" if key in _FILES else key: value for key, value in given.items()}
     labels = _typed(config.get("labels", []), list, "labels")
     decoding = config.get("decoding")
@@ -133,8 +133,8 @@ def config_of(checkpoint: Checkpoint) -> dict[str, Any]:
     if checkpoint.min_new_tokens:
         config["decoding"]["min_new_tokens"] = checkpoint.min_new_tokens
     config["golden"] = {kind.removesuffix("_path"): getattr(checkpoint.golden, kind)}
-    tags = {key: getattr(checkpoint.golden, key) for key in sorted(_LANGUAGES)}
-    config["golden"] |= {key: tag for key, tag in tags.items() if tag}
+    besides = {key: getattr(checkpoint.golden, key) for key in ("question", *sorted(_LANGUAGES))}
+    config["golden"] |= {key: value for key, value in besides.items() if value}
     if checkpoint.label_text:
         config["label_text"] = checkpoint.label_text
         config["golden"]["labels"] = list(checkpoint.golden.labels)

@@ -2,16 +2,17 @@
 
 A file has a line of JSON for each example: {"input": ..., "reference": ...}. input is a text, or a picture's
 or recording's file in base64.
-A model of several languages also wants "source_language" and "target_language", as a request names them.
+A model of several languages also wants "source_language" and "target_language", as a request names them. One that
+answers wants "question".
 
-reference is what a request for it should get. There are five cases:
+reference is what a request for it should get. There are six cases:
 
-1. A translator or captioner: the text that it writes.
+1. A translator or captioner, or a model that answers: the text that it writes.
 2. A transcriber: what is said. source_language is what is spoken, if the model knows several languages.
 3. A generator: the text that goes on after a prompt.
-3. A classifier: a label.
-4. A tagger: the spans [[kind, start, end], ...], in characters of the input.
-5. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
+4. A classifier: a label.
+5. A tagger: the spans [[kind, start, end], ...], in characters of the input.
+6. A model that embeds: the name of what it is about. Inputs of one name ought to be near each other.
 """
 
 import base64
@@ -36,8 +37,8 @@ from weft_proto.tasks import TASKS
 
 HELD_OUT_FILE = "held_out.jsonl"
 
-HeldOut = Iterable[tuple[str | bytes, Any]]
-"""Inputs, a text or the bytes of a picture's file, and references."""
+HeldOut = Iterable[tuple[str | bytes, Any] | tuple[bytes, Any, str]]
+"""Inputs, a text or the bytes of a picture's file, and references; of a picture also what is asked, if it is."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,10 @@ def read_held_out(path: Path, checkpoint: Checkpoint) -> list[Example]:
 def write_held_out(directory: Path, examples: HeldOut) -> None:
     """Write examples into a checkpoint's directory."""
     lines = []
-    for given, reference in examples:
+    for given, reference, *questions in examples:
         text = base64.b64encode(given).decode() if isinstance(given, bytes) else given
-        lines.append(json.dumps({"input": text, "reference": reference}, ensure_ascii=False) + "\n")
+        asked = dict.fromkeys(["question"] if questions else [], *questions)
+        lines.append(json.dumps({"input": text, **asked, "reference": reference}, ensure_ascii=False) + "\n")
     (directory / HELD_OUT_FILE).write_text("".join(lines), encoding="utf-8")
 
 
@@ -95,7 +97,7 @@ def _example(line: Any, checkpoint: Checkpoint, tokenizer: Tokenizer | None) -> 
     given = line["input"]
     reference = _reference(line["reference"], checkpoint)
     try:
-        frame = frame_of(checkpoint, *(_tag(line, side) for side in ("source_language", "target_language")))
+        frame = frame_of(checkpoint, *(_said(line, key) for key in ("source_language", "target_language", "question")))
     except CheckpointError as error:
         raise ValueError(str(error)) from error
     if tokenizer is None:
@@ -122,11 +124,11 @@ def _read_file(checkpoint: Checkpoint, data: bytes) -> Tensor:
     return torch.from_numpy(read_picture("the input", data, checkpoint.image))
 
 
-def _tag(line: dict[str, Any], key: str) -> str:
-    tag = line.get(key, "")
-    if not isinstance(tag, str):
+def _said(line: dict[str, Any], key: str) -> str:
+    said = line.get(key, "")
+    if not isinstance(said, str):
         raise TypeError(f"{key} is not a text")
-    return tag
+    return said
 
 
 def _reference(value: Any, checkpoint: Checkpoint) -> Any:

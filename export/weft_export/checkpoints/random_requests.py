@@ -7,6 +7,7 @@ from torch import Tensor
 
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_proto.sound import spoken_ids
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 NUM_REQUESTS = 4
@@ -53,8 +54,12 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         shape = (1, image.channels, image.height, image.width)
         pixels = [torch.randn(shape, generator=generator) for _ in range(num_requests)]
         memory_length = image.num_class_tokens + image.grid_rows * image.grid_columns
+        asked: list[list[int]] = [[] for _ in pixels]
+        if text is not None and TASKS[checkpoint.task].takes_question:
+            lengths = _lengths(min(text.max_source_tokens, MAX_PROMPT), num_requests, generator)
+            asked = [ids(text.source_vocab_size, length)[0].tolist() for length in lengths]
         return [
-            RandomRequest((values,), _start(text, index), memory_length=memory_length)
+            RandomRequest((values,), [*_start(text, index), *asked[index]], memory_length=memory_length)
             for index, values in enumerate(pixels)
         ]
     if (audio := checkpoint.audio) is not None:
@@ -64,8 +69,7 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         return [RandomRequest((each,), list(start), memory_length=audio.num_positions) for each in sounds]
     assert text is not None
     longest = min(text.max_source_tokens, MAX_SOURCE) or min(max(1, text.max_total_tokens // 2), MAX_PROMPT)
-    usual = min(longest, MAX_PROMPT)
-    lengths = [longest, 1, *torch.randint(1, usual + 1, (num_requests - 2,), generator=generator).tolist()]
+    lengths = _lengths(longest, num_requests, generator)
     sources = [ids(text.source_vocab_size, length) for length in lengths]
     if not text.HasField("start_id") and not text.max_source_tokens:
         return [RandomRequest((), source[0].tolist()) for source in sources]
@@ -73,6 +77,11 @@ def random_requests(checkpoint: Checkpoint, num_requests: int = NUM_REQUESTS) ->
         RandomRequest((source, torch.tensor([length], dtype=torch.int32)), _start(text, index), memory_length=length)
         for index, (source, length) in enumerate(zip(sources, lengths, strict=True))
     ]
+
+
+def _lengths(longest: int, count: int, generator: torch.Generator) -> list[int]:
+    usual = min(longest, MAX_PROMPT)
+    return [longest, 1, *torch.randint(1, usual + 1, (count - 2,), generator=generator).tolist()]
 
 
 def _start(text: bundle_pb2.TextSpec | None, index: int) -> list[int]:

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from weft_export.checkpoints.bounds import check_spec, check_value
+from weft_export.families.state import KV_CACHE, State
 from weft_proto.bundle_rules import LIMITS, MAX_GRID, MAX_IMAGE_SIDE, label_text_fault, resizing_fault
 from weft_proto.languages import check_languages
+from weft_proto.questions import picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -35,6 +37,10 @@ DEMANDS = {
         ),
     ),
     common_pb2.TASK_CAPTION: Demand(
+        metrics=("exact_match", "token_accuracy"),
+        sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
+    ),
+    common_pb2.TASK_ANSWER: Demand(
         metrics=("exact_match", "token_accuracy"),
         sizes=(("target_vocab_size", "target_vocab_size"), ("max_total_tokens", "max_target_tokens")),
     ),
@@ -70,8 +76,8 @@ def check_text(task: common_pb2.Task.ValueType, config: Any, text: bundle_pb2.Te
     for field, size in DEMANDS[task].sizes:
         _require_equal(f"text.{field}", getattr(text, field), f"model.{size}", getattr(config, size))
     has_source = bool(text.source_tokenizer)
-    _require(has_source == row.takes_text, "text.source_tokenizer must be set for text input only")
-    vocabularies = {"source_vocab_size": row.takes_text, "target_vocab_size": row.writes_text}
+    _require(has_source == row.reads_text, "text.source_tokenizer must be set for text input only")
+    vocabularies = {"source_vocab_size": row.reads_text, "target_vocab_size": row.writes_text}
     for size, task_has_it in vocabularies.items():
         _require(not task_has_it or text.pad_id < getattr(text, size), f"text.pad_id is outside text.{size}")
     check_spec("text", text)
@@ -136,6 +142,19 @@ def check_image(task: common_pb2.Task.ValueType, config: Any, image: bundle_pb2.
     _require(
         rows * columns <= MAX_GRID, f"the model's grid has {rows * columns} places; at most {MAX_GRID} are allowed"
     )
+
+
+def check_question(
+    task: common_pb2.Task.ValueType,
+    text: bundle_pb2.TextSpec | None,
+    image: bundle_pb2.ImageSpec | None,
+    states: Sequence[State],
+) -> None:
+    """Raise ValueError when the room in a model's states does not fit its pictures and questions."""
+    if TASKS[task].takes_question and text is not None and image is not None:
+        begun = any(state.kind == KV_CACHE and state.encoded for state in states)
+        fault = question_fault(text, picture_places(image) if begun else 0)
+        _require(fault is None, str(fault))
 
 
 def check_audio(

@@ -36,13 +36,32 @@ class CausalLayer(StyledLayer):
         self.feed_forward_norm = style.norm(d_model)
         self.feed_forward = style.feed_forward(d_model, d_ff)
 
-    def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None, bias: Tensor | None = None) -> Tensor:
-        """Map the whole of x [batch, seq, d_model] to the same shape; bias [1, h, seq, seq] is added to the scores."""
-        return self._feed(x, self.attention(self.before(self.attention_norm, x), mask, rotary, bias))
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        rotary: KeyValue | None,
+        bias: Tensor | None = None,
+        before: KeyValue | None = None,
+    ) -> Tensor:
+        """Map the whole of x [batch, seq, d_model] to the same shape; see SelfAttention for the rest."""
+        return self._feed(x, self.attention(self.before(self.attention_norm, x), mask, rotary, bias, before))
 
-    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None, bias: Tensor | None = None) -> Tensor:
+    def weights(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        rotary: KeyValue | None,
+        bias: Tensor | None = None,
+        before: KeyValue | None = None,
+    ) -> Tensor:
         """Return the self-attention weights [batch, h, seq, seq] that forward uses."""
-        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary, bias)
+        return self.attention.weights(self.before(self.attention_norm, x), mask, rotary, bias, before)
+
+    def fill(self, x: Tensor) -> tuple[Tensor, KeyValue]:
+        """Map x [batch, seq, d_model] whose places all see each other; returns what a step's cache holds of it too."""
+        out, kept = self.attention.fill(self.before(self.attention_norm, x))
+        return self._feed(x, out), kept
 
     def step(
         self, x: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None

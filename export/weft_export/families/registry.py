@@ -1,6 +1,7 @@
 """Family name to model, sizes and task."""
 
 from weft_export.errors import CheckpointError
+from weft_export.families.answerer import Answerer
 from weft_export.families.attention_resnet import AttentionResnet, AttentionResnetConfig
 from weft_export.families.attention_rnn import AttentionRnn, AttentionRnnConfig
 from weft_export.families.bart import Bart, BartConfig
@@ -18,6 +19,7 @@ from weft_export.families.decoder_only import DecoderOnly, DecoderOnlyConfig
 from weft_export.families.encoder_decoder import EncoderDecoder, EncoderDecoderConfig
 from weft_export.families.encoder_only import EncoderOnly, EncoderOnlyConfig, EncoderOnlyTagger
 from weft_export.families.family import Family
+from weft_export.families.git import Git, GitConfig
 from weft_export.families.gpt import Gpt, GptConfig
 from weft_export.families.plugged import plugged_family, plugged_names
 from weft_export.families.resnet import Resnet, ResnetConfig
@@ -44,6 +46,8 @@ FAMILIES = {
     "t5": Family(T5, T5Config, common_pb2.TASK_TRANSLATE),
     "captioner": Family(Captioner, CaptionerConfig, common_pb2.TASK_CAPTION),
     "vision_encoder_decoder": Family(VisionEncoderDecoder, VisionEncoderDecoderConfig, common_pb2.TASK_CAPTION),
+    "answerer": Family(Answerer, CaptionerConfig, common_pb2.TASK_ANSWER),
+    "git": Family(Git, GitConfig, common_pb2.TASK_ANSWER),
     "speech": Family(Speech, SpeechConfig, common_pb2.TASK_TRANSCRIBE),
     "text_classifier": Family(TextClassifier, TextClassifierConfig, common_pb2.TASK_CLASSIFY_TEXT),
     "vit": Family(Vit, VitConfig, common_pb2.TASK_CLASSIFY_IMAGE),

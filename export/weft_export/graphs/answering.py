@@ -12,6 +12,7 @@ from weft_export.checkpoints.held_out import Example
 from weft_export.checkpoints.tokenizer import encode, read_tokenizer
 from weft_export.errors import CheckpointError
 from weft_export.graphs.graphs import Graph, states_of, zeros_of
+from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -93,18 +94,19 @@ def write(run: Run, checkpoint: Checkpoint, rows: Sequence[Row], max_new_tokens:
     text = checkpoint.text
     assert text is not None
     states = states_of(checkpoint.model, bundle_pb2.PRECISION_FP32)
-    longest = min(max((len(row.tokens) for row in rows), default=0) + max_new_tokens, text.max_total_tokens)
-    values, memory_lengths = _admit(run, states, rows, longest)
+    begun = picture_places(checkpoint.image) if checkpoint.image is not None and begins_filled(states) else 0
+    longest = max((len(row.tokens) for row in rows), default=0) + max_new_tokens
+    values, memory_lengths = _admit(run, states, rows, min(begun + longest, text.max_total_tokens))
     given = [len(row.tokens) for row in rows]
     ones = torch.ones(len(rows), dtype=torch.int32)
-    for position in range(text.max_total_tokens):
+    for position in range(text.max_total_tokens - begun):
         open_rows = [position < len(row.tokens) for row in rows]
         if not any(open_rows):
             break
         fed = [row.tokens[position] if is_open else 0 for row, is_open in zip(rows, open_rows, strict=True)]
         inputs = {
             "input_ids": torch.tensor(fed)[:, None],
-            "past_lengths": ones * position,
+            "past_lengths": ones * (begun + position),
             "lengths": ones,
             "total_length": torch.tensor([text.max_total_tokens], dtype=torch.int32),
         }
@@ -127,7 +129,8 @@ def _admit(
 ) -> tuple[dict[str, Tensor], Tensor | None]:
     """Return the states' first values, slot-major, and how long each row's memory is, if there is one.
 
-    A cache is as long as the longest row will be. Whoever runs a graph that wants all of its context makes it longer.
+    A cache has so many places as the longest row will have. Whoever runs a graph that wants all of its context makes it
+    longer.
     """
     values = {state.past: zeros_of(_cut(state, longest), len(rows)) for state in states}
     sources = [row.source for row in rows if row.source is not None]
@@ -136,15 +139,18 @@ def _admit(
     out = run(bundle_pb2.GRAPH_ROLE_ENCODER, _stacked(sources))
     lengths = None
     for state in states:
+        if not state.encoder_output:
+            continue
+        if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+            values[state.past] = out[state.encoder_output]
+            continue
+        encoded = out[state.encoder_output]
+        axis = 1 + state.length_axis
+        length = min(encoded.shape[axis], values[state.past].shape[axis])
+        values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
         if state.kind == bundle_pb2.STATE_KIND_MEMORY:
-            encoded = out[state.encoder_output]
-            axis = 1 + state.length_axis
-            length = min(encoded.shape[axis], values[state.past].shape[axis])
-            values[state.past].narrow(axis, 0, length).copy_(encoded.narrow(axis, 0, length))
             real = [length if source.dim() > 1 else len(source) for source in sources]
             lengths = torch.tensor(real, dtype=torch.int32)
-        elif state.encoder_output:
-            values[state.past] = out[state.encoder_output]
     return values, lengths
 
 

@@ -36,7 +36,7 @@ _TORCH_TYPES = {
 }
 # The names of a state's past and present, and of what the encoder writes into it.
 _PORTS = {
-    KV_CACHE: ("past_key_values", "present", ""),
+    KV_CACHE: ("past_key_values", "present", "begun"),
     MEMORY: ("memory", "present_memory", "memory_out"),
     RECURRENT: ("past_recurrent", "present_recurrent", "recurrent_out"),
 }

@@ -97,19 +97,34 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(num_heads * head_dim, d_model, bias=bias if output_bias is None else output_bias)
         self.qk_norm = None if qk_norm_eps is None else HeadNorm(num_heads, self.num_kv_heads, head_dim, qk_norm_eps)
 
-    def forward(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        rotary: KeyValue | None = None,
+        bias: Tensor | None = None,
+        before: KeyValue | None = None,
+    ) -> Tensor:
         """Attend over the whole of x [batch, seq, d_model] where mask, broadcast to [batch, h, seq, seq], is True.
 
         rotary: the tables cos and sin, [at least seq, head_dim / 2] each.
         bias: [1, h, seq, seq], added to the scores.
+        before: keys and values of what stands before x: see `fill`. The mask has columns for it.
         """
-        projected = self._project(x, rotary)
+        projected = self._project(x, rotary, before)
         out: Tensor = self.output(attend(*projected, mask, scale=self.scale, bias=bias, softcap=self.softcap))
         return out
 
-    def weights(self, x: Tensor, mask: Tensor, rotary: KeyValue | None = None, bias: Tensor | None = None) -> Tensor:
+    def weights(
+        self,
+        x: Tensor,
+        mask: Tensor,
+        rotary: KeyValue | None = None,
+        bias: Tensor | None = None,
+        before: KeyValue | None = None,
+    ) -> Tensor:
         """Return the attention weights, float32 [batch, h, seq, seq], that forward uses."""
-        query, key, _ = self._project(x, rotary)
+        query, key, _ = self._project(x, rotary, before)
         bias = self.bias_of(query, key, bias)
         key = key.repeat_interleave(self.num_heads // self.num_kv_heads, dim=1)
         return attention_weights(query, key, mask, scale=self.scale, bias=bias, softcap=self.softcap)
@@ -119,13 +134,24 @@ class SelfAttention(nn.Module):
         qkv: Tensor = self.qkv(x)
         return qkv if self.qk_norm is None else self.qk_norm(qkv)
 
-    def _project(self, x: Tensor, rotary: KeyValue | None) -> tuple[Tensor, Tensor, Tensor]:
+    def _project(
+        self, x: Tensor, rotary: KeyValue | None, before: KeyValue | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Return query, key and value of the whole of x in split_qkv's shapes, as a step would attend to them."""
         query, key, value = split_qkv(self._projected(x), self.num_heads, self.num_kv_heads)
         if rotary is not None:
             cos, sin = (table[: x.shape[1]] for table in rotary)
             query, key = rotate(query, cos, sin), rotate(key, cos, sin)
-        return query, *((key, value) if self.rounding is None else self.rounding(key, value))
+        key, value = (key, value) if self.rounding is None else self.rounding(key, value)
+        if before is not None:
+            key, value = torch.cat((before[0], key), dim=2), torch.cat((before[1], value), dim=2)
+        return query, key, value
+
+    def fill(self, x: Tensor) -> tuple[Tensor, KeyValue]:
+        """Attend both ways over all of x [batch, seq, d_model], and return what a step's cache holds of it too."""
+        query, key, value = self._projected(x).chunk(3, dim=-1)
+        kept = split_heads(key, self.num_heads), split_heads(value, self.num_heads)
+        return self._attend_both(query, key, value), kept if self.rounding is None else self.rounding.levels(*kept)
 
     def encode(
         self,
@@ -147,9 +173,15 @@ class SelfAttention(nn.Module):
         if num_read is not None:
             query = query[:, :num_read]
             bias = None if bias is None else bias[:, :, :num_read]
+        return self._attend_both(query, key, value, lengths, bias)
+
+    def _attend_both(
+        self, query: Tensor, key: Tensor, value: Tensor, lengths: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
+        """Attend both ways from query [batch, asking, d_model] to keys and values [batch, seq, d_model]."""
         if torch.onnx.is_in_onnx_export():
             return self._emit_encode(query, key, value, lengths, bias)
-        mask = padding_mask(lengths, x.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)
+        mask = padding_mask(lengths, key.shape[1]) if lengths is not None else torch.ones(1, 1, 1, 1, dtype=torch.bool)
         query, key, value = (split_heads(part, self.num_heads) for part in (query, key, value))
         out: Tensor = self.output(attend(query, key, value, mask, scale=self.scale, bias=bias))
         return out

@@ -16,6 +16,7 @@ from weft_export.proofs.golden import next_logits
 from weft_export.proofs.passes import num_passes
 from weft_export.proofs.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS, READS_ALL
+from weft_proto.questions import begins_filled
 from weft_proto.v1 import bundle_pb2
 
 MAX_STEPS = 32
@@ -42,7 +43,10 @@ class DecodeParity:
         session: Any,
         states: list[bundle_pb2.StateTensor],
         requests: list[RandomRequest],
+        *,
+        reads_prefix: bool = False,
     ) -> None:
+        """With `reads_prefix`, what is given behind the start token is read in chunks, as a prompt is."""
         self.gauge = gauge
         self.own = Gauge(OWN_TOLERANCE)
         self.reference = graph.module
@@ -52,6 +56,8 @@ class DecodeParity:
         self.requests = requests
         example = next(port.example for port in graph.inputs if port.name == "total_length")
         self.capacity = int(example[0])
+        self.reads_prefix = reads_prefix
+        self.is_begun = begins_filled(states)
         # A slot may hold what its last sequence left. Torch computes in float32 whatever the states are in. It keeps as
         # much of a cache or a memory as these requests use.
         self.arrays = [zeros_of(state, len(requests)).numpy() for state in states]
@@ -67,18 +73,26 @@ class DecodeParity:
         """Return the shape of what the requests use of a slot of a state."""
         shape = list(state.shape)
         if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
-            longest = max(request.num_given for request in self.requests)
+            longest = max(self.begun(request) + request.num_given for request in self.requests)
             shape[state.length_axis] = min(shape[state.length_axis], longest + MAX_STEPS + PREFILL_SEQ)
         elif state.kind == bundle_pb2.STATE_KIND_MEMORY:
             shape[state.length_axis] = max(request.memory_length for request in self.requests)
         return shape
+
+    def begun(self, request: RandomRequest) -> int:
+        """Return how many places its caches begin with."""
+        return request.memory_length if self.is_begun else 0
+
+    def longest_piece(self, request: RandomRequest) -> int:
+        """Return how many tokens a run reads. Who attends to a memory takes no more than that has places."""
+        return min(PREFILL_SEQ, request.memory_length) if "memory_lengths" in self.inputs else PREFILL_SEQ
 
     def check(self, encoded: Encoded) -> int:
         """Admit one more request before each step, decode all that are admitted, and return the number of steps.
 
         Where there are fewer steps than requests, the first step admits the rest.
         """
-        longest = max(request.num_given for request in self.requests)
+        longest = max(self.begun(request) + request.num_given for request in self.requests)
         # A prompt lies in the cache after prefill. A lone start token does not: the first step feeds it.
         num_steps = min(num_passes(self.reference, MAX_STEPS), self.capacity - (longest if longest > 1 else 0))
         admitted = max(0, len(self.requests) - num_steps)
@@ -140,10 +154,11 @@ class DecodeParity:
                 tensors[slot], arrays[slot] = 0, 0
         # A prompt is read in chunks, but for a recurrent state. A prefix behind a start token is read token by token.
         # The last of what is given is fed by the first decode step.
-        steps = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT or state.encoder_output for state in self.states)
-        longest = 1 if steps else PREFILL_SEQ
+        recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in self.states)
+        writes = any(state.encoder_output for state in self.states)
+        longest = 1 if recurs or (writes and not self.reads_prefix) else self.longest_piece(request)
         while request.past < request.num_given - 1:
-            self._run(slot, slot + 1, min(longest, self.capacity - request.past))
+            self._run(slot, slot + 1, min(longest, self.capacity - self.begun(request) - request.past))
 
     def _run(self, first: int, stop: int, seq: int) -> None:
         """Run slots first to stop on their next tokens, at most seq each, and compare everything."""
@@ -151,7 +166,7 @@ class DecodeParity:
         fed = [request.tokens[request.past : request.past + seq] for request in requests]
         inputs = {
             "input_ids": torch.tensor([tokens + [0] * (seq - len(tokens)) for tokens in fed]),
-            "past_lengths": torch.tensor([request.past for request in requests], dtype=torch.int32),
+            "past_lengths": torch.tensor([self.begun(each) + each.past for each in requests], dtype=torch.int32),
             "lengths": torch.tensor([len(tokens) for tokens in fed], dtype=torch.int32),
             "total_length": torch.tensor([self.capacity], dtype=torch.int32),
         }
@@ -181,7 +196,8 @@ class DecodeParity:
             store[first:stop] = next(presents)
             for slot in range(first, stop):
                 request = self.requests[slot]
-                valid = request.past if state.kind == bundle_pb2.STATE_KIND_KV_CACHE else request.memory_length
+                is_cache = state.kind == bundle_pb2.STATE_KIND_KV_CACHE
+                valid = self.begun(request) + request.past if is_cache else request.memory_length
                 tensor, values = head(store[slot], state, valid), head(array[slot], state, valid)
                 self.gauge.compare(f"state {state.present}", tensor, values)
 

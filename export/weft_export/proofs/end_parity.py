@@ -16,7 +16,7 @@ from torch import Tensor
 
 from weft_export.errors import ParityError
 from weft_export.graphs.graphs import zeros_of
-from weft_export.proofs.decode_parity import PREFILL_SEQ, Array, DecodeParity, Encoded, head
+from weft_export.proofs.decode_parity import Array, DecodeParity, Encoded, head
 from weft_export.proofs.runtime import run_in_place
 from weft_proto.bundle_rules import CANDIDATE_PORTS
 from weft_proto.v1 import bundle_pb2
@@ -40,8 +40,9 @@ def check_end(run: DecodeParity, encoded: Encoded, vocab_size: int) -> None:
 def _pieces(run: DecodeParity, vocab_size: int) -> Iterator[dict[str, Tensor]]:
     """Yield what both are fed beside the states."""
     rng = np.random.default_rng(0)
-    # Who reads a memory is fed one token a run.
-    num_tokens = min(1 if "memory_lengths" in run.inputs else PREFILL_SEQ, run.capacity - 1)
+    # Who reads a memory is fed one token a run, unless it reads questions.
+    is_stepped = "memory_lengths" in run.inputs and not run.reads_prefix
+    num_tokens = min(1 if is_stepped else run.longest_piece(run.requests[0]), run.capacity - 1)
     past = run.capacity - num_tokens - 1
     for seq in (num_tokens, 1):
         inputs = {
@@ -99,11 +100,13 @@ def _filled(run: DecodeParity, encoded: Encoded) -> list[Array]:
     arrays = []
     for state, left in zip(run.states, run.arrays, strict=True):
         array = zeros_of(state, 1).numpy()
-        if state.encoder_output:
-            head(array[0], state, request.memory_length)[...] = next(written)
+        fresh = next(written) if state.encoder_output else None
+        if fresh is not None and state.kind != bundle_pb2.STATE_KIND_KV_CACHE:
+            head(array[0], state, request.memory_length)[...] = fresh
         else:
-            for first in range(0, run.capacity, request.past):
-                part = array[:, :, first : first + request.past]
+            num_left = run.begun(request) + request.past
+            for first in range(0, run.capacity, num_left):
+                part = array[:, :, first : first + num_left]
                 part[...] = left[:1, :, : part.shape[2]]
         arrays.append(array)
     return arrays

@@ -97,7 +97,7 @@ class GoldenRequest:
                 if not complaint:  # it is the one that was given
                     raise
                 continue
-            tokens, close_call = self._greedy(golden.text, source, prefix, parity_error)
+            tokens, close_call = self._greedy(golden.question or golden.text, source, prefix, parity_error)
             if tokens:
                 answered = _copy(golden)
                 answered.token_ids.extend(tokens)
@@ -106,6 +106,7 @@ class GoldenRequest:
         tried = f" (nor have {len(parts)} parts of it, nor {len(others)} texts of random tokens)" if others else ""
         row = TASKS[self.checkpoint.task]
         other = "text" if row.takes_text else "picture" if row.takes_image else "recording"
+        other = "question" if row.takes_question else other
         raise ExportError(
             f"the golden request has no clear first token{tried}: {complaint}. A server could not tell a wrong bundle"
             f" from another rounding; give another {other} as golden in config.json"
@@ -168,7 +169,7 @@ class GoldenRequest:
         assert text is not None
         assert max_new_tokens is not None
         if text.HasField("start_id"):
-            given, source_in, room = [text.start_id, *prefix], source, text.max_total_tokens - len(prefix)
+            given, source_in, room = [text.start_id, *prefix], source, text.max_new_tokens
         else:
             given, source_in = source[0][0].tolist(), ()
             room = text.max_total_tokens - len(given)
@@ -304,7 +305,7 @@ def _copy(golden: bundle_pb2.Golden) -> bundle_pb2.Golden:
 
 def _frame(checkpoint: Checkpoint, golden: bundle_pb2.Golden) -> Frame:
     try:
-        return frame_of(checkpoint, golden.source_language, golden.target_language)
+        return frame_of(checkpoint, golden.source_language, golden.target_language, golden.question)
     except CheckpointError as error:
         raise CheckpointError(f"golden.{error}") from error
 

@@ -1,4 +1,4 @@
-"""What is asked when a golden text has no clear answer: parts of it, then texts of random tokens."""
+"""What is asked when a golden text or question has no clear answer: parts of it, then texts of random tokens."""
 
 import torch
 
@@ -14,10 +14,10 @@ MAX_MADE_TOKENS = 8
 
 def parts_of(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
     """Return other requests than the golden one: its first words and its last ones, of one word its letters."""
-    if not TASKS[checkpoint.task].takes_text:
+    if not TASKS[checkpoint.task].reads_text:
         return []
     prefix = _prefix(checkpoint)
-    rest = checkpoint.golden.text.removeprefix(prefix)
+    rest = (checkpoint.golden.question or checkpoint.golden.text).removeprefix(prefix)
     words = rest.split(" ") if len(rest.split()) > 1 else list(rest)
     joint = " " if len(rest.split()) > 1 else ""
     pieces = [words[:end] for end in range(len(words) - 1, 0, -1)] + [words[start:] for start in range(1, len(words))]
@@ -30,7 +30,7 @@ def made_for(checkpoint: Checkpoint) -> list[bundle_pb2.Golden]:
 
     They are none that people would send. But an answer that is clear proves the same of the graphs.
     """
-    if not TASKS[checkpoint.task].takes_text:
+    if not TASKS[checkpoint.task].reads_text:
         return []
     assert checkpoint.text is not None
     tokenizer = read_tokenizer(checkpoint, checkpoint.text.source_tokenizer)
@@ -55,5 +55,5 @@ def _prefix(checkpoint: Checkpoint) -> str:
 def _asking(checkpoint: Checkpoint, text: str) -> bundle_pb2.Golden:
     golden = bundle_pb2.Golden()
     golden.CopyFrom(checkpoint.golden)
-    golden.text = text
+    setattr(golden, "question" if golden.question else "text", text)
     return golden

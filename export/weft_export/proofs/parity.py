@@ -79,7 +79,8 @@ def check_parity(
             role = bundle_pb2.GRAPH_ROLE_ENCODER
             encoded = _check_encoder(gauge, graphs[role], opened(role), states, requests) if role in graphs else []
             role = bundle_pb2.GRAPH_ROLE_DECODER
-            run = DecodeParity(gauge, graphs[role], opened(role), states, requests)
+            reads_prefix = TASKS[checkpoint.task].takes_question
+            run = DecodeParity(gauge, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
             num_steps = run.check(encoded)
             assert checkpoint.text is not None
             # The stand-in of a bf16 graph has no caches in place, which this proof is about.

@@ -43,11 +43,19 @@ def cache_ranges(checkpoint: Checkpoint, examples: Sequence[Example]) -> list[Te
 def _states_after(model: Writer, source: tuple[Tensor, ...], tokens: list[int]) -> list[Tensor]:
     """Return the states of one request after all its tokens, [1, heads, length, head_dim] each."""
     encoded = iter(model.encode_states(*source) if source else ())
-    states = [torch.zeros(1, *state.shape) if state.kind == KV_CACHE else next(encoded) for state in model.states]
-    memory_length = next((value.shape[2] for value, s in zip(states, model.states, strict=True) if s.encoded), None)
+    states, memory_length, begun = [], None, 0
+    for state in model.states:
+        written = next(encoded) if state.encoded else torch.zeros(1, state.shape[0], 0, state.shape[2])
+        if state.kind == KV_CACHE:
+            begun = written.shape[2]
+            empty = torch.zeros(1, state.shape[0], state.shape[1] - begun, state.shape[2])
+            written = torch.cat((written, empty), dim=2)
+        else:
+            memory_length = written.shape[2]
+        states.append(written)
     run = Run(
         input_ids=torch.tensor([tokens]),
-        past_lengths=torch.zeros(1, dtype=torch.int32),
+        past_lengths=torch.tensor([begun], dtype=torch.int32),
         lengths=torch.tensor([len(tokens)], dtype=torch.int32),
         total_length=torch.tensor([model.states[0].shape[1]], dtype=torch.int32),
         memory_lengths=None if memory_length is None else torch.tensor([memory_length], dtype=torch.int32),

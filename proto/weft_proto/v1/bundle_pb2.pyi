@@ -119,7 +119,7 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     GRAPH_ROLE_ENCODER: _GraphRole.ValueType  # 1
     """GRAPH_ROLE_ENCODER writes a request's memory. Inputs: `input_ids` [batch, seq] and `lengths` [batch] for text, or
     `pixel_values` float32 [batch, channels, height, width] for an image. Outputs: one [batch, ...] tensor for each state of
-    kind MEMORY, and for each RECURRENT one that has an encoder_output.
+    kind MEMORY, and for each other one that has an encoder_output.
     """
     GRAPH_ROLE_DECODER: _GraphRole.ValueType  # 2
     """GRAPH_ROLE_DECODER runs prefill (batch 1, any seq) and decode (any batch, seq 1). Inputs: `input_ids` [batch, seq];
@@ -127,7 +127,8 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
     state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
     descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1. A graph may have
+    tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
+    MEMORY it is at most as long as the picture. A graph may have
     an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
     the DECODER has.
     """
@@ -177,7 +178,7 @@ GRAPH_ROLE_UNSPECIFIED: GraphRole.ValueType  # 0
 GRAPH_ROLE_ENCODER: GraphRole.ValueType  # 1
 """GRAPH_ROLE_ENCODER writes a request's memory. Inputs: `input_ids` [batch, seq] and `lengths` [batch] for text, or
 `pixel_values` float32 [batch, channels, height, width] for an image. Outputs: one [batch, ...] tensor for each state of
-kind MEMORY, and for each RECURRENT one that has an encoder_output.
+kind MEMORY, and for each other one that has an encoder_output.
 """
 GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 """GRAPH_ROLE_DECODER runs prefill (batch 1, any seq) and decode (any batch, seq 1). Inputs: `input_ids` [batch, seq];
@@ -185,7 +186,8 @@ GRAPH_ROLE_DECODER: GraphRole.ValueType  # 2
 right padding; `total_length` [1] on the host, the cache's capacity; `memory_lengths` [batch] when there is a MEMORY
 state; then the states' past tensors. Outputs, for each row's last real position: `topk_logits` float32 [batch, k] in
 descending order and `topk_ids` [batch, k], `logsumexp` float32 [batch], `logits` float32 [batch, vocab]; then the present
-tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE, seq is always 1. A graph may have
+tensors of the states that have one. With a RECURRENT state, and outside TASK_GENERATE and TASK_ANSWER, seq is always 1. With a
+MEMORY it is at most as long as the picture. A graph may have
 an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
 the DECODER has.
 """
@@ -275,7 +277,9 @@ class _StateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateKind.V
     STATE_KIND_UNSPECIFIED: _StateKind.ValueType  # 0
     """STATE_KIND_UNSPECIFIED is refused."""
     STATE_KIND_KV_CACHE: _StateKind.ValueType  # 1
-    """STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis."""
+    """STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis. With an
+    encoder_output (answer) it begins with the places of the picture, which `past_lengths` counts.
+    """
     STATE_KIND_MEMORY: _StateKind.ValueType  # 2
     """STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; a present is bound to past's memory."""
     STATE_KIND_RECURRENT: _StateKind.ValueType  # 3
@@ -289,7 +293,9 @@ class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
 STATE_KIND_UNSPECIFIED: StateKind.ValueType  # 0
 """STATE_KIND_UNSPECIFIED is refused."""
 STATE_KIND_KV_CACHE: StateKind.ValueType  # 1
-"""STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis."""
+"""STATE_KIND_KV_CACHE: past and present are the same memory; each run appends `lengths` entries along length_axis. With an
+encoder_output (answer) it begins with the places of the picture, which `past_lengths` counts.
+"""
 STATE_KIND_MEMORY: StateKind.ValueType  # 2
 """STATE_KIND_MEMORY: written at admission from the encoder's output, read only afterwards; a present is bound to past's memory."""
 STATE_KIND_RECURRENT: StateKind.ValueType  # 3
@@ -396,7 +402,7 @@ class BundleManifest(_message.Message):
     @_builtins.property
     def graphs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Graph]:
         """graphs are the ONNX graphs, at most one for each role.
-          translate, caption, transcribe: ENCODER, DECODER
+          translate, caption, answer, transcribe: ENCODER, DECODER
           generate:           DECODER, and MIXED when prompts may be read in decode runs
           classify:           CLASSIFIER
           tag:                TAGGER
@@ -888,7 +894,9 @@ class StateTensor(_message.Message):
     KV_CACHE, unused for RECURRENT.
     """
     encoder_output: _builtins.str
-    """encoder_output is the encoder's output port that fills it at admission, at most 256 characters; required for MEMORY."""
+    """encoder_output is the encoder's output port that fills it at admission, at most 256 characters; required for MEMORY. Of the
+    states of kind KV_CACHE all have one or none.
+    """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """shape is one slot's shape: [kv_heads, max_len, head_dim] for a KV_CACHE. At most 7 sizes, each at most 1,073,741,824;
@@ -939,29 +947,33 @@ class TextSpec(_message.Message):
     CHAT_FIELD_NUMBER: _builtins.int
     SEPARATOR_ID_FIELD_NUMBER: _builtins.int
     source_tokenizer: _builtins.str
-    """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source or prompt, special tokens included
-    by its post-processor. Empty when the input is not text. At most 255 characters.
+    """source_tokenizer is the file (Hugging Face tokenizers JSON) that encodes source, prompt or question, special tokens included
+    by its post-processor. Empty when the input has no text. At most 255 characters.
     """
     target_tokenizer: _builtins.str
     """target_tokenizer is the file that decodes produced tokens; may be the same file. Empty for classification. At most 255
     characters.
     """
     source_vocab_size: _builtins.int
-    """source_vocab_size bounds ids of the source or prompt, each of which the graphs must take; at most 4,194,304."""
+    """source_vocab_size bounds ids of the source, prompt or question, each of which the graphs must take; at most 4,194,304, and
+    for answer target_vocab_size.
+    """
     target_vocab_size: _builtins.int
     """target_vocab_size is the width of the decoder's logits, and the decoder must take each of these ids; 0 for
     classification, at most 4,194,304.
     """
     start_id: _builtins.int
-    """start_id is the decoder's first input for translate and caption, at most 4,194,303; unset for generate."""
+    """start_id is the decoder's first input for translate, caption, answer and transcribe, at most 4,194,303; unset for generate."""
     pad_id: _builtins.int
     """pad_id fills padding, at most 4,194,303; what it is never changes an answer."""
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source (translate, classify, tag, embed), what a language adds included; the graphs must take so many.
-    At most 131,072.
+    """max_source_tokens bounds a source (translate, classify, tag, embed), what a language adds included, or a question (answer); the
+    graphs must take so many. At most 131,072.
     """
     max_total_tokens: _builtins.int
-    """max_total_tokens is the decoder's cache capacity: prompt and new tokens together. At most 1,048,576."""
+    """max_total_tokens is the decoder's cache capacity: prompt and new tokens together; for answer the start, prefix_ids, the longest
+    question and max_new_tokens, and the picture where the caches begin with it. At most 1,048,576.
+    """
     max_new_tokens: _builtins.int
     """max_new_tokens bounds produced tokens; with the longest prefix together at most max_total_tokens, and at most 1,048,576."""
     forced_end_id: _builtins.int
@@ -995,7 +1007,7 @@ class TextSpec(_message.Message):
     @_builtins.property
     def prefix_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """prefix_ids are fed behind start_id, before the first token that is chosen, and are no part of an answer (translate,
-        caption). They take room in the cache. At most 64, each at most 4,194,303.
+        caption; answer, before the question). They take room in the cache. At most 64, each at most 4,194,303.
         """
 
     @_builtins.property
@@ -1185,8 +1197,8 @@ class ImageSpec(_message.Message):
     resize_width: _builtins.int
     """resize_width is the same across, at most 4,096, and not less than width. 0: width."""
     num_class_tokens: _builtins.int
-    """num_class_tokens is how many places of a memory stand before the grid's (caption), at most 64: the memory's length is
-    num_class_tokens + grid_rows * grid_columns. An alignment shows the grid alone.
+    """num_class_tokens is how many places of a memory stand before the grid's (caption, answer), at most 64: the memory's length is
+    num_class_tokens + grid_rows * grid_columns, and so is what a cache begins with. An alignment shows the grid alone.
     """
     @_builtins.property
     def mean(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
@@ -1338,6 +1350,7 @@ class Golden(_message.Message):
     EMBEDDING_FIELD_NUMBER: _builtins.int
     SCORES_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """text is encoded by the source tokenizer; at most 65,536 characters."""
     image_path: _builtins.str
@@ -1348,9 +1361,11 @@ class Golden(_message.Message):
     """source_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
     target_language: _builtins.str
     """target_language is that of the request (translate), at most 64 characters. Default: the model's only one."""
+    question: _builtins.str
+    """question is what is asked about image_path (answer), at most 65,536 characters."""
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """token_ids are the greedy answer to a request for as many tokens as are here (translate, caption, generate), without a
+        """token_ids are the greedy answer to a request for as many tokens as are here (a model that writes), without a
         min_new_tokens: at most 4,096, each at most 4,194,303.
         """
 
@@ -1389,10 +1404,11 @@ class Golden(_message.Message):
         embedding: _abc.Iterable[_builtins.float] | None = ...,
         scores: _abc.Iterable[_builtins.float] | None = ...,
         labels: _abc.Iterable[_builtins.str] | None = ...,
+        question: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "image_path", b"image_path", "input", b"input", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "embedding", b"embedding", "image_path", b"image_path", "input", b"input", "labels", b"labels", "probabilities", b"probabilities", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio_path", b"audio_path", "embedding", b"embedding", "image_path", b"image_path", "input", b"input", "labels", b"labels", "probabilities", b"probabilities", "question", b"question", "scores", b"scores", "source_language", b"source_language", "target_language", b"target_language", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_input: _TypeAlias = _typing.Literal["text", "image_path", "audio_path"]  # noqa: Y015
     _WhichOneofArgType_input: _TypeAlias = _typing.Literal["input", b"input"]  # noqa: Y015

@@ -46,6 +46,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
     """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
     TASK_TRANSCRIBE: _Task.ValueType  # 9
     """TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
+    TASK_ANSWER: _Task.ValueType  # 10
+    """TASK_ANSWER is an image and a question to text (AnswerService)."""
     TASK_MATCH: _Task.ValueType  # 11
     """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
     of one space (EmbeddingService).
@@ -78,6 +80,8 @@ TASK_EMBED_IMAGE: Task.ValueType  # 8
 """TASK_EMBED_IMAGE is an image to a vector (EmbeddingService)."""
 TASK_TRANSCRIBE: Task.ValueType  # 9
 """TASK_TRANSCRIBE is speech to text (TranscriptionService)."""
+TASK_ANSWER: Task.ValueType  # 10
+"""TASK_ANSWER is an image and a question to text (AnswerService)."""
 TASK_MATCH: Task.ValueType  # 11
 """TASK_MATCH is an image to a distribution over labels that the request brings (ClassificationService), and texts and images to vectors
 of one space (EmbeddingService).
@@ -919,7 +923,7 @@ class Usage(_message.Message):
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     input_tokens: _builtins.int
     """input_tokens is the length of the source or prompt, special tokens included; for an image, its patches, and the class
-    tokens of its memory.
+    tokens of its memory; for a question about one, both.
     """
     output_tokens: _builtins.int
     """output_tokens is how many tokens were produced, the end-of-sequence token included. What a decoder is fed before is not
@@ -1242,7 +1246,7 @@ Global___Explain: _TypeAlias = Explain  # noqa: Y015
 @_typing.final
 class Alignment(_message.Message):
     """Alignment is what the model attended to: for each row a distribution over the source.
-      translate, caption: a row for each produced token, over the source's tokens or the image's grid
+      translate, caption, answer: a row for each produced token, over the source's tokens or the image's grid
       generate:           a row for each produced token, over the prompt's tokens
       classify:           one row, the answer, over the text's tokens or the image's grid
       tag:                a row for each token, over the text's tokens
@@ -1291,7 +1295,8 @@ class Alignment(_message.Message):
     @_builtins.property
     def source_mass(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """source_mass is, for each row, the share of the attention that lay on the source before the row was made to sum to 1, [0, 1]:
-        the rest lay on produced tokens (generate) or on class tokens. A row without any (0) is uniform.
+        the rest lay on produced tokens (generate), on class tokens, or on the question and what was produced (answer, where the picture
+        stands before them). A row without any (0) is uniform.
         """
 
     def __init__(

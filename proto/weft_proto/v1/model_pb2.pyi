@@ -76,7 +76,7 @@ class Limits(_message.Message):
     MAX_LABELS_FIELD_NUMBER: _builtins.int
     WINDOW_S_FIELD_NUMBER: _builtins.int
     max_source_tokens: _builtins.int
-    """max_source_tokens bounds a source text (translate, classify, tag, embed), special tokens included."""
+    """max_source_tokens bounds a source text (translate, classify, tag, embed) or a question (answer), special tokens included."""
     max_prompt_tokens: _builtins.int
     """max_prompt_tokens bounds a prompt (generate), special tokens included."""
     max_new_tokens: _builtins.int

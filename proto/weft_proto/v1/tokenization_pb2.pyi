@@ -32,7 +32,7 @@ class _SideEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Side.ValueType],
     text, and one that classifies or tags writes none.
     """
     SIDE_INPUT: _Side.ValueType  # 1
-    """SIDE_INPUT is a source text, a text to classify, or a prompt."""
+    """SIDE_INPUT is a source text, a text to classify, a prompt, or a question."""
     SIDE_OUTPUT: _Side.ValueType  # 2
     """SIDE_OUTPUT is an answer."""
 
@@ -44,7 +44,7 @@ SIDE_UNSPECIFIED: Side.ValueType  # 0
 text, and one that classifies or tags writes none.
 """
 SIDE_INPUT: Side.ValueType  # 1
-"""SIDE_INPUT is a source text, a text to classify, or a prompt."""
+"""SIDE_INPUT is a source text, a text to classify, a prompt, or a question."""
 SIDE_OUTPUT: Side.ValueType  # 2
 """SIDE_OUTPUT is an answer."""
 Global___Side: _TypeAlias = Side  # noqa: Y015

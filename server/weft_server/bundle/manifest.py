@@ -15,6 +15,7 @@ from weft_proto.bundle_rules import (
     resizing_fault,
 )
 from weft_proto.languages import check_languages
+from weft_proto.questions import begins_filled, picture_places, question_fault
 from weft_proto.sound import audio_fault
 from weft_proto.tasks import TASKS, Task
 from weft_proto.v1 import bundle_pb2, common_pb2
@@ -45,6 +46,11 @@ def verify_manifest(manifest: bundle_pb2.BundleManifest) -> None:
 
     if task.takes_image:
         _verify_image(manifest.image, task)
+        if task.takes_question:
+            _verify_source(manifest.text, files, task)
+            begun = picture_places(manifest.image) if begins_filled(manifest.states) else 0
+            fault = question_fault(manifest.text, begun)
+            require(fault is None, str(fault))
     if task.takes_audio:
         fault = audio_fault(manifest.audio, manifest.text)
         require(fault is None, str(fault))
@@ -143,7 +149,8 @@ def _verify_image(image: bundle_pb2.ImageSpec, task: Task) -> None:
     require(grid <= MAX_GRID, f"image.grid_rows times grid_columns is {grid:,}, over {MAX_GRID:,}")
     fault = resizing_fault(image)
     require(fault is None, str(fault))
-    require(task.writes_text or not image.num_class_tokens, "image.num_class_tokens are of a memory, for caption")
+    fits = task.writes_text or not image.num_class_tokens
+    require(fits, "image.num_class_tokens are of a memory, for caption and answer")
 
 
 def _verify_source(text: bundle_pb2.TextSpec, files: set[str], task: Task) -> None:
@@ -181,7 +188,7 @@ def _verify_target(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
     require(text.pad_id < vocab, f"text.pad_id {text.pad_id} is outside the target vocabulary")
 
     stated = text.HasField("start_id")
-    require(task.has_start == stated, "text.start_id is for translate, caption and transcribe, and needed there")
+    require(task.has_start == stated, "text.start_id is for tasks with an encoder, and needed there")
     require(text.start_id < vocab, f"text.start_id {text.start_id} is outside the target vocabulary")
     require(all(end < vocab for end in text.end_ids), "text.end_ids has an id outside the target vocabulary")
 
@@ -229,6 +236,7 @@ def _verify_golden(manifest: bundle_pb2.BundleManifest, files: set[str], task: T
         require(golden.audio_path in files, f"golden recording {golden.audio_path!r} is not a file of the bundle")
     else:
         require(golden.text, "golden.text is missing")
+    require(task.takes_question == bool(golden.question), "golden.question is for answer, and needed there")
     speaks = golden.source_language or golden.target_language
     require(task.takes_language or task.takes_audio or not speaks, "golden has a language, which is for translate")
     require((task.embeds and not task.matches) or not golden.embedding, "golden.embedding is for tasks that embed")

@@ -184,8 +184,8 @@ def _mixed(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict
 
 
 def _stacked(state: bundle_pb2.StateTensor, *, grows: bool = False) -> Demand:
-    """A state of all slots. With `grows`, a memory is as long as the batch's longest source."""
+    """A state of all slots. With `grows`, it is as long as the batch's longest source, if it has places."""
     shape: list[int | None] = [None, *state.shape]
-    if grows and state.kind == bundle_pb2.STATE_KIND_MEMORY:
+    if grows and state.kind != bundle_pb2.STATE_KIND_RECURRENT:
         shape[1 + state.length_axis] = None
     return Demand(state.data_type, shape)

@@ -21,6 +21,8 @@ def verify_states(manifest: bundle_pb2.BundleManifest) -> None:
     require(len(set(ports)) == len(ports), "two states share a port")
     for state in states:
         _verify_state(state, manifest)
+    begun = {bool(state.encoder_output) for state in states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE}
+    require(len(begun) <= 1, "an encoder fills one kv_cache and not another")
     recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in states)
     mixes = any(graph.role == bundle_pb2.GRAPH_ROLE_MIXED for graph in manifest.graphs)
     require(not (recurs and mixes), "a MIXED graph is not for a model with a recurrent state")
@@ -42,6 +44,8 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
         return
     require(state.length_axis < len(state.shape), f"{name} has length_axis {state.length_axis} outside its shape")
     if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:
+        may_begin = TASKS[manifest.task].takes_question
+        require(may_begin or not state.encoder_output, f"{name} is a kv_cache and is not filled by an encoder")
         _verify_cache(name, state, manifest.text.max_total_tokens)
     else:
         _verify_memory(name, state, _source_length(manifest))
@@ -66,7 +70,6 @@ def _source_length(manifest: bundle_pb2.BundleManifest) -> int:
 
 
 def _verify_cache(name: str, state: bundle_pb2.StateTensor, total: int) -> None:
-    require(not state.encoder_output, f"{name} is a kv_cache and is not filled by an encoder")
     shaped = len(state.shape) == 3 and state.length_axis == 1
     require(shaped, f"{name} is a kv_cache and not [kv_heads, max_len, head_dim] with length_axis 1")
     capacity = state.shape[state.length_axis]

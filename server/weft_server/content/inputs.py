@@ -20,7 +20,7 @@ from weft_server.content.sound_file import load_samples
 from weft_server.content.tokenizer import TokenizerFailed
 from weft_server.content.windows import LogMel, sound_of, spans_of
 from weft_server.errors import InvalidRequest
-from weft_server.source import Ids, Pixels
+from weft_server.source import Asked, Ids, Pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -225,6 +225,15 @@ class InputReader:
         """
         pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
         return Pixels(pixels, self._grid, self._image.num_class_tokens)
+
+    def read_asked(
+        self, image: common_pb2.Image, question: str | common_pb2.TokenIds, field: str, wanted: Wanted
+    ) -> Asked:
+        """Return a picture and the question about it, which `field` holds. Raises as for each of the two."""
+        asked = self.read_text(question, field) if isinstance(question, str) else self.read_ids(question, field)
+        wanted.check()
+        picture = self.read_image(image, wanted)
+        return Asked(picture.array, picture.grid, picture.num_class_tokens, tuple(asked.array.tolist()))
 
     def read_windows(self, audio: common_pb2.Audio, wanted: Wanted) -> list[Part]:
         """Return the windows of a recording. A long one is cut where it is quiet.

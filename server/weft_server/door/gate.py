@@ -29,6 +29,8 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     "/weft.v1.TranslationService/StreamTranslate": (common_pb2.TASK_TRANSLATE,),
     "/weft.v1.CaptionService/Caption": (common_pb2.TASK_CAPTION,),
     "/weft.v1.CaptionService/StreamCaption": (common_pb2.TASK_CAPTION,),
+    "/weft.v1.AnswerService/Answer": (common_pb2.TASK_ANSWER,),
+    "/weft.v1.AnswerService/StreamAnswer": (common_pb2.TASK_ANSWER,),
     "/weft.v1.TranscriptionService/Transcribe": (common_pb2.TASK_TRANSCRIBE,),
     "/weft.v1.TranscriptionService/StreamTranscribe": (common_pb2.TASK_TRANSCRIBE,),
     "/weft.v1.GenerationService/Generate": (common_pb2.TASK_GENERATE,),

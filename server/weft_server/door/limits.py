@@ -13,7 +13,10 @@ _NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "
 _OTHER_FIELDS = 64
 # Bits of a number.
 _LONGEST = 63
-_FILES = {"Caption", "StreamCaption", "Classify", "Embed", "Score", "Transcribe", "StreamTranscribe"}
+_FILES = {
+    *("Caption", "StreamCaption", "Answer", "StreamAnswer", "Transcribe", "StreamTranscribe"),
+    *("Classify", "Embed", "Score"),
+}
 
 
 def max_bytes(method: str, most: int) -> int:

@@ -8,6 +8,7 @@ import grpc.aio
 
 from weft_proto.v1 import (
     admin_pb2_grpc,
+    answer_pb2_grpc,
     caption_pb2_grpc,
     classification_pb2_grpc,
     embedding_pb2_grpc,
@@ -25,7 +26,13 @@ from weft_server.door.classification import ClassificationServicer
 from weft_server.door.embedding import EmbeddingServicer
 from weft_server.door.reflection import add_reflection
 from weft_server.door.score import ScoreServicer
-from weft_server.door.text import CaptionServicer, GenerationServicer, TranscriptionServicer, TranslationServicer
+from weft_server.door.text import (
+    AnswerServicer,
+    CaptionServicer,
+    GenerationServicer,
+    TranscriptionServicer,
+    TranslationServicer,
+)
 from weft_server.door.tokenization import TokenizationServicer
 
 if TYPE_CHECKING:
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 SERVICES = (
     "weft.v1.TranslationService",
     "weft.v1.CaptionService",
+    "weft.v1.AnswerService",
     "weft.v1.TranscriptionService",
     "weft.v1.ClassificationService",
     "weft.v1.GenerationService",
@@ -116,6 +124,7 @@ class GrpcServer:
 def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig) -> None:
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(TranslationServicer(models), server)
     caption_pb2_grpc.add_CaptionServiceServicer_to_server(CaptionServicer(models), server)
+    answer_pb2_grpc.add_AnswerServiceServicer_to_server(AnswerServicer(models), server)
     transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(TranscriptionServicer(models), server)
     classification_pb2_grpc.add_ClassificationServiceServicer_to_server(ClassificationServicer(models), server)
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(GenerationServicer(models), server)

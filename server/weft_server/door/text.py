@@ -1,4 +1,4 @@
-"""The services that produce text: Translation, Caption, Generation, Transcription. Each says only what is its own."""
+"""The services that produce text, from Translation to Generation. Each says only what is its own."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from weft_proto.languages import Frame, LanguageError
 from weft_proto.sound import spoken_ids
 from weft_proto.v1 import (
+    answer_pb2,
+    answer_pb2_grpc,
     caption_pb2,
     caption_pb2_grpc,
     common_pb2,
@@ -177,6 +179,32 @@ class CaptionServicer(TextService, caption_pb2_grpc.CaptionServiceServicer):
         if not request.HasField("image"):
             raise InvalidRequest("image", "is required", "EMPTY_INPUT")
         return input_of(model, request, "image", frame)
+
+
+class AnswerServicer(TextService, answer_pb2_grpc.AnswerServiceServicer):
+    """weft.v1.AnswerService."""
+
+    task = common_pb2.TASK_ANSWER
+    response = answer_pb2.AnswerResponse
+
+    async def Answer(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - the proto's name and signature
+        """Answer once."""
+        return await self._answer(request)
+
+    def StreamAnswer(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802 - same
+        """Answer as it comes."""
+        return self._stream(request.request, answer_pb2.StreamAnswerResponse)
+
+    def _salt(self, request: Any) -> str:  # noqa: ARG002 - pictures are not cached
+        return ""
+
+    def _read(self, model: Model, request: Any, frame: Frame) -> Read:  # noqa: ARG002 - nothing stands around a picture
+        if not request.HasField("image"):
+            raise InvalidRequest("image", "is required", "EMPTY_INPUT")
+        kind = request.WhichOneof("question")
+        if kind is None:
+            raise InvalidRequest("question", "is required: text or token_ids", "EMPTY_INPUT")
+        return lambda wanted: model.reader.read_asked(request.image, getattr(request, kind), kind, wanted)
 
 
 class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionServiceServicer):

@@ -94,7 +94,7 @@ class TokenizationServicer(tokenization_pb2_grpc.TokenizationServiceServicer):
 def _meant(name: str, task: common_pb2.Task.ValueType, asked: int, default: int) -> int:
     """Return which side of a model is asked for. Raises InvalidRequest for one that it has not."""
     row = TASKS[task]
-    sides = [side for side, has in ((_INPUT, row.takes_text), (_OUTPUT, row.writes_text)) if has]
+    sides = [side for side, has in ((_INPUT, row.reads_text), (_OUTPUT, row.writes_text)) if has]
     if not sides:
         why = f"{name!r} is for {row.name}, and has no tokenizer"
         raise InvalidRequest("model.name", why, "WRONG_INPUT_KIND")

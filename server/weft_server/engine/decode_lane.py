@@ -6,6 +6,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.encoder_runs import RUN_COST, computed_tokens, runs_of
 from weft_server.engine.rows import Rows, slot_of
@@ -13,8 +15,6 @@ from weft_server.sequence import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy as np
 
     from weft_server.engine.lane import Take
     from weft_server.engine.recall import Recall
@@ -140,15 +140,31 @@ class DecodeLane:
     def _encode(self, take: Take, start_id: int) -> None:
         """Admit sequences, and have the encoder read their sources. Their first tokens come in this very step.
 
-        A prefix is not read at once. Each step feeds its row one token of it, so its first token comes so much later.
+        Of a prefix, which has few tokens, each step feeds one, so the first token of the answer comes so much later. A
+        question is read at once.
         """
         for run in runs_of(self._admit(take, start_id)):
             self.runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
             for sequence in run:
+                if sequence.source.asked_ids:
+                    self._read_prefix(sequence, start_id)
                 self._rows.spread(sequence)
                 if self._recall:
                     self._recall.keep_source(sequence)
-            self._count_computed(computed_tokens(run), sum(sequence.num_input_tokens for sequence in run))
+            self._count_computed(computed_tokens(run), sum(sequence.source.num_places for sequence in run))
+
+    def _read_prefix(self, sequence: Sequence, start_id: int) -> None:
+        """Read what a row is fed before its answer, but for the last token, which this step's decode run reads.
+
+        It is always cut at the same places, whatever the load.
+        """
+        slot, given = slot_of(sequence), np.array([start_id, *sequence.prefix_ids], np.int64)
+        size = self.runner.question_piece
+        for first in range(0, len(given) - 1, size):
+            piece = given[first : min(first + size, len(given) - 1)]
+            padded, _ = self.runner.prefill(slot, piece)
+            self._count_computed(padded, len(piece))
+        self.slots.skip_prefix(slot, int(given[-1]))
 
     def _admit(self, take: Take, start_id: int) -> list[Sequence]:
         """Give slots to sequences that wait. Returns those whose sources are to be read.

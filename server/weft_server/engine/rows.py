@@ -66,16 +66,18 @@ class Rows:
         for rank in range(sequence.width):
             slots.place(slots.num_running, sequence, given, rank)
             slots.input_ids[slots.num_running] = start_id
-            slots.memory_lengths[slots.num_running] = sequence.num_input_tokens
+            slots.memory_lengths[slots.num_running] = sequence.source.num_places
+            slots.past_lengths[slots.num_running] = self._runner.num_begun(sequence.source)
             slots.num_running += 1
         self._begin_search(sequence, first)
 
     def spread(self, sequence: Sequence) -> None:
-        """Copy what an encoder has filled from the first row of a sequence that has just begun to its others."""
+        """Copy what has been read of a sequence that has just begun from its first row to its others."""
         if sequence.width > 1:
             first = slot_of(sequence)
             for slot in range(first + 1, first + sequence.width):
                 self._runner.move(first, slot)
+                self.slots.follow(first, slot)
 
     def begin_prompt(self, sequence: Sequence) -> None:
         """Give a sequence the slot behind the rows, to read its prompt there. Its other slots are kept free."""

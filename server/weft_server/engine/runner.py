@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_proto.bundle_rules import PROMPT, READS_ALL
+from weft_proto.questions import begins_filled, picture_places
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.engine.chunks import Chunks, columns_of
+from weft_server.engine.chunks import PREFILL_CHUNK, Chunks, columns_of
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Column
 from weft_server.runtime.device_states import DeviceStates
@@ -65,6 +67,12 @@ class DecodeRunner:
         self._has_memory = bundle_pb2.STATE_KIND_MEMORY in kinds
         self._has_cache = bundle_pb2.STATE_KIND_KV_CACHE in kinds
         self._flips = bundle_pb2.STATE_KIND_RECURRENT in kinds
+        # Caches begin with what an encoder writes.
+        self._begins = begins_filled(manifest.states)
+        # Of a question, which is read at once, and of the picture that it is about.
+        takes_question = TASKS[manifest.task].takes_question
+        self._max_question = manifest.text.max_source_tokens if takes_question else 0
+        self._num_places = picture_places(manifest.image) if takes_question else 1
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         self._total_length = np.array([self._max_total], np.int32)
@@ -108,6 +116,15 @@ class DecodeRunner:
     def kv_capacity(self) -> int:
         """Cache entries (tokens) that all slots together can hold."""
         return self._slots.num_slots * self._max_total if self._has_cache else 0
+
+    def num_begun(self, source: Source) -> int:
+        """How many places of its caches an encoder fills."""
+        return source.num_places if self._begins else 0
+
+    @property
+    def question_piece(self) -> int:
+        """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
+        return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
 
     def chunk(self, budget: int) -> int:
         """Return how many prompt tokens a run should read within `budget`: a bucket, so that nothing is padded."""
@@ -198,7 +215,7 @@ class DecodeRunner:
 
         1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
         2. Decode runs that read all logits: one with all rows, for the memory that it takes.
-        3. Prefill runs, where there is no encoder: every bucket.
+        3. Prefill runs, where there is no encoder: every bucket. Of questions: those that the longest one needs.
         4. Mixed runs: the smallest bucket beside every number of rows.
 
         Larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first asked for.
@@ -212,10 +229,14 @@ class DecodeRunner:
             self.decode(self._slots.num_slots)
             self._slots.past_lengths[:] = 0
             self._slots.reads_all[:] = False
-        if self._encoder is None:
+        if self._encoder is None or self._max_question:
+            self._slots.memory_lengths[0] = self._num_places
             for length in self._chunks.buckets:
+                if self._max_question and length > min(self.question_piece, 2 * self._max_question):
+                    break
                 self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
                 self._slots.past_lengths[:] = 0
+            self._slots.memory_lengths[0] = 1
         if self.mixes:
             for num_rows in range(1, self._slots.num_slots):
                 self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)

@@ -174,6 +174,15 @@ class Slots:
                 self.rules_of(start + row).advance(int(ids[row]))
         return chosen
 
+    def skip_prefix(self, slot: int, last: int) -> None:
+        """Let a row's next run feed the last id of its prefix: all before has been read."""
+        self.input_ids[slot], self.prefix_left[slot] = last, 0
+
+    def follow(self, source: int, target: int) -> None:
+        """Let a row that has just begun go on where another of its sequence does."""
+        for column in (self.input_ids, self.past_lengths, self.prefix_left):
+            column[target] = column[source]
+
     def forced(self, start: int, stop: int) -> np.ndarray | None:
         """Return what the next tokens of rows [start, stop) must be, whatever the model says: -1 for any.
 

@@ -138,7 +138,7 @@ async def submit(
         sequence = call.sequence(
             source,
             decoding,
-            prefix_ids=prefix_ids,
+            prefix_ids=(*prefix_ids, *source.asked_ids),
             wants_tokens=wants_tokens(decoding, streams=streams),
             wants_scores=scores,
             num_top_tokens=call.num_top_tokens,

@@ -24,7 +24,7 @@ from weft_server.runtime.adapter_stack import NONE
 from weft_server.sequence import Adapter
 from weft_server.serving.explainer import Reading
 from weft_server.serving.scoring import given_of
-from weft_server.source import Ids, Pixels, feeds_of
+from weft_server.source import Asked, Ids, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,9 +137,14 @@ def _verify_encoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bun
     for field, sources in _sources(manifest, longest_tried(manifest), together=slots.num_slots > 1):
         for slot, source in enumerate(sources):
             runner.begin(slot)
-            slots.memory_lengths[slot] = source.num_tokens
+            slots.memory_lengths[slot] = source.num_places
+            slots.past_lengths[slot] = runner.num_begun(source)
         with _claims(manifest, field):
             runner.encode(sources, range(len(sources)))
+    question = np.array(sources[0].asked_ids, np.int64)
+    for first in range(0, len(question), runner.question_piece):
+        with _claims(manifest, "text.max_source_tokens"):
+            runner.prefill(0, question[first : first + runner.question_piece])
 
 
 def _verify_prompts(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
@@ -167,7 +172,8 @@ def _sources(
     task = TASKS[manifest.task]
     if task.takes_image if takes_image is None else takes_image:
         pixels = np.zeros((image.channels, image.height, image.width), np.float32)
-        source = Pixels(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens)
+        question = (text.source_vocab_size - 1,) * min(text.max_source_tokens, most) if task.takes_question else ()
+        source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
         yield "image", [source] * (1 + together)
         return
     if task.takes_audio:

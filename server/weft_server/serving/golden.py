@@ -47,9 +47,9 @@ async def verify_golden(model: Model) -> None:
         sequence = await _verify_embedding(model, golden)
         await verify_explanation(model, sequence.source, [], 1)
     else:
-        sequence, frame = await _verify_tokens(_plain(model), golden)
+        sequence = await _verify_tokens(_plain(model), golden)
         token_ids = list(golden.token_ids)
-        await verify_explanation(model, sequence.source, token_ids, len(token_ids), frame.prefix)
+        await verify_explanation(model, sequence.source, token_ids, len(token_ids), sequence.prefix_ids)
 
 
 async def verify_adapter(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:
@@ -71,9 +71,7 @@ def _plain(model: Model) -> Model:
     return plain
 
 
-async def _verify_tokens(
-    model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None
-) -> tuple[Sequence, Frame]:
+async def _verify_tokens(model: Model, golden: bundle_pb2.Golden, adapter: Adapter | None = None) -> Sequence:
     expected = list(golden.token_ids)
     decoding = common_pb2.Decoding(max_new_tokens=len(expected), min_new_tokens=0, greedy=common_pb2.Greedy())
     frame = _frame(model, golden)
@@ -94,15 +92,13 @@ async def _verify_tokens(
         sequence, log_probs = answer.sequence, answer.log_probs
 
     if model.scorer:
-        await _verify_scores(model, sequence, expected, log_probs, frame)
-    return sequence, frame
+        await _verify_scores(model, sequence, expected, log_probs)
+    return sequence
 
 
-async def _verify_scores(
-    model: Model, sequence: Sequence, token_ids: list[int], log_probs: list[float], frame: Frame
-) -> None:
+async def _verify_scores(model: Model, sequence: Sequence, token_ids: list[int], log_probs: list[float]) -> None:
     """Raise BundleError unless a given answer has the log-probabilities that it had when it was produced."""
-    given = given_of(model.manifest, sequence.source, token_ids, frame.prefix)
+    given = given_of(model.manifest, sequence.source, token_ids, sequence.prefix_ids)
     scores = await promised_scores(_call(sequence.adapter), scorer_of(model, "golden"), given)
     is_exact = model.manifest.precision == bundle_pb2.PRECISION_FP32
     tolerance = _SCORE_TOLERANCE if is_exact else _ROUNDED_SCORE_TOLERANCE
@@ -172,5 +168,7 @@ def _reader(model: Model, golden: bundle_pb2.Golden, frame: Frame) -> Read:
     if golden.WhichOneof("input") == "audio_path":
         data = model.bundle.path(golden.audio_path).read_bytes()
         return lambda wanted: model.reader.read_window(common_pb2.Audio(data=data), "golden.audio_path", wanted)
-    data = model.bundle.path(golden.image_path).read_bytes()
-    return lambda wanted: model.reader.read_image(common_pb2.Image(data=data), wanted)
+    image = common_pb2.Image(data=model.bundle.path(golden.image_path).read_bytes())
+    if golden.question:
+        return lambda wanted: model.reader.read_asked(image, golden.question, "golden.question", wanted)
+    return lambda wanted: model.reader.read_image(image, wanted)

@@ -1,0 +1,149 @@
+"""The subcommands that ask for new text: each one call of the SDK, as a whole or as a stream."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from weft import _show as show
+from weft._argument import read_argument
+from weft._files.options import Files
+from weft._options import (
+    CacheSalt,
+    Language,
+    PicturePath,
+    RecordingPath,
+    SourceText,
+    TextRequest,
+)
+from weft.exceptions import InvalidRequest
+
+
+def translate(
+    text: SourceText = None,
+    *,
+    source_language: Language = "",
+    target_language: Language = "",
+    split: Annotated[
+        bool, typer.Option("--split", help="Translate each sentence by itself. For a text that is too long.")
+    ] = False,
+    cache_salt: CacheSalt = "",
+    files: Files,
+    request: TextRequest,
+) -> None:
+    """Translate a text."""
+    asked = {**request.options(), "source_language": source_language, "target_language": target_language}
+    asked |= {"split_sentences": split, "cache_salt": cache_salt}
+    if files.is_asked({"a text": text}):
+        _write_lines(files, request, "translate", "translating", asked)
+    elif text is not None:
+        _write("translate", read_argument(text), asked, request, "translating")
+
+
+def caption(picture: PicturePath = None, *, files: Files, request: TextRequest) -> None:
+    """Describe a picture."""
+    asked = request.options()
+    if files.is_asked({"a picture": picture}):
+        _write_lines(files, request, "caption", "looking", asked)
+    else:
+        _write("caption", picture, asked, request, "looking")
+
+
+def answer(
+    picture: PicturePath = None,
+    question: Annotated[
+        str | None, typer.Argument(show_default=False, help="What to ask about it. A dash (-) reads it from stdin.")
+    ] = None,
+    *,
+    files: Files,
+    request: TextRequest,
+) -> None:
+    """Answer a question about a picture.
+
+    A line of --file has the path of a picture and a question, with a tab between them.
+    """
+    asked = request.options()
+    is_whole = question is not None or files.file is not None
+    if files.is_asked({"a picture and a question": picture if is_whole else None}):
+        _write_lines(files, request, "answer", "looking", asked)
+    elif question is not None:
+        _write("answer", picture, asked, request, "looking", read_argument(question))
+
+
+def transcribe(
+    recording: RecordingPath = None,
+    *,
+    language: Annotated[
+        str, typer.Option("--language", metavar="TAG", help="What is spoken, as a BCP-47 tag such as en.")
+    ] = "",
+    to_english: Annotated[bool, typer.Option("--to-english", help="Say it in English.")] = False,
+    files: Files,
+    request: TextRequest,
+) -> None:
+    """Write down what is said in a recording."""
+    asked = {**request.options(), "language": language, "to_english": to_english}
+    if files.is_asked({"a recording": recording}):
+        _write_lines(files, request, "transcribe", "listening", asked)
+    else:
+        _write("transcribe", recording, asked, request, "listening")
+
+
+def generate(
+    prompt: Annotated[
+        str | None, typer.Argument(show_default=False, help="The text to continue. A dash (-) reads it from stdin.")
+    ] = None,
+    *,
+    chat: Annotated[
+        str | None,
+        typer.Option(
+            "--chat", metavar="TEXT", help="Answer this message instead, as in a chat. A dash (-) reads it from stdin."
+        ),
+    ] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", metavar="TEXT", help="With --chat: what the model shall keep to.")
+    ] = None,
+    prompt_scores: Annotated[
+        bool, typer.Option("--prompt-scores", help="Say how probable the prompt is. In --json of each token.")
+    ] = False,
+    cache_salt: CacheSalt = "",
+    files: Files,
+    request: TextRequest,
+) -> None:
+    """Continue a text, or answer a message."""
+    asked: dict[str, Any] = {**request.options(), "return_prompt_scores": prompt_scores, "cache_salt": cache_salt}
+    if system is not None and chat is None:
+        raise InvalidRequest("--system needs --chat")
+    if files.is_asked({"a text to continue": prompt, "--chat with a message": chat}):
+        _write_lines(files, request, "generate", "generating", asked, **{"--prompt-scores": prompt_scores})
+        return
+    if chat is not None:
+        told = [] if system is None else [{"role": "system", "content": system}]
+        asked["messages"] = [*told, {"role": "user", "content": read_argument(chat)}]
+    _write("generate", None if prompt is None else read_argument(prompt), asked, request, "generating")
+
+
+def _write_lines(
+    files: Files, request: TextRequest, verb: str, title: str, asked: Mapping[str, Any], **more: object
+) -> None:
+    """Ask for new text for each line of a file."""
+    wants_json = {"--scores": request.scores, "--top-logprobs": request.top_logprobs, **more}
+    never = {**request.for_one(), "--stream": request.stream}
+    files.run(verb, title, request, asked, as_json=request.as_json, wants_json=wants_json, never=never)
+
+
+def _write(
+    verb: str, source: str | Path | None, asked: Mapping[str, Any], request: TextRequest, doing: str, *more: str
+) -> None:
+    """Ask for new text, and print and draw what came. `more` are arguments behind the source."""
+    with request.client() as client:
+        if request.stream:
+            stream = getattr(client, f"stream_{verb}")(source, *more, **asked)
+            answer = show.streamed(stream, scores=request.scores, as_json=request.as_json)
+        else:
+            with show.patience(doing):
+                answer = getattr(client, verb)(source, *more, **asked)
+            show.written(answer, scores=request.scores, as_json=request.as_json)
+    show.more(answer, verbose=request.verbose, tokens=request.tells_tokens and not request.as_json)
+    picture = source if isinstance(source, Path) and verb in ("caption", "answer") else None
+    request.draw(answer.alignment, title=answer.text, image=picture)
