@@ -33,7 +33,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     torch.set_num_threads(1)
     teacher = load_checkpoint(out.with_name(TEACHER)).model
     sizes: dict[str, Any] = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": 4}
-    model = Vit(VitConfig(10, **SIZES, patch_size=4, **sizes, distillation=True))
+    model = Vit(VitConfig(num_labels=10, **SIZES, patch_size=4, **sizes, distillation=True))
 
     def loss_of(step: int) -> Tensor:
         """Return the mean of cross-entropies to the label and to the teacher's answer (hard distillation, eq. 3)."""

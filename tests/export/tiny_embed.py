@@ -11,6 +11,7 @@ from weft_export.families.clip_vision import ClipEmbedder, ClipEmbedderConfig
 from weft_export.families.decoder_embedder import DecoderEmbedder, DecoderEmbedderConfig
 from weft_export.families.decoder_only import DecoderOnlyConfig
 from weft_export.families.text_embedder import Dense, TextEmbedder, TextEmbedderConfig
+from weft_export.families.vit_embedder import VitEmbedder, VitEmbedderConfig
 from weft_export.layers.positions import Rotation
 from weft_export.layers.style import Style
 from weft_export.layers.words import WordStyle
@@ -69,6 +70,13 @@ def tiny_embed_image() -> Checkpoint:
     )
 
 
+def tiny_embed_vit() -> Checkpoint:
+    """Return an embedder of the same pictures, by the mean of their patches."""
+    sizes = {"channels": 3, "image_height": 8, "image_width": 12, "patch_size": 4}
+    config = VitEmbedderConfig(**sizes, d_model=32, num_heads=2, d_ff=48, num_layers=2, pooling="mean")
+    return replace(tiny_embed_image(), family="vit_embedder", model=randomised(VitEmbedder(config)))
+
+
 def tiny_match() -> Checkpoint:
     """Return a CLIP: the towers are those of both above, but that a text is causal and read at its end."""
     texts = TextEmbedderConfig(
@@ -100,5 +108,6 @@ EMBED = {
     "tiny-embed": tiny_embed,
     "tiny-embed-decoder": tiny_embed_decoder,
     "tiny-embed-image": tiny_embed_image,
+    "tiny-embed-vit": tiny_embed_vit,
     "tiny-match": tiny_match,
 }

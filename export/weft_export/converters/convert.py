@@ -29,7 +29,7 @@ from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
 
 # Families of bodies, whose pooling is chosen or said by a file.
-_EMBEDDERS = frozenset({"text_embedder", "decoder_embedder"})
+_EMBEDDERS = frozenset({"text_embedder", "decoder_embedder", "vit_embedder"})
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ def _check_choices(converter: Converter, choices: Choices) -> None:
     if choices.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if choices.pooling is not None and converter.family not in _EMBEDDERS:
-        raise CheckpointError(f"pooling is chosen for the body of a text encoder, not for {converter.architectures[0]}")
+        raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
     if choices.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches
         if not matches and not converter.takes_labels:

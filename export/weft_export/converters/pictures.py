@@ -12,6 +12,7 @@ from weft_export.converters.fields import Fields
 from weft_export.converters.image_processor import FILE, read_image_spec
 from weft_export.converters.sources import Names, Source, both, both_rows, computed
 from weft_export.errors import CheckpointError
+from weft_export.families.encoder_only import FIRST, MEAN
 from weft_proto.v1 import bundle_pb2
 
 # A file that newer directories have beside the other, or in its place; what it says counts.
@@ -56,6 +57,15 @@ def picture_sides(
     if side != across:
         raise fields.wrong("patch_size", "must be the same down and across")
     return {"channels": channels, "image_height": height, "image_width": width, "patch_size": side}
+
+
+def picture_pooling(foreign: Foreign) -> str:
+    """Return what makes one vector of a picture. Raises CheckpointError unless it is chosen: no file says it."""
+    chosen = foreign.choices.pooling
+    known = {"cls": FIRST, "mean": MEAN}
+    if chosen not in known:
+        raise CheckpointError("no file says how a picture becomes one vector; choose --pooling cls or mean")
+    return known[chosen]
 
 
 def label_sizes(foreign: Foreign) -> dict[str, int]:

@@ -11,6 +11,7 @@ from weft_export.converters.converter import Converter
 from weft_export.converters.convnext import CONVNEXT
 from weft_export.converters.deberta import DEBERTA
 from weft_export.converters.decoder_bodies import DECODER_BODIES
+from weft_export.converters.dinov2 import DINOV2
 from weft_export.converters.distilbert import DISTILBERT
 from weft_export.converters.electra import ELECTRA
 from weft_export.converters.falcon import FALCON
@@ -32,7 +33,7 @@ from weft_export.converters.starcoder2 import STARCODER2
 from weft_export.converters.swin import SWIN, SWIN_V2
 from weft_export.converters.t5 import MT5, T5
 from weft_export.converters.vision_encoder_decoder import VISION_ENCODER_DECODER
-from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT
+from weft_export.converters.vit import DEIT, DEIT_ALONE, VIT, VIT_BODY
 from weft_export.converters.whisper import WHISPER
 
 CONVERTERS: tuple[Converter, ...] = (
@@ -77,6 +78,8 @@ CONVERTERS: tuple[Converter, ...] = (
     CLIP_WHOLE,
     CLIP_EMBEDDER,
     CLIP_TEXTS,
+    VIT_BODY,
+    DINOV2,
     *BERT,
     *ROBERTA,
     *XLM_ROBERTA,

@@ -1,12 +1,22 @@
 """ViT (Dosovitskiy et al. 2021) and DeiT (Touvron et al. 2021)."""
 
+from typing import Any
+
 import torch
 
 from weft_export.converters.activations import ACTIVATIONS
 from weft_export.converters.converter import Converter, Foreign
-from weft_export.converters.pictures import patches, picture_sizes, vit_layer, without_batch
+from weft_export.converters.pictures import (
+    patches,
+    picture_pooling,
+    picture_sides,
+    picture_sizes,
+    vit_layer,
+    without_batch,
+)
 from weft_export.converters.sources import Names, Source, both, computed, layer_names
 from weft_export.families.vit import VitConfig
+from weft_export.families.vit_embedder import VitEmbedderConfig
 
 PARTS = ("weight", "bias")
 
@@ -46,6 +56,29 @@ def body(model: str) -> dict[str, Source | str]:
     }
 
 
+def embedder_sizes(foreign: Foreign) -> VitEmbedderConfig:
+    """The body alone."""
+    fields = foreign.fields
+    fields.skip("encoder_stride", "pooler_act", "pooler_output_size")
+    sides: dict[str, Any] = picture_sides(foreign)
+    return VitEmbedderConfig(
+        **sides,
+        d_model=fields.whole("hidden_size", 768),
+        num_heads=fields.whole("num_attention_heads", 12),
+        d_ff=fields.whole("intermediate_size", 3072),
+        num_layers=fields.whole("num_hidden_layers", 12),
+        norm_eps=fields.number("layer_norm_eps", 1e-12),
+        activation=fields.among("hidden_act", ACTIVATIONS, "gelu"),
+        qkv_bias=fields.flag("qkv_bias", default=True),
+        pooling=picture_pooling(foreign),
+    )
+
+
+def embedder_names(_: VitEmbedderConfig) -> Names:
+    """Their names."""
+    return body("vit")
+
+
 def vit_names(_: VitConfig) -> Names:
     """Their names."""
     return {**body("vit"), **both("head", "classifier")}
@@ -80,6 +113,15 @@ VIT = Converter(
     sizes=sizes,
     names=vit_names,
     ignored=_IGNORED,
+)
+VIT_BODY = Converter(
+    model_type="vit",
+    architectures=("ViTModel",),
+    family="vit_embedder",
+    sizes=embedder_sizes,
+    names=embedder_names,
+    prefix="vit.",
+    ignored=(*_IGNORED, r"pooler\..*", r"embeddings\.mask_token"),
 )
 DEIT = Converter(
     model_type="deit",

@@ -34,6 +34,7 @@ from weft_export.families.text_classifier import TextClassifier, TextClassifierC
 from weft_export.families.text_embedder import TextEmbedder, TextEmbedderConfig
 from weft_export.families.vision_encoder_decoder import VisionEncoderDecoder, VisionEncoderDecoderConfig
 from weft_export.families.vit import Vit, VitConfig
+from weft_export.families.vit_embedder import VitEmbedder, VitEmbedderConfig
 from weft_proto.v1 import common_pb2
 
 FAMILIES = {
@@ -67,6 +68,7 @@ FAMILIES = {
     "encoder_only_tagger": Family(EncoderOnlyTagger, EncoderOnlyConfig, common_pb2.TASK_TAG),
     "text_embedder": Family(TextEmbedder, TextEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
     "decoder_embedder": Family(DecoderEmbedder, DecoderEmbedderConfig, common_pb2.TASK_EMBED_TEXT),
+    "vit_embedder": Family(VitEmbedder, VitEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),
     "clip_embedder": Family(ClipEmbedder, ClipEmbedderConfig, common_pb2.TASK_EMBED_IMAGE),
     "bert_tagger": Family(BertTagger, BertConfig, common_pb2.TASK_TAG),
 }

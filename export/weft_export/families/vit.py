@@ -19,11 +19,10 @@ from weft_export.layers.patches import PatchEmbedding
 from weft_export.layers.style import Style
 
 
-@dataclass(frozen=True)
-class VitConfig:
+@dataclass(frozen=True, kw_only=True)
+class VitSizes:
     """Sizes; the papers' symbols stand beside them. Image sizes are in pixels."""
 
-    num_labels: int
     channels: int  # C
     image_height: int  # H
     image_width: int  # W
@@ -33,8 +32,6 @@ class VitConfig:
     d_ff: int
     num_layers: int  # L
     dropout: float = 0.0  # in training only
-    distillation: bool = False  # DeiT's second token and head
-    mean_of_logits: bool = False  # how distillation's two answers become one: see Vit.forward
     norm_eps: float = 1e-5
     activation: str = "gelu"  # of ACTIVATIONS
     qkv_bias: bool = True
@@ -52,27 +49,63 @@ class VitConfig:
         return self.image_height // self.patch_size, self.image_width // self.patch_size
 
 
-class Vit(Classifier):
-    """z_0 = [x_class; x_p E] + E_pos (eq. 1), a pre-norm encoder (eqs. 2-4), and a linear head on x_class.
+@dataclass(frozen=True, kw_only=True)
+class VitConfig(VitSizes):
+    """A body under one head of num_labels, or under two."""
+
+    num_labels: int
+    distillation: bool = False  # DeiT's second token and head
+    mean_of_logits: bool = False  # how distillation's two answers become one: see Vit.forward
+
+
+class VitBody(Classifier):
+    """z_0 = [x_class; x_p E] + E_pos (eq. 1), and a pre-norm encoder (eqs. 2-4).
+
+    With distillation, its token stands behind the class token.
+    """
+
+    def __init__(self, config: VitSizes, *, distillation: bool = False) -> None:
+        super().__init__()
+        self.config = config
+        self.num_tokens = 2 if distillation else 1  # before the patches
+        num_positions = config.grid[0] * config.grid[1] + self.num_tokens
+        self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
+        self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.d_model)) if distillation else None
+        self.positions = nn.Parameter(torch.randn(num_positions, config.d_model) * 0.02)
+        style = Style(norm_eps=config.norm_eps, activation=config.activation, qkv_bias=config.qkv_bias)
+        self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout, style)
+        self.attention_heads = (config.num_heads,) * config.num_layers
+
+    def encoded(self, pixel_values: Tensor, num_read: int | None = None) -> Tensor:
+        """Encode pixel_values [batch, channels, height, width]: [batch, positions, d_model], or the first num_read."""
+        encoded: Tensor = self.encoder(self._embed(pixel_values), None, num_read)
+        return encoded
+
+    def flow(self, layer: Tensor, head: Tensor, *source: Tensor) -> Tensor:
+        """Return what each position read of each, [positions, positions]: rolled out, or of one layer."""
+        return pick_flow(self.encoder.attentions(self._embed(*source)), layer, head)
+
+    def _embed(self, pixel_values: Tensor) -> Tensor:
+        patches = self.patches(pixel_values)
+        tokens = [self.class_token] if self.distillation_token is None else [self.class_token, self.distillation_token]
+        rows = [token.expand(patches.shape[0], -1, -1) for token in tokens]
+        return torch.cat((*rows, patches), dim=1) + self.positions
+
+
+class Vit(VitBody):
+    """The body, and a linear head on x_class.
 
     DeiT puts a distillation token behind the class token, with a head of its own (section 4).
     """
 
+    config: VitConfig
+
     def __init__(self, config: VitConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.num_tokens = 2 if config.distillation else 1  # before the patches
-        num_positions = config.grid[0] * config.grid[1] + self.num_tokens
-        self.patches = PatchEmbedding(config.channels, config.patch_size, config.d_model)
-        self.class_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
-        self.positions = nn.Parameter(torch.randn(num_positions, config.d_model) * 0.02)
-        style = Style(norm_eps=config.norm_eps, activation=config.activation, qkv_bias=config.qkv_bias)
-        self.encoder = Encoder(config.num_layers, config.d_model, config.num_heads, config.d_ff, config.dropout, style)
+        super().__init__(config, distillation=config.distillation)
         self.head = nn.Linear(config.d_model, config.num_labels)
         if config.distillation:
-            self.distillation_token = nn.Parameter(torch.zeros(1, 1, config.d_model))
             self.distillation_head = nn.Linear(config.d_model, config.num_labels)
-        self.attention_heads = (config.num_heads,) * config.num_layers
 
     def forward(self, *source: Tensor) -> Tensor:
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width].
@@ -97,18 +130,11 @@ class Vit(Classifier):
 
         This is what is trained: the first against the true labels, the second against the teacher's.
         """
-        encoded = self.encoder(self._embed(pixel_values), None, self.num_tokens)
+        encoded = self.encoded(pixel_values, self.num_tokens)
         if not self.config.distillation:
             return (self.head(encoded[:, 0]),)
         return self.head(encoded[:, 0]), self.distillation_head(encoded[:, 1])
 
     def explain(self, layer: Tensor, head: Tensor, *source: Tensor) -> Explanation:
         """Return the class token's row over the patches, [1, patches]: rolled out, or of one layer."""
-        flow = pick_flow(self.encoder.attentions(self._embed(*source)), layer, head)
-        return over_source(flow[:1, self.num_tokens :])
-
-    def _embed(self, pixel_values: Tensor) -> Tensor:
-        patches = self.patches(pixel_values)
-        tokens = [self.class_token, self.distillation_token] if self.config.distillation else [self.class_token]
-        rows = [token.expand(patches.shape[0], -1, -1) for token in tokens]
-        return torch.cat((*rows, patches), dim=1) + self.positions
+        return over_source(self.flow(layer, head, *source)[:1, self.num_tokens :])

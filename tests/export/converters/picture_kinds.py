@@ -153,6 +153,22 @@ def clip_alone(rng):
     return {**vision, "projection_dim": rng.choice([7, 24])}
 
 
+def vit_body(rng):
+    """Draw a ViT without labels."""
+    config = vit(rng)
+    del config["id2label"]
+    return config
+
+
+def dinov2(rng):
+    """Draw a DINOv2 of 3 x 3 patches."""
+    config = vit(rng)
+    del config["id2label"], config["intermediate_size"]
+    return {**config, "image_size": 3 * config["patch_size"], "mlp_ratio": rng.choice([2, 3])}
+
+
+VIT_BODY = Kind("vit body", "ViTModel", vit_body)
+DINOV2 = Kind("dinov2", "Dinov2Model", dinov2)
 CLIP_ALONE = Kind("clip alone", "CLIPVisionModelWithProjection", clip_alone)
 CLIP_TEXTS_ALONE = Kind("clip texts alone", "CLIPTextModelWithProjection", clip_texts_alone)
 WHOLE_CLIP = Kind("whole clip", "CLIPModel", whole_clip)

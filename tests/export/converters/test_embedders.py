@@ -8,7 +8,7 @@ import torch
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import EMBEDDERS
 from foreign import LOGITS, NUM_LONG, VOCAB, change_config, converted, furthest, made, token_rows
-from picture_kinds import CLIP_ALONE
+from picture_kinds import CLIP_ALONE, DINOV2, VIT_BODY
 from test_pictures import made_with_processor
 
 from weft_export.converters.convert import convert
@@ -180,7 +180,7 @@ def test_a_pooling_is_chosen_for_bodies_alone(tmp_path):
     """A classifier has a head of its own."""
     made(BERT, 0, tmp_path)
     change_config(tmp_path, architectures=["BertForSequenceClassification"])
-    with pytest.raises(CheckpointError, match="pooling is chosen for the body of a text encoder, not for BertForSeq"):
+    with pytest.raises(CheckpointError, match="pooling is chosen for the body of an encoder, not for BertForSeq"):
         converted(tmp_path, pooling="mean")
 
 
@@ -203,4 +203,25 @@ def test_clips_image_encoder_embeds_as_transformers_does(tmp_path):
     with torch.inference_mode():
         expected = torch.nn.functional.normalize(theirs(pixels).image_embeds, dim=-1)
         assert LOGITS >= furthest(ours.model(pixels), expected)
+    assert common_pb2.TASK_EMBED_IMAGE == ours.task
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("kind", [VIT_BODY, DINOV2], ids=lambda kind: kind.name)
+def test_the_body_of_a_vision_transformer_embeds_as_transformers_does(kind, pooling, tmp_path):
+    """Its class token, or the mean of its patches, of length 1; of DINOv2 at another size than it was trained at."""
+    theirs, pixels = made_with_processor(kind, 0, tmp_path)
+    if kind is DINOV2:
+        side = 2 * theirs.config.patch_size
+        processor = json.loads((tmp_path / "preprocessor_config.json").read_text())
+        processor |= {"size": {"height": side, "width": side}, "do_center_crop": False}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+        pixels = pixels[:, :, :1, :1].expand(-1, -1, side, side) + torch.randn(1, pixels.shape[1], side, side)
+    with pytest.raises(CheckpointError, match="choose --pooling cls or mean"):
+        converted(tmp_path)
+    ours = converted(tmp_path, pooling=pooling)
+    with torch.inference_mode():
+        places = theirs(pixels).last_hidden_state
+        expected = places[:, 0] if pooling == "cls" else places[:, 1:].mean(dim=1)
+        assert LOGITS >= furthest(ours.model(pixels), torch.nn.functional.normalize(expected, dim=-1))
     assert common_pb2.TASK_EMBED_IMAGE == ours.task

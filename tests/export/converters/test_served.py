@@ -12,7 +12,7 @@ from captioner_kinds import CAPTIONERS
 from decoder_kinds import BODIES, DECODERS
 from encoder_kinds import CLASSIFIERS, EMBEDDERS, TAGGERS
 from foreign import LOGITS, VOCAB, made, their_greedy, token_rows
-from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, PICTURES, WHOLE_CLIP
+from picture_kinds import CLIP_ALONE, CLIP_TEXTS_ALONE, DINOV2, PICTURES, VIT_BODY, WHOLE_CLIP
 from PIL import Image
 from seq2seq_kinds import SEQ2SEQ
 from test_captioners import their_logits, with_processor
@@ -51,6 +51,8 @@ def test_every_kind_that_is_converted_has_a_row():
         CLIP_ALONE,
         CLIP_TEXTS_ALONE,
         *BODIES,
+        VIT_BODY,
+        DINOV2,
         WHISPER,
     )
     converted = {name for converter in CONVERTERS for name in converter.architectures}
