@@ -153,6 +153,14 @@ def export(
             show_default="what modules.json of sentence-transformers says",
         ),
     ] = None,
+    pairs: Annotated[
+        bool,
+        typer.Option(
+            "--pairs",
+            help="Of a classifier of texts with several labels: it judges two texts: premise and hypothesis, perhaps. "
+            "One of one label always does.",
+        ),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Say what would be done, and what it would take. Make nothing.")
     ] = False,
@@ -182,7 +190,7 @@ def export(
         named = () if labels is None else read_labels(labels)
         given_texts = {"--golden": golden, "--description": description, "--label-text": label_text}
         texts = [text if text is None else utf8(option, text) for option, text in given_texts.items()]
-        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2], pooling)
+        choices = Choices(max_tokens, max_source_tokens, texts[0], texts[1], named, texts[2], pooling, pairs)
 
         def on_stage(name: str, done: int, total: int) -> None:
             say(done, total, name)

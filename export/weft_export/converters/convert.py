@@ -170,6 +170,8 @@ def _check_choices(converter: Converter, choices: Choices) -> None:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
     if choices.pooling is not None and converter.family not in _EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
+    if choices.pairs and converter.family != "encoder_only":
+        raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")
     if choices.label_text is not None:
         matches = TASKS[family_of(converter.family).task].matches
         if not matches and not converter.takes_labels:

@@ -26,6 +26,7 @@ class Choices:
     labels: of a model that compares pictures with texts.
     label_text: the text of a label, which takes the place of {}; DEFAULT_LABEL_TEXT unless there is one.
     description: one sentence for people.
+    pairs: of a classifier of texts with several labels, that it judges two texts. One of one label always does.
     pooling: of a body of texts, how it becomes an embedder: cls, mean, last or max; vectors then have the length 1.
     """
 
@@ -36,6 +37,7 @@ class Choices:
     labels: tuple[str, ...] = ()
     label_text: str | None = None
     pooling: str | None = None
+    pairs: bool = False
 
 
 @dataclass(frozen=True)

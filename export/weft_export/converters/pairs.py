@@ -1,4 +1,4 @@
-"""Cross-encoders: classifiers with one label, which judge two texts together (Nogueira and Cho 2019)."""
+"""Cross-encoders: classifiers which judge two texts together (Nogueira and Cho 2019), by one label or by several."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,15 +17,17 @@ from weft_export.families.encoder_only import EncoderOnlyConfig
 _PLACES = "body.words.positions.weight"
 
 
-def takes_pairs(sizes: Any) -> bool:
-    """Whether a classifier is a cross-encoder. One with several labels reads one text."""
-    return isinstance(sizes, EncoderOnlyConfig) and sizes.num_labels == 1
+def takes_pairs(sizes: Any, foreign: Foreign) -> bool:
+    """Whether a classifier is a cross-encoder. One with several labels reads one text, unless it is said."""
+    return isinstance(sizes, EncoderOnlyConfig) and (sizes.num_labels == 1 or foreign.choices.pairs)
 
 
 def judge_sizes(
     config: EncoderOnlyConfig, foreign: Foreign, body: Callable[[EncoderOnlyConfig], Names]
 ) -> EncoderOnlyConfig:
-    """Put to a classifier's sizes what one of one label has: how it scores, and where its second segment begins.
+    """Put to a classifier's sizes what a cross-encoder has: how it scores, and where its second segment begins.
+
+    Of several labels the scores are probabilities that sum to 1.
 
     body makes the names of its body.
 
@@ -33,7 +35,7 @@ def judge_sizes(
         CheckpointError: the scores are of a kind that is not supported, or the tokenizer numbers segments otherwise.
     """
     scoring = _scoring(foreign)
-    if not takes_pairs(config):
+    if not takes_pairs(config, foreign):
         return config
     words, places = config.words, body(config).get(_PLACES)
     # `of_segment` makes them of two tables.
@@ -41,7 +43,7 @@ def judge_sizes(
         # Words' own: config.json says nothing that a tokenizer's class is found by but model_type.
         side = read_text_side(foreign.directory, {"model_type": foreign.fields.raw("model_type")}, config.vocab_size)
         words = replace(words, separator_id=separator_of(side, has_segments=True))
-    return replace(config, words=words, scoring=scoring)
+    return replace(config, words=words, scoring=scoring if config.num_labels == 1 else config.scoring)
 
 
 def _scoring(foreign: Foreign) -> str:

@@ -107,7 +107,7 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
         text.max_source_tokens = sizes.max_tokens
-        if takes_pairs(sizes) and (separator := separator_of(side)) is not None:
+        if not row.labels_tokens and takes_pairs(sizes, foreign) and (separator := separator_of(side)) is not None:
             text.separator_id = separator
         return text
     text.target_tokenizer = side.target_tokenizer

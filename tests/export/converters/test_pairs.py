@@ -31,6 +31,11 @@ def judge(kind):
     return Kind(kind.name, kind.architecture, draw)
 
 
+def with_segments(kind):
+    """A kind with two segments."""
+    return Kind(kind.name, kind.architecture, lambda rng: kind.draw(rng) | {"type_vocab_size": 2})
+
+
 JUDGES = [judge(kind) for kind in CLASSIFIERS]
 
 
@@ -108,6 +113,24 @@ def test_a_judge_is_served(tmp_path, identity):
         assert answer.labels == lone.labels
         assert len(encoding.ids) == answer.usage.input_tokens
     assert identity or pytest.approx(1, abs=1e-5) == sum(explained.alignment.weights)
+
+
+def test_several_labels_judge_two_texts_where_it_is_said(tmp_path):
+    """Logits and labels are those of transformers, and scores sum to 1. Unsaid, such a model reads one text."""
+    kind = CLASSIFIERS[0]
+    theirs = made(with_segments(kind), 1, tmp_path)
+    tokenizer = joining(tmp_path, separator=OTHER)
+    assert not converted(tmp_path).text.HasField("separator_id")
+    ours = converted(tmp_path, pairs=True)
+    assert (OTHER, "softmax", 3) == (ours.text.separator_id, ours.model.scoring, len(ours.labels))
+    for pair in PAIRS:
+        encoding = tokenizer.encode(*pair)
+        with torch.inference_mode():
+            row = ours.model(torch.tensor([encoding.ids]), torch.tensor([len(encoding.ids)], dtype=torch.int32))
+            assert LOGITS >= furthest(row[0], their_logits(theirs, kind, encoding))
+    change_config(tmp_path, architectures=["BertForTokenClassification"])
+    with pytest.raises(CheckpointError, match="pairs are chosen for a classifier of texts, not for BertForTokenC"):
+        converted(tmp_path, pairs=True)
 
 
 def test_segments_that_no_token_divides_are_refused(tmp_path):
