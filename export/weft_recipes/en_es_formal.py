@@ -21,6 +21,7 @@ from weft_recipes.grammar.alignment import encode
 from weft_recipes.grammar.corpus import sample
 from weft_recipes.grammar.pairs import Pair
 from weft_recipes.grammar.register import formal, is_familiar
+from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import PAD
@@ -32,6 +33,18 @@ NAMES = ("qkv", "query", "key", "value", "output", "inner", "outer")
 NUM_TRAINED, NUM_HELD_OUT = 20_000, 1_000
 BATCH, NUM_STEPS, PEAK_LR = 128, 300, 1e-2
 EXAMPLE = "do you have your book?"
+CARD = Card(
+    name="en-es-formal",
+    title="an adapter that says usted",
+    summary="Beside [en-es](../en-es/README.md), it lets the translator say *usted* to strangers, where it says *tú*:\n"
+    "`do you have your book?` becomes `¿tiene su libro?`. It is in PEFT's format.",
+    data="Sentences of the grammar of en-es whose Spanish is turned into the formal register by rules\n"
+    "(`weft_recipes/grammar/register.py`). A quarter of them say *you* or *your*; the others stay as they are.\n"
+    "The figures are of combinations of subject, verb and object that occur in no training sentence.",
+    model=f"LoRA (Hu et al. 2022) of rank {RANK}, alpha {ALPHA}, beside every product of the layers; float32.\n"
+    "The weights of en-es were frozen.",
+    notes="It is for the weights of en-es as they are kept here, and for no others.",
+)
 
 
 class Adapter(nn.Module):
@@ -79,7 +92,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     with torch.no_grad():
         after = _exact(model, source, target, held_out)
         example = translate(model, source, target, [EXAMPLE])[0]
-    return {
+    figures: Figures = {
         "formal sentences right on held-out combinations, of those to you": after[0],
         "without the adapter": before[0],
         "all held-out sentences right": after[1],
@@ -87,6 +100,8 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
         f"“{EXAMPLE}”": example,
         **watch.figures(),
     }
+    write_card(out, CARD, figures)
+    return figures
 
 
 def _base() -> Checkpoint:

@@ -32,8 +32,9 @@ def _held_out(directory: Path) -> str:
 
 
 def write_card(directory: Path, card: Card, figures: Figures) -> None:
-    """Write README.md into a checkpoint directory; the size is that of the weights already there."""
-    size = (directory / "model.safetensors").stat().st_size
+    """Write README.md into the directory of a checkpoint or an adapter; the size is that of the weights there."""
+    (weights,) = directory.glob("*model.safetensors")
+    size = weights.stat().st_size
     threads = "one CPU thread" if torch.get_num_threads() == 1 else f"{torch.get_num_threads()} CPU threads"
     rows = "\n".join(f"| {name} | {show(value)} |" for name, value in figures.items())
     text = f"""# {card.name}: {card.title}
@@ -46,7 +47,7 @@ def write_card(directory: Path, card: Card, figures: Figures) -> None:
 
 ## Model
 
-{card.model} `model.safetensors` has {size / 1e6:.2f} MB.
+{card.model} `{weights.name}` has {size / 1e6:.2f} MB.
 
 ## Figures
 
