@@ -198,9 +198,12 @@ bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
 PEERS     := build/bench/peers
 PEER_PIP   = $(@D)/bin/python -m pip --disable-pip-version-check --no-input $(if $(CI),--quiet)
-PEER_NEEDS = grep '^torch==' $< | xargs $(PEER_PIP) install && $(PEER_PIP) install -r $<
+PEER_NEEDS = grep '^torch==' $< | xargs -r $(PEER_PIP) install && $(PEER_PIP) install -r $<
+# Those whose needs clash with the others', each with a file of requirements. A benchmark without them is still one:
+# bench.py says who is missing.
+PEERS_APART := openvino llamacpp vllm zentorch
 
-bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS)/.venv-vllm/.installed ## against other systems, hours; ARGS=--quick: ten minutes
+bench-peers: $(READY) $(PEERS)/.venv/.installed $(PEERS_APART:%=$(PEERS)/.venv-%/.installed) ## against other systems, hours; ARGS=--quick: ten minutes
 	@$(BIN)/python tests/bench/peers/bench.py $(ARGS)
 
 $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
@@ -208,11 +211,11 @@ $(PEERS)/.venv/.installed: tests/bench/peers/requirements.txt
 	@$(PEER_NEEDS)
 	@touch $@
 
-# A benchmark without vLLM is still one; bench.py says who is missing. Its package asks for torch's relatives, whose builds
-# here may not fit the CPU build of torch, and imports them if they are there.
-$(PEERS)/.venv-vllm/.installed: tests/bench/peers/requirements-vllm.txt
+# vLLM's package asks for torch's relatives, whose builds here may not fit the CPU build of torch, and imports them if they
+# are there.
+$(PEERS)/.venv-%/.installed: tests/bench/peers/requirements-%.txt
 	@$(PYTHON) -m venv $(@D)
-	@($(PEER_NEEDS) && $(PEER_PIP) uninstall -y torchvision torchaudio torchcodec && touch $@) || echo "vLLM could not be installed; going on without it."
+	@($(PEER_NEEDS) && $(PEER_PIP) uninstall -y torchvision torchaudio torchcodec && touch $@) || echo "$* could not be installed; going on without it."
 
 clean: ## remove everything built but .venv
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,6 +17,8 @@ from workloads import WORKLOADS
 
 # What the server does for its weights: where huge pages are given to who asks, malloc asks. A setting's "environment".
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+# Beside the checkpoint: the same weights as transformers reads them.
+HUGGING_FACE = "hugging-face"
 
 
 @dataclass

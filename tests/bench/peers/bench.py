@@ -33,7 +33,7 @@ NUM_REQUESTS = {
 NUM_ROUNDS = {"a": 5, "b": 5, "c": 3, "d": 5, "e": 5, "f": 5}
 # Left out by --quick unless it is told which systems: vLLM takes a minute or two to start for each task, transformers a
 # minute to write what others write in seconds.
-SLOW = {("c", "vllm"), ("c", "transformers")}
+SLOW = {("c", "vllm"), ("c", "vllm-zentorch"), ("c", "transformers")}
 # What --quick measures unless it is told which: workload, precision, in flight.
 QUICK = {
     ("a", "fp32", 64),
@@ -43,6 +43,7 @@ QUICK = {
     ("c", "fp32", 32),
     ("c", "int8", 32),
     ("c", "int8", 1),
+    ("c", "int4", 1),
     ("d", "fp32", 32),
     ("e", "fp32", 8),
     ("f", "fp32", 16),
@@ -71,15 +72,20 @@ def _tasks(options):
         for precision in options.precisions:
             for in_flight in options.in_flight or WORKLOADS[name].in_flight:
                 quick = not options.quick or options.in_flight or (name, precision, in_flight) in QUICK
-                if quick and in_flight in WORKLOADS[name].in_flight:
+                if quick and in_flight in WORKLOADS[name].in_flight and len(_takers(name, precision)) > 1:
                     yield Task(WORKLOADS[name], precision, in_flight)
+
+
+def _takers(workload, precision):
+    """The systems that do a workload at a precision. Where Weft is alone there is nothing to compare."""
+    return [each for each in SYSTEMS.values() if workload in each.workloads and precision in each.precisions]
 
 
 def _measure(task, options, num_cpus, chosen):
     systems = [SYSTEMS[name] for name in options.systems or SYSTEMS]
     if options.quick and not options.systems:
         systems = [each for each in systems if (task.workload.name, each.name) not in SLOW]
-    systems = [each for each in systems if task.workload.name in each.workloads and task.precision in each.precisions]
+    systems = [each for each in systems if each in _takers(task.workload.name, task.precision)]
     if options.quick and not all(f"{task}: {system.name}" in chosen for system in systems):
         chosen = {}  # what was searched for one would be held against what the other proposes first
     full, quick, sample = NUM_REQUESTS[task.workload.name, task.in_flight]
@@ -105,7 +111,7 @@ def _options():
     parser.add_argument("--quick", action="store_true", help="ten minutes: fewer requests, no search")
     parser.add_argument("--workloads", type=_names, default=list(WORKLOADS), help="such as a,c")
     parser.add_argument("--systems", type=_names, default=[], help="such as weft,ctranslate2")
-    parser.add_argument("--precisions", type=_names, default=["fp32", "int8"], help="fp32, int8 or both")
+    parser.add_argument("--precisions", type=_names, default=["fp32", "int8", "int4"], help="such as int8,int4")
     parser.add_argument("--in-flight", type=_numbers, help="such as 1,32; default: each workload's own")
     parser.add_argument("--rounds", type=int, help="default: three to five")
     parser.add_argument("--again", action="store_true", help=f"take the configurations that {CHOSEN.name} remembers")

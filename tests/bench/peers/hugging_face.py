@@ -1,4 +1,7 @@
-"""Our checkpoints' weights as Hugging Face folders: the same numbers under other names."""
+"""Our checkpoints' weights as Hugging Face folders: the same numbers under other names.
+
+The harness writes them: adapters have no exporter, whose tables of names are read here.
+"""
 
 import json
 import shutil
@@ -7,6 +10,7 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+from adapter import HUGGING_FACE
 
 from weft_export.converters.llama import LLAMA
 from weft_export.converters.sources import source_of
@@ -16,11 +20,11 @@ QKV = ("query", "key", "value")
 _LLAMA_SIZES = ("vocab_size", "max_tokens", "d_model", "num_heads", "num_kv_heads", "d_ff", "num_layers")
 
 
-def hugging_face(folder):
-    """The folder `folder`/hugging-face, written from `folder`/checkpoint (causal_lm, bert, vit) unless it is there."""
-    directory = folder / "hugging-face"
+def write_hugging_face(folder):
+    """Write the folder `folder`/hugging-face from `folder`/checkpoint (causal_lm, bert, vit), unless it is there."""
+    directory = folder / HUGGING_FACE
     if directory.is_dir():
-        return directory
+        return
     checkpoint = folder / "checkpoint"
     config = json.loads((checkpoint / "config.json").read_text())
     sizes, rename = _FAMILIES[config["family"]]
@@ -35,7 +39,6 @@ def hugging_face(folder):
         (work / "tokenizer_config.json").write_text(json.dumps(names))
     work.chmod(0o755)
     work.rename(directory)
-    return directory
 
 
 def _same(ours, name, theirs):

