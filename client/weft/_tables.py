@@ -138,6 +138,7 @@ def _facts(model: Model) -> Iterator[str]:
         "messages": model.takes_messages,
         "constraints": model.takes_constraints,
         "texts to score": model.can_score,
+        f"labels, each in {model.label_text!r}": model.takes_labels,
         f"adapters ({', '.join(model.adapters) or 'none yet'})": model.takes_adapters,
     }
     if taken := [name for name, does in takes.items() if does]:
@@ -146,7 +147,8 @@ def _facts(model: Model) -> Iterator[str]:
 
 def _most(model: Model) -> tuple[tuple[str, int], ...]:
     limits = model.limits
-    return ("beams", limits.max_beams), ("outputs", limits.max_outputs), ("inputs", limits.max_inputs)
+    inputs, labels = ("inputs", limits.max_inputs), ("labels of a request", limits.max_labels)
+    return ("beams", limits.max_beams), ("outputs", limits.max_outputs), inputs, labels
 
 
 def _ms(seconds: float) -> str:

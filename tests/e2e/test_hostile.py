@@ -145,6 +145,8 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         ("TokenizationService/Detokenize", b"", "MODEL_REQUIRED"),
         ("TokenizationService/Tokenize", not_utf8, "MALFORMED_REQUEST"),
         ("EmbeddingService/Embed", b"", "EMPTY_INPUT"),
+        ("EmbeddingService/Embed", b"\x12\x00" * 400, "INPUT_TOO_LONG"),
+        ("ClassificationService/Classify", b"\x4a\x00" * 1200, "INPUT_TOO_LONG"),
         ("ModelService/GetModel", b"", "MODEL_REQUIRED"),
         ("TranslationService/Translate", truncated, "MALFORMED_REQUEST"),
         ("TranslationService/Translate", not_utf8, "MALFORMED_REQUEST"),

@@ -14,6 +14,7 @@ from weft_proto.v1 import (
     caption_pb2,
     classification_pb2,
     common_pb2,
+    embedding_pb2,
     generation_pb2,
     score_pb2,
     translation_pb2,
@@ -27,9 +28,10 @@ TEXTS = {
     "score": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
     "generate": ("Return a list of", "Return the name of the", "Raise an error if", "Open a file and"),
     "classify text": ("Return a socket object", "Parse the given text", "Open a new window", "Start a new thread"),
+    "embed": ("the cat", "the dog", "green tree", "a bird"),
     "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
 }
-PICTURES = {"caption": "scenes", "classify image": "digits"}
+PICTURES = {"caption": "scenes", "classify image": "digits", "match": "digits"}
 _VERBS = {
     "translate": ("weft.v1.TranslationService", "Translate", translation_pb2),
     "caption": ("weft.v1.CaptionService", "Caption", caption_pb2),
@@ -37,6 +39,8 @@ _VERBS = {
     "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "classify image": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "tag": ("weft.v1.ClassificationService", "Tag", classification_pb2),
+    "embed": ("weft.v1.EmbeddingService", "Embed", embedding_pb2),
+    "match": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "score": ("weft.v1.ScoreService", "Score", score_pb2),
 }
 
@@ -54,8 +58,12 @@ def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     if task in PICTURES:
         found = sorted((ROOT / "export" / "checkpoints" / PICTURES[task] / "examples").glob("*.png"))
         request.image.data = b"no picture" if is_bad else found[number % len(found)].read_bytes()
+    elif task == "embed":
+        request.inputs.add(text="" if is_bad else TEXTS[task][number])
     else:
         request.text = "" if is_bad else TEXTS[task][number]
+    if task == "match":
+        request.labels.extend(TEXTS["embed"])
     if task == "score":
         request.target_text = "estamos comiendo pan"
     if explains:

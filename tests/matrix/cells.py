@@ -31,6 +31,9 @@ TASKS = {
     "classify text": _of("topics", encoding="classifier", explaining="explain"),
     "classify image": _of("digits", encoding="classifier", explaining="explain"),
     "tag": _of("tags", encoding="tagger", explaining="explain"),
+    "embed": _of("tiny-embed", encoding="embedder", explaining="explain"),
+    # Its labels have been there before, so a picture is all that runs.
+    "match": _of("tiny-match", encoding="image_embedder", explaining="explain"),
     "score": _of("en-es", "score_step", encoding="score"),
 }
 

@@ -31,9 +31,18 @@ def marked(cells, ci):
 
 
 @pytest.fixture(scope="module")
-def server(demo_repository, tmp_path_factory):
+def repository(demo_repository, tiny_repository, tmp_path_factory):
+    """The demo models, and tiny ones for tasks that have no demo."""
+    folder = tmp_path_factory.mktemp("models")
+    for model in (*demo_repository.iterdir(), tiny_repository / "tiny-embed", tiny_repository / "tiny-match"):
+        (folder / model.name).symlink_to(model)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository, tmp_path_factory):
     """One server for all cells without a drain."""
-    with Held(demo_repository, tmp_path_factory.mktemp("points"), max_restarts=10_000) as server:
+    with Held(repository, tmp_path_factory.mktemp("points"), max_restarts=10_000) as server:
         server.wait_for("ready")
         yield server
 
@@ -54,6 +63,8 @@ def alone(channel):
 def answers_alone(channel):
     """(task, kind, number of the input, whether it explains) -> answer."""
     found = {}
+    # So that its labels are there.
+    Asked(channel, "match", "unary", request_of("match", 0)).end()
     for task, kind, number, explains in product(TASKS, KINDS, range(4), (False, True)):
         if (kind == "unary" or TASKS[task].streams) and not (explains and task == "score"):
             code, _, answer = Asked(channel, task, kind, request_of(task, number, kind, explains=explains)).end()
@@ -279,10 +290,10 @@ DRAINS = [(kind, stage) for kind in KINDS for stage in STAGES if any(c[1:] == (k
         for drain in DRAINS
     ],
 )
-def test_drain(demo_repository, tmp_path, kind, stage):
+def test_drain(repository, tmp_path, kind, stage):
     """SIGTERM finds requests of all tasks in a stage: all are answered as ever, who comes later is refused."""
     cells = [cell for cell in CELLS if cell[1:] == (kind, "drain", stage)]
-    with Held(demo_repository, tmp_path) as server, grpc.insecure_channel(server.target) as channel:
+    with Held(repository, tmp_path) as server, grpc.insecure_channel(server.target) as channel:
         server.wait_for("ready")
         alone = answers_alone(channel)
         scenes = [Scene(server, channel, cell) for cell in cells]
