@@ -1,14 +1,16 @@
 """OpenVINO: classifiers on batches sorted by length, with nothing around it."""
 
+import time
+
 import numpy as np
 import openvino
-from adapter import HUGE_PAGES, System, serve
-from batches import answered, sorted_batches
+from adapter import HUGE_PAGES, Done, System, serve
+from batches import sorted_batches
 from openvino_weights import MODEL, feeds, int8_classifier, openvino_folder
 
 
 class OpenVino(System):
-    """`workers` threads hold a request each; the model runs in as many streams, on all processors together.
+    """`workers` batches are in computation at a time, in as many streams, on all processors together.
 
     Below fp32 there are weights and activations in 8 bits, calibrated, and bfloat16.
     """
@@ -42,7 +44,8 @@ class OpenVino(System):
             "INFERENCE_PRECISION_HINT": "bf16" if setting["type"] == "bf16" else "f32",
         }
         compiled = core.compile_model(self.model, "CPU", hints)
-        self.idle = [compiled.create_infer_request() for _ in range(setting["workers"])]
+        # Its own way to have several in computation: from two threads of Python, one may wait for ever.
+        self.queue = openvino.AsyncInferQueue(compiled, setting["workers"])
         self.folder, self.setting = folder, setting
 
     def convert(self, requests):
@@ -51,14 +54,25 @@ class OpenVino(System):
 
     def run(self, batches, in_flight):
         assert self.setting["batch"] * self.setting["workers"] <= in_flight
-        return answered(batches, self.setting["workers"], self._classify)
+        done = {}
 
-    def _classify(self, given):
-        request = self.idle.pop()
-        logits = request.infer(given)[0]
-        self.idle.append(request)
-        shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        return (shares / shares.sum(axis=-1, keepdims=True)).tolist()
+        def finished(request, asked):
+            rows, started = asked
+            seconds = time.perf_counter() - started
+            for (index, _), shares in zip(rows, _shares(request.get_output_tensor(0).data), strict=True):
+                done[index] = Done(seconds, shares)
+
+        self.queue.set_callback(finished)
+        for rows, given in batches:
+            self.queue.get_idle_request_id()
+            self.queue.start_async(given, (rows, time.perf_counter()))
+        self.queue.wait_all()
+        return [done[index] for index in range(len(done))]
+
+
+def _shares(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return (powers / powers.sum(axis=-1, keepdims=True)).tolist()
 
 
 if __name__ == "__main__":
