@@ -57,12 +57,13 @@ def main():
     facts = machine()
     print("RESULT", json.dumps({"machine": facts}), flush=True)
     remembered = json.loads(CHOSEN.read_text()) if CHOSEN.is_file() else {}
-    chosen = dict(remembered) if options.again or options.quick else {}
+    searches = options.search or not options.quick
+    chosen = dict(remembered) if options.again or not searches else {}
     results = []
     for task in _tasks(options):
         if prepare(task.workload.shape, task.precision, keep=options.keep_bundles):
             results += _measure(task, options, facts["cpus"], chosen)
-            if not options.quick:
+            if searches:
                 CHOSEN.write_text(json.dumps(remembered | chosen, indent=1))
     print(f"\n{table(results)}\n\n{verdicts(results)}")
 
@@ -86,11 +87,14 @@ def _measure(task, options, num_cpus, chosen):
     if options.quick and not options.systems:
         systems = [each for each in systems if (task.workload.name, each.name) not in SLOW]
     systems = [each for each in systems if each in _takers(task.workload.name, task.precision)]
-    if options.quick and not all(f"{task}: {system.name}" in chosen for system in systems):
+    guesses = options.quick and not options.search
+    if guesses and not all(f"{task}: {system.name}" in chosen for system in systems):
         chosen = {}  # what was searched for one would be held against what the other proposes first
     full, quick, sample = NUM_REQUESTS[task.workload.name, task.in_flight]
     num_requests = quick if options.quick else full
-    found = contenders(task, systems, num_cpus, sample, chosen, quick=options.quick)
+    if options.search:
+        sample = min(sample, quick)
+    found = contenders(task, systems, num_cpus, sample, chosen, quick=guesses)
     num_rounds = options.rounds or (3 if options.quick else NUM_ROUNDS[task.workload.name])
     found, outputs = compete(task, found, task.workload.requests(num_requests), num_rounds)
     results = []
@@ -109,6 +113,7 @@ def _measure(task, options, num_cpus, chosen):
 def _options():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="ten minutes: fewer requests, no search")
+    parser.add_argument("--search", action="store_true", help="with --quick: search all the same, on as few requests")
     parser.add_argument("--workloads", type=_names, default=list(WORKLOADS), help="such as a,c")
     parser.add_argument("--systems", type=_names, default=[], help="such as weft,ctranslate2")
     parser.add_argument("--precisions", type=_names, default=["fp32", "int8", "int4"], help="such as int8,int4")

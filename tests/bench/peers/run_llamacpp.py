@@ -17,12 +17,9 @@ class LlamaCpp(System):
         return f"llama.cpp (xllamacpp {version('xllamacpp')})"
 
     def settings(self, workload, precision, in_flight, num_cpus):
-        """With its flash attention or without; keys and values of one sequence apart, or all in one buffer."""
-        plain = [
-            {"type": TYPES[precision].name, "threads": num_cpus, "slots": in_flight, "flash": flash, "unified": unified}
-            for flash in (True, False)
-            for unified in ((False, True) if in_flight > 1 else (False,))
-        ]
+        """With its flash attention, or without."""
+        same = {"type": TYPES[precision].name, "threads": num_cpus, "slots": in_flight}
+        plain = [same | {"flash": flash} for flash in (True, False)]
         return [*plain, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
@@ -34,7 +31,7 @@ class LlamaCpp(System):
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = setting["threads"]
         params.n_parallel = setting["slots"]
         params.n_ctx = setting["slots"] * (workload.max_input + workload.max_new)
-        params.kv_unified = setting["unified"]
+        params.kv_unified = False  # keys and values of each sequence lie apart
         flash = xllamacpp.llama_flash_attn_type
         params.flash_attn_type = (
             flash.LLAMA_FLASH_ATTN_TYPE_ENABLED if setting["flash"] else flash.LLAMA_FLASH_ATTN_TYPE_DISABLED
