@@ -110,10 +110,10 @@ async def _matched(call: Call, model: Model, request: classification_pb2.Classif
     """Answer with the most probable of the request's own labels."""
     if request.text_pair:
         raise InvalidRequest("text_pair", "needs text beside it")
-    texts_of(model, request)
+    texts = texts_of(model, request)
     top_k = _top_k(request, len(request.labels))
     with reading_of(model, request) as reading:
-        found = await match(call, model, request)
+        found = await match(call, model, request.image, texts)
         labels = _most_probable(request.labels, found.probabilities, top_k)
         answer = classification_pb2.ClassifyResponse(labels=labels, **_about(call, model, found.picture))
         answer.usage.input_tokens, answer.usage.cached_tokens = found.num_input_tokens, found.num_cached_tokens

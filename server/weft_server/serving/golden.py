@@ -17,7 +17,7 @@ from weft_server.errors import BundleError
 from weft_server.serving.call import Call
 from weft_server.serving.completion import Completed, classify, complete
 from weft_server.serving.explain_proof import verify_explanation
-from weft_server.serving.matching import match
+from weft_server.serving.matching import match, texts_of
 from weft_server.serving.scoring import given_of, promised_scores, scorer_of
 
 if TYPE_CHECKING:
@@ -126,8 +126,8 @@ async def _verify_probabilities(
 
 async def _verify_matched(model: Model, golden: bundle_pb2.Golden) -> Sequence:
     data = model.bundle.path(golden.image_path).read_bytes()
-    request = classification_pb2.ClassifyRequest(image=common_pb2.Image(data=data), labels=golden.labels)
-    actual = await match(_call(), model, request)
+    texts = texts_of(model, classification_pb2.ClassifyRequest(labels=golden.labels))
+    actual = await match(_call(), model, common_pb2.Image(data=data), texts)
     expected = np.array(golden.probabilities, np.float32)
     tolerance = GOLDEN_TOLERANCE[model.manifest.precision]
     if not np.abs(actual.probabilities - expected).max() <= tolerance:  # said this way round, NaN fails

@@ -16,7 +16,7 @@ from weft_server.serving.embedding import run_together
 from weft_server.serving.label_vectors import LabelVector
 
 if TYPE_CHECKING:
-    from weft_proto.v1 import classification_pb2
+    from weft_proto.v1 import classification_pb2, common_pb2
     from weft_server.content.wanted import Wanted
     from weft_server.sequence import FinishReason, Sequence
     from weft_server.serving.call import Call
@@ -62,15 +62,15 @@ def texts_of(model: Model, request: classification_pb2.ClassifyRequest) -> list[
     return [label_text.replace("{}", label) for label in request.labels]
 
 
-async def match(call: Call, model: Model, request: classification_pb2.ClassifyRequest) -> Match:
-    """Return the probabilities of a request's labels, for its picture.
+async def match(call: Call, model: Model, image: common_pb2.Image, texts: list[str]) -> Match:
+    """Return the probabilities of labels, as `texts_of` gives them, for a picture.
 
     The labels come first: a request with one that is refused costs no picture.
 
     Raises:
         RequestError: a label or the picture was refused, or there is no room, or the deadline passed.
     """
-    texts, kept = texts_of(model, request), model.label_vectors
+    kept = model.label_vectors
     found = [kept.find(call.tenant, text) for text in texts]
     missing = [index for index, vector in enumerate(found) if vector is None]
     num_cached = sum(vector.num_tokens for vector in found if vector)
@@ -85,7 +85,7 @@ async def match(call: Call, model: Model, request: classification_pb2.ClassifyRe
             found[index] = vector = LabelVector(values, sequence.num_input_tokens)
             kept.keep(call.tenant, texts[index], vector)
         embedded += sequences
-    picture, reason, values = await classify(call, model, lambda wanted: model.reader.read_image(request.image, wanted))
+    picture, reason, values = await classify(call, model, lambda wanted: model.reader.read_image(image, wanted))
     vectors = [vector for vector in found if vector]
     scale = model.manifest.matching.scale
     probabilities = await model.work(lambda _: probabilities_of(values, vectors, scale), call.deadline)
