@@ -141,7 +141,14 @@ def caption(message: caption_pb2.CaptionResponse) -> Caption:
 def transcription(message: transcription_pb2.TranscribeResponse) -> Transcription:
     """Read a transcription."""
     segments = tuple(Segment(**_fields(each, Segment)) for each in message.segments)
-    return _completion(Transcription, message, segments=segments, duration_s=message.duration_s)
+    return _completion(
+        Transcription,
+        message,
+        segments=segments,
+        duration_s=message.duration_s,
+        language=message.language,
+        language_probability=optional(message, "language_probability"),
+    )
 
 
 def generation(message: generation_pb2.GenerateResponse) -> Generation:
@@ -219,6 +226,7 @@ def model(message: model_pb2.Model) -> Model:
         normalized=message.normalized,
         takes_pairs=message.takes_pairs,
         label_scoring=_name(LabelScoring, common_pb2.LabelScoring, "LABEL_SCORING_", message.label_scoring),
+        tells_timestamps=message.tells_timestamps,
         takes_adapters=message.takes_adapters,
         adapters=tuple(message.adapters),
         takes_labels=message.takes_labels,

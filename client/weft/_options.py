@@ -110,7 +110,9 @@ class Request(Server):
             raise InvalidRequest(f"--explain: there is no folder {str(path.parent)!r}")
         return Explain(self.layer, self.head)
 
-    def draw(self, alignment: Alignment | None, *, title: str, image: Path | None = None) -> None:
+    def draw(
+        self, alignment: Alignment | None, *, title: str, image: Path | None = None, recording: Path | None = None
+    ) -> None:
         """Draw what the model looked at, if that was asked for."""
         if self.explain is not None:
             if alignment is None:
@@ -118,7 +120,7 @@ class Request(Server):
             from weft.plot import plot_alignment  # noqa: PLC0415 - same
 
             with show.patience("drawing"):
-                plot_alignment(alignment, self.explain, title=title, image=image)
+                plot_alignment(alignment, self.explain, title=title, image=image, recording=recording)
 
 
 @dataclass(frozen=True)

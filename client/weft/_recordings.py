@@ -20,7 +20,14 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Transcription(Completion):
-    """What was said in a recording of `duration_s` seconds. `segments` are the parts that the model heard at once."""
+    """What was said in a recording of `duration_s` seconds.
+
+    `segments` are the parts that the model heard at once; with `timestamps`, those that it tells apart itself.
+    `language` is what was named or told; empty for a model that knows no languages by name. `language_probability` is
+    how probable it is, where the model told it.
+    """
 
     segments: tuple[Segment, ...] = ()
     duration_s: float = 0.0
+    language: str = ""
+    language_probability: float | None = None

@@ -72,11 +72,13 @@ class AnswerOptions(WritingOptions, total=False):
 class TranscribeOptions(WritingOptions, total=False):
     """What a transcription takes besides: the BCP-47 tag of what is spoken, and whether to say it in English.
 
-    `language` is required if the model knows several.
+    Of several languages that it knows, the model tells which is spoken unless `language` names it. `timestamps` asks it
+    to tell when each part is said.
     """
 
     language: str
     to_english: bool
+    timestamps: bool
 
 
 class GenerateOptions(WritingOptions, total=False):

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.status import Status
 
 from weft._decoding_json import plain_decoding
+from weft._recordings import Transcription
 from weft._streams import Stream
 from weft._tables import about, every_output, prompt_line, score_table, token_tables
 from weft._terminal import steerless
@@ -124,6 +125,12 @@ def written(answer: Completion, *, scores: bool, as_json: bool) -> None:
     ]
     between = "\n---\n" if any("\n" in text for text in texts) else "\n"
     emit(between.join(texts))
+
+
+def timed(answer: Transcription) -> None:
+    """Print a line for each segment of a recording: start, end and text, between tabs."""
+    for segment in answer.segments:
+        emit(f"{segment.start_s:.2f}\t{segment.end_s:.2f}\t{segment.text}")
 
 
 def whole(answer: Classification, text: str, *, as_json: bool) -> None:

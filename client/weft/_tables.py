@@ -130,7 +130,7 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"begins with: {', '.join(map(repr, model.prefixes))}"
     verbs = ("hears", "writes") if model.task is Task.TRANSCRIBE else ("translates from", "translates into")
     for verb, tags in zip(verbs, (model.source_languages, model.target_languages), strict=True):
-        if len(tags) > 1:  # then a request has to name one
+        if len(tags) > 1:
             yield f"{verb}: {', '.join(tags)}"
     if most := [f"{count} {name}" for name, count in _most(model) if count]:
         yield f"at most {', '.join(most)}"
@@ -139,6 +139,7 @@ def _facts(model: Model) -> Iterator[str]:
         "constraints": model.takes_constraints,
         "texts to score": model.can_score,
         f"labels, each in {model.label_text!r}": model.takes_labels,
+        "timestamps": model.tells_timestamps,
         f"adapters ({', '.join(model.adapters) or 'none yet'})": model.takes_adapters,
     }
     if taken := [name for name, does in takes.items() if does]:

@@ -78,15 +78,18 @@ def transcribe(
         str, typer.Option("--language", metavar="TAG", help="What is spoken, as a BCP-47 tag such as en.")
     ] = "",
     to_english: Annotated[bool, typer.Option("--to-english", help="Say it in English.")] = False,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", help="Ask the model when each part is said, and print its times too.")
+    ] = False,
     files: Files,
     request: TextRequest,
 ) -> None:
     """Write down what is said in a recording."""
-    asked = {**request.options(), "language": language, "to_english": to_english}
+    asked = {**request.options(), "language": language, "to_english": to_english, "timestamps": timestamps}
     if files.is_asked({"a recording": recording}):
         _write_lines(files, request, "transcribe", "listening", asked)
     else:
-        _write("transcribe", recording, asked, request, "listening")
+        _write("transcribe", recording, asked, request, "listening", times=timestamps)
 
 
 def generate(
@@ -133,9 +136,18 @@ def _write_lines(
 
 
 def _write(
-    verb: str, source: str | Path | None, asked: Mapping[str, Any], request: TextRequest, doing: str, *more: str
+    verb: str,
+    source: str | Path | None,
+    asked: Mapping[str, Any],
+    request: TextRequest,
+    doing: str,
+    *more: str,
+    times: bool = False,
 ) -> None:
-    """Ask for new text, and print and draw what came. `more` are arguments behind the source."""
+    """Ask for new text, and print and draw what came; with `times`, a line for each segment of a recording.
+
+    `more` are arguments behind the source.
+    """
     with request.client() as client:
         if request.stream:
             stream = getattr(client, f"stream_{verb}")(source, *more, **asked)
@@ -143,7 +155,11 @@ def _write(
         else:
             with show.patience(doing):
                 answer = getattr(client, verb)(source, *more, **asked)
-            show.written(answer, scores=request.scores, as_json=request.as_json)
+            if times and not request.as_json:
+                show.timed(answer)
+            else:
+                show.written(answer, scores=request.scores, as_json=request.as_json)
     show.more(answer, verbose=request.verbose, tokens=request.tells_tokens and not request.as_json)
-    picture = source if isinstance(source, Path) and verb in ("caption", "answer") else None
-    request.draw(answer.alignment, title=answer.text, image=picture)
+    path = source if isinstance(source, Path) else None
+    drawn = {"recording": path} if verb == "transcribe" else {"image": path}
+    request.draw(answer.alignment, title=answer.text, **drawn)

@@ -9,6 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from weft._recordings import Recording
+from weft._sound_plot import draw_sound, read_sound
 from weft._types import Alignment, Picture
 from weft.exceptions import Error, InvalidRequest
 
@@ -44,13 +46,16 @@ def plot_alignment(
     *,
     title: str | None = None,
     image: Picture | None = None,
+    recording: Recording | None = None,
 ) -> Any:
-    """Draw an alignment, one of three ways.
+    """Draw an alignment, one of four ways.
 
     Over an image: its grid once for each target token, at the picture's aspect and wrapped into rows. Grid cells stay
     the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw.
     Over a text: a matrix, target tokens down, source tokens across; for a single target, the text itself in the colours
-    of its weights. Where not all attention lay on the source, the shares that did stand beside the rows.
+    of its weights.
+    Over a recording: a matrix too, seconds across, under the spectrogram of a WAV of 16 bits.
+    Where not all attention lay on the source, the shares that did stand beside the rows.
 
     Args:
         alignment: What `explain=True` brought.
@@ -58,6 +63,7 @@ def plot_alignment(
             matrix into; None for neither, as in a notebook.
         title: Stands above the picture, and under it which attention it shows.
         image: The picture that was asked about; the heat is drawn over it.
+        recording: The recording that was asked about; its spectrogram is drawn above.
 
     Returns:
         The matplotlib Figure.
@@ -83,6 +89,10 @@ def plot_alignment(
     figure = Figure(layout="constrained")
     if alignment.grid_rows:
         _draw_panels(figure, alignment, None if image is None else _read(image))
+    elif alignment.num_columns:
+        labels = [_label(token) for token in alignment.target_tokens]
+        ax, heat = draw_sound(figure, alignment, labels, None if recording is None else read_sound(recording))
+        _draw_scale(figure, heat, ax)
     elif len(alignment.target_tokens) == 1:
         _draw_text(figure, alignment)
     else:

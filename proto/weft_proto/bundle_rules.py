@@ -224,6 +224,9 @@ LIMITS = {
         "transcribe_id": Limit(_VOCAB - 1),
         "translate_id": Limit(_VOCAB - 1),
         "no_timestamps_id": Limit(_VOCAB - 1),
+        "first_timestamp_id": Limit(_VOCAB - 1),
+        "timestamp_samples": Limit(192_000),
+        "max_first_timestamp": Limit(6000),
     },
     "SpokenLanguage": {"tag": Limit(_TAG), "token_id": Limit(_VOCAB - 1)},
     "Golden": {

@@ -39,7 +39,14 @@ def mel_triangles(spec: bundle_pb2.AudioSpec) -> list[list[float]]:
     return [[_triangle(hertz, *edges[index : index + 3]) for hertz in bins] for index in range(spec.num_mels)]
 
 
-def spoken_ids(spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool) -> tuple[int, ...]:
+def num_timestamps(spec: bundle_pb2.AudioSpec) -> int:
+    """Return how many tokens say moments: those from the window's beginning to its end, or 0."""
+    return window_samples(spec) // spec.timestamp_samples + 1 if spec.HasField("first_timestamp_id") else 0
+
+
+def spoken_ids(
+    spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool, timestamps: bool = False
+) -> tuple[int, ...]:
     """Return what the decoder is fed behind its start token.
 
     Raises:
@@ -50,8 +57,8 @@ def spoken_ids(spec: bundle_pb2.AudioSpec, language: str, *, to_english: bool) -
     ids = [each.token_id for each in spec.languages if each.tag.lower() == tag]
     if to_english and not spec.HasField("translate_id"):
         raise LanguageError("to_english", "is not for this model: it does not translate")
-    task = "translate_id" if to_english else "transcribe_id"
-    return tuple(ids + [token_id for name, token_id in _given(spec).items() if name in (task, "no_timestamps_id")])
+    wanted = {"translate_id" if to_english else "transcribe_id"} | ({"no_timestamps_id"} if not timestamps else set())
+    return tuple(ids + [token_id for name, token_id in _given(spec).items() if name in wanted])
 
 
 def longest_prefix(manifest: bundle_pb2.BundleManifest) -> int:
@@ -75,10 +82,25 @@ def audio_fault(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> str | 
         f"num_frames is {spec.num_frames}, no multiple of num_positions, {spec.num_positions}": not shares,
         "languages has a tag twice, or an empty one": len(set(tags)) != len(tags) or not all(tags),
         "it has an id outside text.target_vocab_size": any(each >= text.target_vocab_size for each in ids),
+        **_timestamp_faults(spec, text),
         "what answers begin with and text.max_new_tokens are more than text.max_total_tokens": ids
         and longest + text.max_new_tokens > text.max_total_tokens,
     }
     return next((f"audio: {fault}" for fault, holds in faults.items() if holds), None)
+
+
+def _timestamp_faults(spec: bundle_pb2.AudioSpec, text: bundle_pb2.TextSpec) -> dict[str, bool]:
+    step, window = spec.timestamp_samples, window_samples(spec)
+    if not spec.HasField("first_timestamp_id"):
+        return {"it has timestamp_samples without first_timestamp_id": step > 0}
+    if not step or window % step:
+        return {f"timestamp_samples is {step}, and no whole number of them is the window's {window}": True}
+    end = spec.first_timestamp_id + num_timestamps(spec)
+    others = [*(each.token_id for each in spec.languages), *_given(spec).values(), *text.end_ids]
+    return {
+        "it has a timestamp outside text.target_vocab_size": end > text.target_vocab_size,
+        "a timestamp is another token too": any(spec.first_timestamp_id <= each < end for each in others),
+    }
 
 
 def _given(spec: bundle_pb2.AudioSpec) -> dict[str, int]:

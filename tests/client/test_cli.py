@@ -49,6 +49,14 @@ def test_stdout_holds_the_answer_alone(weft_command, picture):
     assert (0, "2 1 0 0\n", "") == weft_command("embed", "a ba")
 
 
+def test_what_is_said_has_times_if_asked(weft_command, server, picture):
+    """--timestamps asks the model for them, and prints a line for each segment: start, end and text."""
+    assert (0, "sound of 5 bytes\n", "") == weft_command("transcribe", picture)
+    times = "0.00\t1.00\tsound of\n1.00\t2.00\t5 bytes\n"
+    assert (0, times, "") == weft_command("transcribe", picture, "--timestamps")
+    assert [False, True] == [seen.request.timestamps for seen in server.servicer.seen]
+
+
 def test_vectors_are_lines_of_numbers_or_are_compared(weft_command, server, picture, monkeypatch):
     """--cosines prints each pair, most alike first; --dimensions cuts; --pictures takes paths; --json is all of it."""
     assert (0, "1 0 0 0\n0 2 0 0\n", "") == weft_command("embed", "a", "bb")

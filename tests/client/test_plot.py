@@ -3,6 +3,7 @@
 import io
 import struct
 import sys
+import wave
 import zlib
 from dataclasses import replace
 from itertools import pairwise
@@ -32,6 +33,18 @@ def image_alignment(target, rows, columns):
     size = rows * columns
     weights = tuple(tuple(float(patch == word % size) for patch in range(size)) for word in range(len(target)))
     return weft.Alignment(tuple(target), (), rows, columns, weights)
+
+
+def tone(seconds=0.5, rate=8000):
+    """A tone that rises, as a WAV of two channels."""
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(rate)
+        frames = (struct.pack("<hh", (index * index // 50) % 20000 - 10000, 0) for index in range(int(seconds * rate)))
+        file.writeframes(b"".join(frames))
+    return out.getvalue()
 
 
 def png(width, height):
@@ -304,3 +317,17 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(weft.Error, match=r"pip install 'weft-serving\[plot\]'"):
         plot_alignment(text_alignment(WORDS, WORDS))
+
+
+@pytest.mark.parametrize(("recording", "num_axes", "end_s"), [(tone(), 3, 0.5), (b"fLaC", 2, 2.0), (None, 2, 2.0)])
+def test_a_recording_stands_above_its_moments(recording, num_axes, end_s, tmp_path):
+    """A WAV is drawn as a spectrogram, as long as it is; what Python does not read is left out. Below are seconds."""
+    rows = ((0.5, 0.25, 0.25, 0.0), (0.0, 0.0, 0.5, 0.5))
+    alignment = weft.Alignment(("set", "a"), (), 0, 0, rows, column_s=0.5, num_columns=4)
+    figure = plot_alignment(alignment, tmp_path / "a.png", recording=recording)
+
+    # The scale of the weights is one more.
+    assert num_axes == len(figure.axes)
+    below = figure.axes[num_axes - 2]
+    assert ("seconds", (0.0, end_s)) == (below.get_xlabel(), below.get_xlim())
+    assert ["set", "a"] == [label.get_text() for label in below.get_yticklabels()]

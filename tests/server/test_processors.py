@@ -11,7 +11,9 @@ from weft_server.choosing.banned import Banned, Suppressed
 from weft_server.choosing.bias import Bias
 from weft_server.choosing.decay import MOST, LengthDecay
 from weft_server.choosing.history import History
+from weft_server.choosing.moments import Moments
 from weft_server.choosing.ngrams import NoRepeat, NoSourceRepeat
+from weft_server.choosing.only import Only
 from weft_server.choosing.presence import Presence
 from weft_server.choosing.repetition import Repetition, SourceRepetition
 from weft_server.choosing.rules import RowRules
@@ -146,3 +148,33 @@ def test_tokens_that_the_decoder_reads_and_never_writes_are_left_alone():
         scores = np.ones(VOCAB, np.float32)
         begun(rule, [1, 25], [], [2, 30]).apply(None, scores)
         assert 1 == np.count_nonzero(scores != 1)
+
+
+END, NO_MOMENTS, FIRST = 7, 8, 9
+SCORES = st.lists(st.floats(-8, 8, width=32), min_size=VOCAB, max_size=VOCAB)
+
+
+@given(st.lists(TOKEN, max_size=6), SCORES, st.none() | st.integers(0, 12))
+def test_moments_are_paired_as_whispers_are(produced, scores, latest):
+    """Of all tokens, the same stay that WhisperTimeStampLogitsProcessor leaves."""
+    config = transformers.GenerationConfig(
+        no_timestamps_token_id=NO_MOMENTS, eos_token_id=END, max_initial_timestamp_index=latest, bos_token_id=0
+    )
+    theirs = transformers.WhisperTimeStampLogitsProcessor(config, begin_index=1)
+    expected = theirs(torch.tensor([[0, *produced]]), torch.tensor([scores]))[0].numpy()
+
+    actual = np.array(scores, np.float32)
+    begun(Moments(FIRST, VOCAB - FIRST, latest, NO_MOMENTS, [END]), [0], produced).apply(None, actual)
+
+    np.testing.assert_array_equal(expected, actual)
+
+
+def test_only_what_is_asked_for_may_come():
+    """All other tokens are barred, whether all are asked about or a few."""
+    rule = begun(Only([4, 2]), [0], [])
+    every, few = np.zeros(6, np.float32), np.zeros(3, np.float32)
+    rule.apply(None, every)
+    rule.apply(np.array([5, 2, 0]), few)
+
+    assert [2, 4] == np.flatnonzero(every == 0).tolist()
+    assert [1] == np.flatnonzero(few == 0).tolist()

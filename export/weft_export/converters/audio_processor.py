@@ -1,5 +1,6 @@
 """preprocessor_config.json and generation_config.json of a Whisper as an AudioSpec."""
 
+import json
 from typing import Any
 
 from weft_export.converters.converter import Foreign
@@ -8,6 +9,7 @@ from weft_export.converters.image_processor import FILE
 from weft_export.converters.text.json_file import read_object, read_object_if_there
 from weft_export.errors import CheckpointError
 from weft_export.families.speech import STRIDE
+from weft_proto.sound import num_timestamps
 from weft_proto.v1 import bundle_pb2
 
 # A file that newer directories have beside the other, or in its place; what it says counts.
@@ -67,6 +69,25 @@ def _add_tokens(spec: bundle_pb2.AudioSpec, foreign: Foreign) -> None:
         spec.translate_id = tasks["translate"]
     if given.get("no_timestamps_token_id") is not None:
         spec.no_timestamps_id = _whole(given, "no_timestamps_token_id", 0)
+        _add_timestamps(spec, foreign, given)
+
+
+def _add_timestamps(spec: bundle_pb2.AudioSpec, foreign: Foreign, given: dict[str, Any]) -> None:
+    """Take the tokens behind that for no moments: one for each place of the memory and one for the end."""
+    first = spec.no_timestamps_id + 1
+    if first + spec.num_positions < foreign.fields.whole("vocab_size", 51865):
+        spec.first_timestamp_id, spec.timestamp_samples = first, spec.hop_size * STRIDE
+        if given.get("max_initial_timestamp_index") is not None:
+            spec.max_first_timestamp = min(_whole(given, "max_initial_timestamp_index", 0), spec.num_positions)
+
+
+def without_timestamps(tokenizer: bytes, spec: bundle_pb2.AudioSpec) -> bytes:
+    """Return a tokenizer.json in which tokens that say moments are special, so that they are no text."""
+    content = json.loads(tokenizer)
+    timestamps = range(spec.first_timestamp_id, spec.first_timestamp_id + num_timestamps(spec))
+    for token in content.get("added_tokens", ()):
+        token["special"] |= token["id"] in timestamps
+    return json.dumps(content, ensure_ascii=False).encode()
 
 
 def _table(given: dict[str, Any], name: str) -> dict[str, int]:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from weft_export.checkpoints.sound import wav_of
-from weft_export.converters.audio_processor import read_audio_spec
+from weft_export.converters.audio_processor import read_audio_spec, without_timestamps
 from weft_export.converters.converter import DEFAULT_LABEL_TEXT, Foreign
 from weft_export.converters.pairs import separator_of, takes_pairs
 from weft_export.converters.pictures import read_picture_spec
@@ -71,6 +71,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
     if row.takes_audio:
         assert text is not None
         audio = read_audio_spec(foreign)
+        files[text.target_tokenizer] = without_timestamps(files[text.target_tokenizer], audio)
         # A language, a task and that no times are wanted may stand before an answer.
         text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(audio=audio))
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))

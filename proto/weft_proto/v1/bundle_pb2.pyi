@@ -1253,6 +1253,9 @@ class AudioSpec(_message.Message):
     TRANSCRIBE_ID_FIELD_NUMBER: _builtins.int
     TRANSLATE_ID_FIELD_NUMBER: _builtins.int
     NO_TIMESTAMPS_ID_FIELD_NUMBER: _builtins.int
+    FIRST_TIMESTAMP_ID_FIELD_NUMBER: _builtins.int
+    TIMESTAMP_SAMPLES_FIELD_NUMBER: _builtins.int
+    MAX_FIRST_TIMESTAMP_FIELD_NUMBER: _builtins.int
     sample_rate: _builtins.int
     """sample_rate is in Hz, from 4,000 to 48,000."""
     num_mels: _builtins.int
@@ -1271,6 +1274,16 @@ class AudioSpec(_message.Message):
     """translate_id is the same where the answer is in English instead, at most 4,194,303. Unset: the model does not translate."""
     no_timestamps_id: _builtins.int
     """no_timestamps_id is what an answer has behind that, if anything; at most 4,194,303."""
+    first_timestamp_id: _builtins.int
+    """first_timestamp_id is the token that says the beginning of a window; at most 4,194,303. Those of later moments follow it, one
+    every timestamp_samples, up to the window's end. Unset: the model tells no moments.
+    """
+    timestamp_samples: _builtins.int
+    """timestamp_samples is how far apart two moments are, in samples, at most 192,000; set with first_timestamp_id. A window is a
+    multiple of it.
+    """
+    max_first_timestamp: _builtins.int
+    """max_first_timestamp is the latest moment at which an answer may begin, counted in timestamps from 0; at most 6,000. Unset: any."""
     @_builtins.property
     def languages(self) -> _containers.RepeatedCompositeFieldContainer[Global___SpokenLanguage]:
         """languages are those that can be spoken, if a model knows several; at most 1,024."""
@@ -1288,17 +1301,28 @@ class AudioSpec(_message.Message):
         transcribe_id: _builtins.int | None = ...,
         translate_id: _builtins.int | None = ...,
         no_timestamps_id: _builtins.int | None = ...,
+        first_timestamp_id: _builtins.int | None = ...,
+        timestamp_samples: _builtins.int = ...,
+        max_first_timestamp: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "first_timestamp_id", b"first_timestamp_id", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "fft_size", b"fft_size", "hop_size", b"hop_size", "languages", b"languages", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id", "_max_first_timestamp", b"_max_first_timestamp", "_no_timestamps_id", b"_no_timestamps_id", "_transcribe_id", b"_transcribe_id", "_translate_id", b"_translate_id", "fft_size", b"fft_size", "first_timestamp_id", b"first_timestamp_id", "hop_size", b"hop_size", "languages", b"languages", "max_first_timestamp", b"max_first_timestamp", "no_timestamps_id", b"no_timestamps_id", "num_frames", b"num_frames", "num_mels", b"num_mels", "num_positions", b"num_positions", "sample_rate", b"sample_rate", "timestamp_samples", b"timestamp_samples", "transcribe_id", b"transcribe_id", "translate_id", b"translate_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__first_timestamp_id: _TypeAlias = _typing.Literal["first_timestamp_id"]  # noqa: Y015
+    _WhichOneofArgType__first_timestamp_id: _TypeAlias = _typing.Literal["_first_timestamp_id", b"_first_timestamp_id"]  # noqa: Y015
+    _WhichOneofReturnType__max_first_timestamp: _TypeAlias = _typing.Literal["max_first_timestamp"]  # noqa: Y015
+    _WhichOneofArgType__max_first_timestamp: _TypeAlias = _typing.Literal["_max_first_timestamp", b"_max_first_timestamp"]  # noqa: Y015
     _WhichOneofReturnType__no_timestamps_id: _TypeAlias = _typing.Literal["no_timestamps_id"]  # noqa: Y015
     _WhichOneofArgType__no_timestamps_id: _TypeAlias = _typing.Literal["_no_timestamps_id", b"_no_timestamps_id"]  # noqa: Y015
     _WhichOneofReturnType__transcribe_id: _TypeAlias = _typing.Literal["transcribe_id"]  # noqa: Y015
     _WhichOneofArgType__transcribe_id: _TypeAlias = _typing.Literal["_transcribe_id", b"_transcribe_id"]  # noqa: Y015
     _WhichOneofReturnType__translate_id: _TypeAlias = _typing.Literal["translate_id"]  # noqa: Y015
     _WhichOneofArgType__translate_id: _TypeAlias = _typing.Literal["_translate_id", b"_translate_id"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__first_timestamp_id) -> _WhichOneofReturnType__first_timestamp_id | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_first_timestamp) -> _WhichOneofReturnType__max_first_timestamp | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__no_timestamps_id) -> _WhichOneofReturnType__no_timestamps_id | None: ...
     @_typing.overload

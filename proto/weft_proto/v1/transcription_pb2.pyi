@@ -34,9 +34,10 @@ class TranscribeRequest(_message.Message):
     EXPLAIN_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NUM_TOP_TOKENS_FIELD_NUMBER: _builtins.int
+    TIMESTAMPS_FIELD_NUMBER: _builtins.int
     language: _builtins.str
-    """language is the BCP-47 tag of what is spoken, one of Model.source_languages. Default: the model's only one. It is required
-    where there are several.
+    """language is the BCP-47 tag of what is spoken, one of Model.source_languages. Default: the model's only one. Where there are
+    several, the model tells it from the recording's first window, which is then heard twice.
     """
     to_english: _builtins.bool
     """to_english asks for an English translation instead; only for models whose Model.target_languages have `en` besides."""
@@ -46,6 +47,10 @@ class TranscribeRequest(_message.Message):
     """request_id comes back in the answer and in the server's log; at most 64 printable ASCII characters."""
     num_top_tokens: _builtins.int
     """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
+    timestamps: _builtins.bool
+    """timestamps asks the model to tell when each part is said: TranscribeResponse.segments are then its own. Only for models whose
+    Model.tells_timestamps is set. Then decoding is not `beams`.
+    """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
         """model names the model; default: the server's only transcribing model."""
@@ -76,10 +81,11 @@ class TranscribeRequest(_message.Message):
         explain: _common_pb2.Explain | None = ...,
         request_id: _builtins.str = ...,
         num_top_tokens: _builtins.int = ...,
+        timestamps: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "decoding", b"decoding", "explain", b"explain", "model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "decoding", b"decoding", "explain", b"explain", "language", b"language", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores", "to_english", b"to_english"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "decoding", b"decoding", "explain", b"explain", "language", b"language", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "return_scores", b"return_scores", "timestamps", b"timestamps", "to_english", b"to_english"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,15 +131,23 @@ class TranscribeResponse(_message.Message):
     SEGMENTS_FIELD_NUMBER: _builtins.int
     DURATION_S_FIELD_NUMBER: _builtins.int
     ALIGNMENT_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    LANGUAGE_PROBABILITY_FIELD_NUMBER: _builtins.int
     duration_s: _builtins.float
     """duration_s is how long the recording is, in seconds."""
+    language: _builtins.str
+    """language is what is spoken: what the request named, or what the model told. Empty where the model knows no languages by name."""
+    language_probability: _builtins.float
+    """language_probability is how probable it is, (0, 1]; set where the model told it."""
     @_builtins.property
     def completion(self) -> _common_pb2.Completion:
         """completion is the text and how it came about."""
 
     @_builtins.property
     def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]:
-        """segments are its parts, one for each window, in their order. There are fewer than windows where a stop string came."""
+        """segments are its parts, one for each window, in their order. There are fewer than windows where a stop string came. With
+        timestamps they are what the model tells apart, and a window may have several or none.
+        """
 
     @_builtins.property
     def alignment(self) -> _common_pb2.Alignment:
@@ -146,12 +160,16 @@ class TranscribeResponse(_message.Message):
         segments: _abc.Iterable[Global___Segment] | None = ...,
         duration_s: _builtins.float = ...,
         alignment: _common_pb2.Alignment | None = ...,
+        language: _builtins.str = ...,
+        language_probability: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "completion", b"completion"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability", "alignment", b"alignment", "completion", b"completion", "language_probability", b"language_probability"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alignment", b"alignment", "completion", b"completion", "duration_s", b"duration_s", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability", "alignment", b"alignment", "completion", b"completion", "duration_s", b"duration_s", "language", b"language", "language_probability", b"language_probability", "segments", b"segments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__language_probability: _TypeAlias = _typing.Literal["language_probability"]  # noqa: Y015
+    _WhichOneofArgType__language_probability: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__language_probability) -> _WhichOneofReturnType__language_probability | None: ...
 
 Global___TranscribeResponse: _TypeAlias = TranscribeResponse  # noqa: Y015
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from weft_proto.languages import Frame, LanguageError
-from weft_proto.sound import spoken_ids
+from weft_proto.sound import num_timestamps, spoken_ids
 from weft_proto.v1 import (
     answer_pb2,
     answer_pb2_grpc,
@@ -30,6 +30,7 @@ from weft_server.serving.call import CALL
 from weft_server.serving.completion import Completed, complete, finishing, input_of
 from weft_server.serving.scoring import prompt_log_probs, prompt_scorer
 from weft_server.serving.split import SENTENCES, WINDOWS, Cut, complete_parts
+from weft_server.serving.spoken import Segment, Telling, language_of, moments_of, segments_of
 from weft_server.source import Sound
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ class TextService:
         """Return what scores the prompt of a request that asks for it."""
         return None
 
-    def _cut(self, request: Any) -> Cut | None:  # noqa: ARG002 - a translation's request can ask for it
+    def _cut(self, model: Model, request: Any) -> Cut | None:  # noqa: ARG002 - a translation's request can ask for it
         """Whether and how its input is answered part by part. Then `_read` gives a function that reads the parts."""
         return None
 
-    def _complete(self, answer: Any, event: Completed) -> None:
+    def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
         """Fill in what only this task's response has."""
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:
@@ -85,7 +86,7 @@ class TextService:
             scorer = self._scorer(model, request)
             frame = self._frame(model, request)
             read = self._read(model, request, frame)
-            cut = self._cut(request)
+            cut = self._cut(model, request)
             answering = partial(complete_parts, call, model, cut) if cut else partial(complete, call, model)
             completion: AsyncGenerator[str | Completed] = answering(
                 read,
@@ -106,7 +107,7 @@ class TextService:
                         prompt = await prompt_log_probs(call, model, scorer, event.sequence.source) if scorer else ()
                         await write_completion(answer.completion, call, model, event)
                     answer.completion.prompt_log_probs.extend(prompt)
-                    self._complete(answer, event)
+                    self._complete(answer, model, event, request)
                     yield answer
 
     async def _answer(self, request: Any) -> Any:
@@ -144,7 +145,7 @@ class TranslationServicer(TextService, translation_pb2_grpc.TranslationServiceSe
     def _frame(self, model: Model, request: Any) -> Frame:
         return frame_of(model, request)
 
-    def _cut(self, request: Any) -> Cut | None:
+    def _cut(self, model: Model, request: Any) -> Cut | None:  # noqa: ARG002 - every model's text can be cut
         return SENTENCES if request.split_sentences else None
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:
@@ -225,13 +226,26 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
         return ""
 
     def _frame(self, model: Model, request: Any) -> Frame:
+        audio = model.manifest.audio
+        if request.timestamps and not num_timestamps(audio):
+            raise InvalidRequest("timestamps", "is not for this model: it tells no moments")
+        if request.timestamps and request.decoding.stop:
+            raise InvalidRequest("decoding.stop", "is not taken with timestamps")
+        # A language that the model tells takes as many tokens as any other.
+        named = request.language or (audio.languages[0].tag if audio.languages else "")
         try:
-            return Frame(prefix=spoken_ids(model.manifest.audio, request.language, to_english=request.to_english))
+            ids = spoken_ids(audio, named, to_english=request.to_english, timestamps=request.timestamps)
         except LanguageError as error:
             raise InvalidRequest(error.field, str(error)) from error
+        return Frame(prefix=ids)
 
-    def _cut(self, request: Any) -> Cut | None:  # noqa: ARG002 - every recording may be longer than a window
-        return WINDOWS
+    def _cut(self, model: Model, request: Any) -> Cut | None:
+        audio = model.manifest.audio
+        tells = len(audio.languages) > 1 and not request.language
+        return WINDOWS._replace(
+            telling=Telling(audio, request.to_english, request.timestamps) if tells else None,
+            rule=moments_of(audio, model.manifest.text.end_ids) if request.timestamps else None,
+        )
 
     def _read(self, model: Model, request: Any, frame: Frame) -> Any:  # noqa: ARG002 - nothing stands around sound
         if not request.HasField("audio"):
@@ -240,12 +254,21 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
             return lambda wanted: [Part("", model.reader.read_window(request.audio, "explain", wanted))]
         return lambda wanted: model.reader.read_windows(request.audio, wanted)
 
-    def _complete(self, answer: Any, event: Completed) -> None:
-        for text, sequence in zip(event.parts, event.sequences, strict=True):
-            sound = sequence.source
+    def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
+        audio = model.manifest.audio
+        answer.language = language_of(audio, event.sequence.prefix_ids)
+        if event.language_probability is not None:
+            answer.language_probability = event.language_probability
+        for part in event.parts:
+            sound = part.sequence.source
             assert isinstance(sound, Sound)
-            answer.segments.add(start_s=sound.start_s, end_s=sound.end_s, text=text)
             answer.duration_s = sound.duration_s
+            segments = [Segment(sound.start_s, sound.end_s, part.text)]
+            if request.timestamps:
+                assert model.target_tokenizer is not None
+                segments = list(segments_of(part.token_ids, sound, audio, model.target_tokenizer))
+            for segment in segments:
+                answer.segments.add(**segment._asdict())
 
 
 class GenerationServicer(TextService, generation_pb2_grpc.GenerationServiceServicer):

@@ -31,6 +31,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
         card.target_languages.append("en")
     card.can_explain = model.explainer is not None
     card.can_score = model.scorer is not None
+    card.tells_timestamps = manifest.audio.HasField("first_timestamp_id")
     card.takes_adapters = bool(manifest.adapters.layers)
     card.adapters.extend(await model.adapters.names())
     card.attention_heads.extend(manifest.attention.heads)

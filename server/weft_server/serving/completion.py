@@ -54,8 +54,10 @@ class Completed:
     score: float | None = None
     # The other answers that were asked for, best first.
     others: tuple[Other, ...] = ()
-    # The texts of the parts that the input was cut into, if it was.
-    parts: tuple[str, ...] = ()
+    # Those of the parts that the input was cut into, if it was.
+    parts: tuple[Completed, ...] = ()
+    # How probable the language of a recording is, if the model told it.
+    language_probability: float | None = None
 
     @property
     def sequence(self) -> Sequence:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from weft_proto.v1 import bundle_pb2
     from weft_server.choosing.constraint import Constraint
+    from weft_server.choosing.rules import Rule
     from weft_server.content.tokenizer import Tokenizer
 
 MAX_STOP_STRINGS = 4
@@ -64,11 +65,13 @@ def resolve_decoding(
     num_prompt_tokens: int,
     tokenizer: Tokenizer | None = None,
     constrain: Callable[..., Constraint] | None = None,
+    rule: Rule | None = None,
 ) -> Decoding:
     """Check what a request asked for, and fill in the defaults.
 
     A prompt of `num_prompt_tokens` shares the cache with its answer. For other tasks the number is 0. Texts need the
-    `tokenizer` of the model's answers. A constraint needs what builds it, as Grammars.build does.
+    `tokenizer` of the model's answers. A constraint needs what builds it, as Grammars.build does. Answers also
+    keep to the `rule`.
 
     Raises:
         InvalidRequest: a number is outside its range, or two settings contradict each other. Nothing is clamped.
@@ -120,7 +123,9 @@ def resolve_decoding(
         min_new,
         tuple(requested.stop),
         sampling,
-        rules=rules_of(changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source), constraint),
+        rules=rules_of(
+            changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source), constraint, rule
+        ),
         beams=beams,
         alternatives=kind == "alternatives",
         num_outputs=num_outputs,

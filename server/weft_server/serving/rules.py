@@ -50,9 +50,13 @@ class Bounds(NamedTuple):
 
 
 def rules_of(
-    asked: common_pb2.Decoding, reader: PhraseReader, bounds: Bounds, constraint: Rule | None = None
+    asked: common_pb2.Decoding,
+    reader: PhraseReader,
+    bounds: Bounds,
+    constraint: Rule | None = None,
+    last: Rule | None = None,
 ) -> tuple[Rule, ...]:
-    """Return the rules that a request asks for, whose defaults are filled in.
+    """Return the rules that a request asks for, whose defaults are filled in. `last` stands behind them.
 
     Where there are others, or more end tokens than the model's, min_new_tokens is one of them.
 
@@ -61,6 +65,8 @@ def rules_of(
     """
     rules = [*_bias(asked, reader), *_penalties(asked.penalties, bounds), *_banned(asked, reader)]
     after = [*_decay(asked, bounds), *_suppressed(asked, reader, bounds.num_forced)]
+    if last is not None:
+        after.append(last)
     if bounds.min_new and (rules or after or constraint or asked.stop_token_ids.ids):
         rules.append(Suppressed(bounds.end_ids, bounds.min_new))
     if constraint is not None:

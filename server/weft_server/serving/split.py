@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 import unicodedata
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft_proto.v1 import common_pb2
@@ -20,11 +21,13 @@ from weft_server.serving.phrases import takes_long
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
+    from weft_server.choosing.rules import Rule
     from weft_server.content.inputs import Part
     from weft_server.content.wanted import Wanted
     from weft_server.sequence import Decoding
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
+    from weft_server.serving.spoken import Telling
 
 
 class Cut(NamedTuple):
@@ -34,6 +37,10 @@ class Cut(NamedTuple):
     parts: str
     # What is refused, and what to do instead.
     alone: str
+    # What tells the language of the first part before all are answered.
+    telling: Telling | None = None
+    # What all answers keep to, besides what the request asks for.
+    rule: Rule | None = None
 
 
 SENTENCES = Cut("text", "sentences", "with split_sentences: send each sentence by itself")
@@ -60,7 +67,7 @@ async def complete_parts(
     Raises:
         RequestError: the request was refused, or its deadline passed.
     """
-    parts, sequences = await _submit(
+    parts, sequences, probability = await _submit(
         call, model, cut, read, requested, prefix_ids=prefix_ids, streams=streams, scores=scores
     )
     text = ""
@@ -87,7 +94,7 @@ async def complete_parts(
         # Parts behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
         # at the answer, so it is said before.
         _cancel(model, sequences, FinishReason.STOP_STRING)
-        yield _joined(text, answers)
+        yield replace(_joined(text, answers), language_probability=probability)
     except BaseException:
         _cancel(model, sequences, None)
         raise
@@ -114,11 +121,15 @@ async def _submit(
     prefix_ids: tuple[int, ...],
     streams: bool,
     scores: bool,
-) -> tuple[list[Part], list[Sequence]]:
-    """Reserve a place, cut the input in a worker thread, reserve the others, and submit all parts at once."""
+) -> tuple[list[Part], list[Sequence], float | None]:
+    """Reserve a place, cut the input in a worker thread, reserve the others, and submit all parts at once.
+
+    Also returns how probable the language is that was told, if one was.
+    """
     engine = model.engine
     engine.reserve(call.standing, deadline=call.deadline)
     num_reserved = 1
+    probability = None
     try:
         started = time.monotonic()
         requested = _single(requested, cut)
@@ -126,11 +137,18 @@ async def _submit(
         model.metrics.preprocess.observe(time.monotonic() - started)
 
         def resolve(_: Wanted | None = None) -> Decoding:
-            return resolve_decoding(requested, model.manifest, model.widths, 0, model.target_tokenizer)
+            return resolve_decoding(requested, model.manifest, model.widths, 0, model.target_tokenizer, rule=cut.rule)
 
         # A seed that is drawn is drawn once, so all parts have the same.
         decoding = await model.work(resolve, call.deadline) if takes_long(requested) else resolve()
         _check_room(cut, len(parts), engine.max_queued(call.standing))
+        if cut.telling:
+            asking = cut.telling.ask(call, parts[0].source)
+            engine.submit(asking)
+            num_reserved = 0
+            prefix_ids, probability = cut.telling.told(await _answered(model, asking))
+            engine.reserve(call.standing, deadline=call.deadline)
+            num_reserved = 1
         engine.reserve(call.standing, len(parts) - 1)
         num_reserved = len(parts)
         sequences = [
@@ -149,7 +167,16 @@ async def _submit(
     except BaseException:
         engine.release(call.standing, num_reserved)
         raise
-    return parts, sequences
+    return parts, sequences, probability
+
+
+async def _answered(model: Model, sequence: Sequence) -> Sequence:
+    """Wait for a sequence that was submitted."""
+    try:
+        await sequence.reply.done()
+    finally:
+        model.engine.cancel(sequence)
+    return sequence
 
 
 def _single(requested: common_pb2.Decoding, cut: Cut) -> common_pb2.Decoding:
@@ -200,5 +227,5 @@ def _joined(text: str, answers: list[Completed]) -> Completed:
         finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
         sequences=tuple(answer.sequence for answer in answers),
         tops=[top for answer in answers for top in answer.tops],
-        parts=tuple(answer.text for answer in answers),
+        parts=tuple(answers),
     )

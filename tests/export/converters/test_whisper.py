@@ -15,14 +15,19 @@ from weft_export.errors import CheckpointError
 from weft_export.export import export_checkpoint
 from weft_export.graphs.answering import Row
 from weft_proto.v1 import common_pb2
+from weft_server.choosing.history import History
+from weft_server.choosing.moments import Moments
 
-VOCAB, RATE, SECONDS, MELS = 300, 16000, 2, 12
+RATE, SECONDS, MELS = 16000, 2, 12
 HOP = 160
 POSITIONS = SECONDS * RATE // HOP // 2
 LANGUAGES = {"<|en|>": 290, "<|de|>": 291}
 TASKS = {"transcribe": 292, "translate": 293}
 NO_TIMES, START = 294, 3
+# One for each place of the memory, and one for the end.
+FIRST_TIME, VOCAB = NO_TIMES + 1, NO_TIMES + 1 + POSITIONS + 1
 PREFIX = [290, 292, 294]
+LATEST = 50
 NEW_TOKENS = 40
 EXTRACTOR = {
     "feature_extractor_type": "WhisperFeatureExtractor",
@@ -72,6 +77,7 @@ def made_whisper(directory, seed=0):
     theirs = made(WHISPER, seed, directory)
     (directory / "preprocessor_config.json").write_text(json.dumps(EXTRACTOR))
     generation = {"lang_to_id": LANGUAGES, "task_to_id": TASKS, "no_timestamps_token_id": NO_TIMES}
+    generation["max_initial_timestamp_index"] = LATEST
     path = directory / "generation_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | generation | {"is_multilingual": True}))
     return theirs
@@ -86,16 +92,37 @@ def tones(seconds, seed):
     return sum(0.2 * (2 * torch.pi * p * times).sin() * gate for p, gate in zip(pitches, gates, strict=True))
 
 
-def their_tokens(model, features):
-    """What their decoder writes greedily behind our prefix, a step at a time over the whole target."""
-    tokens = [START, *PREFIX]
+def their_tokens(model, features, prefix=PREFIX, change=lambda _, scores: scores):
+    """What their decoder writes greedily behind a prefix, a step at a time over the whole target."""
+    tokens = [START, *prefix]
     with torch.inference_mode():
         for _ in range(NEW_TOKENS):
-            logits = model(input_features=features[None], decoder_input_ids=torch.tensor([tokens])).logits
-            tokens.append(int(logits[0, -1].argmax()))
+            given = torch.tensor([tokens])
+            logits = model(input_features=features[None], decoder_input_ids=given).logits[:, -1]
+            tokens.append(int(change(given, logits)[0].argmax()))
             if tokens[-1] == END:
                 break
-    return tokens[1 + len(PREFIX) :]
+    return tokens[1 + len(prefix) :]
+
+
+def timed(tokens, scores):
+    """Hold their scores to the rule of moments, which tests/server/test_processors.py holds to theirs."""
+    rule = Moments(FIRST_TIME, POSITIONS + 1, LATEST, NO_TIMES, [END])
+    changed = scores[0].numpy().copy()
+    history = History(tokens[0, :3].numpy(), room=NEW_TOKENS)
+    for token in tokens[0, 3:].tolist():
+        history.append(token)
+    rule.apply(None, changed, history)
+    return torch.from_numpy(changed)[None]
+
+
+def their_language(model, features):
+    """The tag of the likeliest language, and its probability."""
+    with torch.inference_mode():
+        logits = model(input_features=features[None], decoder_input_ids=torch.tensor([[START]])).logits[0, -1]
+    probabilities = logits.softmax(dim=-1)
+    name = max(LANGUAGES, key=lambda each: probabilities[LANGUAGES[each]])
+    return name.strip("<|>"), pytest.approx(float(probabilities[LANGUAGES[name]]), rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long), pytest.param(2, marks=pytest.mark.long)])
@@ -136,7 +163,7 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
             both = common_pb2.Audio(data=wav_of(torch.cat((sounds[0], torch.zeros(RATE // 2), sounds[1])), RATE))
             long = {"audio": both, "language": "EN", "decoding": greedily}
             wrong = (
-                {**long, "language": ""},
+                {**long, "timestamps": True, "decoding": common_pb2.Decoding(stop=["."])},
                 {**long, "language": "fr"},
                 {"language": "en"},
                 {**long, "explain": {}},
@@ -145,18 +172,25 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
                 {**long, "audio": common_pb2.Audio(data=files[0][:30])},
             )
             refused = await asyncio.gather(*(ask(model, **each) for each in wrong), return_exceptions=True)
-            return together, alone, in_english, await ask(model, **long), refused
+            untold = [each | {"language": ""} for each in requests]
+            told = await asyncio.gather(*(ask(model, **each, timestamps=True) for each in untold))
+            return together, alone, in_english, await ask(model, **long), refused, told
 
-    together, alone, in_english, long, refused = asyncio.run(run())
+    together, alone, in_english, long, refused, told = asyncio.run(run())
     check_refusals(refused)
     assert together[0].completion.token_ids != in_english.completion.token_ids
     assert [0, pytest.approx(1.9, abs=0.5)] == [each.start_s for each in long.segments]
     assert [pytest.approx(1.9 + 0.5 + 0.3)] * 2 == [long.duration_s, long.segments[-1].end_s]
-    assert "".join(each.text for each in long.segments).split() == long.completion.text.split()
-    for sound, answer in zip(sounds, together, strict=True):
+    assert "".join("".join(each.text for each in long.segments).split()) == "".join(long.completion.text.split())
+    for sound, answer, by_itself in zip(sounds, together, told, strict=True):
         pcm = np.frombuffer(wav_of(sound, RATE)[44:], np.int16) / np.float32(32768)
         features = extractor(pcm, sampling_rate=RATE, return_tensors="pt").input_features[0]
         assert their_tokens(theirs, features) == list(answer.completion.token_ids)
+        assert ("en", False) == (answer.language, answer.HasField("language_probability"))
+        tag, probability = their_language(theirs, features)
+        assert (tag, probability) == (by_itself.language, by_itself.language_probability)
+        begin = [LANGUAGES[f"<|{tag}|>"], TASKS["transcribe"]]
+        assert their_tokens(theirs, features, begin, timed) == list(by_itself.completion.token_ids)
         assert answer.duration_s == pytest.approx(len(sound) / RATE)
         assert [(each.start_s, each.text) for each in answer.segments] == [(0, answer.completion.text)]
         rows = np.array(answer.alignment.weights).reshape(-1, answer.alignment.num_columns)
@@ -171,7 +205,7 @@ def check_refusals(refused):
     """What each of the requests below is refused for."""
     fields = [(error.field, error.reason) for error in refused]
     assert [
-        ("language", "INVALID_FIELD"),
+        ("decoding.stop", "INVALID_FIELD"),
         ("language", "INVALID_FIELD"),
         ("audio", "EMPTY_INPUT"),
         ("explain", "INPUT_TOO_LONG"),
