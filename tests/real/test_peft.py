@@ -20,6 +20,7 @@ CHOICES = Choices(max_tokens=96)
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # PEFT reads what transformers has renamed
 @pytest.mark.parametrize(
     ("precision", "more"),
     [("fp32", {}), ("nf4", {}), ("int8", {"use_rslora": True, "rank_pattern": {"down_proj": 3}})],
