@@ -25,6 +25,7 @@ RECIPES: dict[str, Recipe] = {
     "en-es-attention": _late("en_es_attention"),
     "scenes": _late("scenes"),
     "scenes-lstm": _late("scenes_lstm"),
+    "scenes-answers": _late("scenes_answers"),
     "digits": _late("digits"),
     "found-digits-resnet": _late("found_digits_resnet"),
     "found-digits-deit": _late("found_digits_deit"),

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.checkpoints.held_out import HELD_OUT_FILE, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
-from weft_recipes import digits, en_es, pydocs, scenes, topics
+from weft_recipes import digits, en_es, pydocs, scenes, scenes_answers, topics
 from weft_recipes.catalogue import RECIPES
 from weft_recipes.grammar.corpus import sample as sample_sentences
 from weft_recipes.pictures.drawing import render
@@ -57,6 +57,7 @@ def test_recipe_modules_exist():
     [
         ("en-es", "exact match on held-out combinations", 0.98),
         ("scenes", "exact match on held-out combinations", 0.95),
+        ("scenes-answers", "exact match on held-out combinations of one or two things", 0.95),
         ("digits", "test accuracy", 0.97),
     ],
 )
@@ -65,7 +66,7 @@ def test_card_states_a_figure_over_the_bar(name, row, bar):
     assert figure(name, row) >= bar
 
 
-@pytest.mark.parametrize("name", ["digits", "en-es", "scenes", "tags"])
+@pytest.mark.parametrize("name", ["digits", "en-es", "scenes", "scenes-answers", "tags"])
 def test_held_out_examples_are_of_the_part_that_is_not_trained_on(name, tmp_path):
     """What int8 is measured on, the recipe draws of its held-out part (of the others, it depends on the Python)."""
     write_held_out(tmp_path, importlib.import_module(f"weft_recipes.{name.replace('-', '_')}").held_out())
@@ -113,6 +114,20 @@ def test_scenes_captions():
     assert 3 == len(files)
     captions = scenes.caption(checkpoint.model, tokenizer, [Image.open(file) for file in files])
     assert [file.stem.replace("-", " ") for file in files] == captions
+
+
+def test_scenes_are_asked_about():
+    """On held-out combinations the committed weights answer as exactly as the card says."""
+    checkpoint = load_checkpoint(CHECKPOINTS / "scenes-answers")
+    tokenizer = tokenizer_of(checkpoint, "words.json")
+    asked = scenes_answers.asked_scenes(100, 99, held_out=True)
+    pictures = [render(scene, PICTURE_SIDE) for scene, _ in asked]
+    answers = scenes_answers.answer(checkpoint.model, tokenizer, pictures, [question.text for _, question in asked])
+
+    few = [len(scene.things) <= 2 for scene, _ in asked]
+    right = np.array([given == question.answer for given, (_, question) in zip(answers, asked, strict=True)])
+    assert right[few].mean() >= 0.93
+    assert right.mean() >= 0.87
 
 
 def test_digits_accuracy():

@@ -1,8 +1,11 @@
 """Scenes are drawn as their captions say, and the same scene always alike."""
 
+import random
+
 import numpy as np
 
 from weft_recipes.pictures.drawing import render
+from weft_recipes.pictures.questions import ask, kind_of, sample_scenes
 from weft_recipes.pictures.scene import Scene, Thing, sample
 
 
@@ -73,3 +76,47 @@ def test_held_out_combinations_are_never_trained_on():
 
     assert not trained & held_out
     assert len(held_out) > 50
+
+
+def test_same_seed_same_questions():
+    """A seed fixes the scenes to ask about, and the questions."""
+
+    def asked(seed):
+        rng = random.Random(seed)
+        return [(scene, ask(scene, rng)) for scene in sample_scenes(20, seed, held_out=False)]
+
+    assert asked(1) == asked(1) != asked(2)
+
+
+def test_a_question_has_one_answer():
+    """What is asked twice about a scene is answered alike, what is counted is there, an answer is about one thing."""
+    rng = random.Random(5)
+    for scene in sample_scenes(300, 5, held_out=False):
+        answers = {}
+        for question in (ask(scene, rng) for _ in range(30)):
+            assert question.answer == answers.setdefault(question.text, question.answer), (scene, question)
+            if question.text == "how many shapes are there?":
+                assert ("one", "two", "three", "four")[len(scene.things) - 1] == question.answer
+            if question.about is not None:
+                assert 1 == [kind_of(thing) for thing in scene.things].count(kind_of(question.about))
+
+
+def test_a_relation_is_answered_as_it_is_drawn():
+    """What is said to be left of a thing is left of it, and the same for all sides."""
+    rng = random.Random(6)
+    is_so = {
+        "left of": lambda a, b: a.x < b.x,
+        "right of": lambda a, b: a.x > b.x,
+        "above": lambda a, b: a.y < b.y,
+        "below": lambda a, b: a.y > b.y,
+    }
+    found = set()
+    for scene in sample_scenes(400, 6, held_out=False):
+        for question in (ask(scene, rng) for _ in range(10)):
+            words = question.text.removesuffix("?").split(" the ")
+            relation = words[0].removeprefix("what is ")
+            if question.about is not None and relation in is_so and len(words) == 2:
+                (other,) = (thing for thing in scene.things if kind_of(thing) == words[1])
+                assert is_so[relation](question.about, other), (scene, question)
+                found.add(relation)
+    assert set(is_so) == found
