@@ -25,6 +25,7 @@ PAIRS = (("we are eating bread", "estamos comiendo pan"), ("the cat drinks milk"
 # The longest has a hundred times the tokens of a request.
 CUT = (*SOURCES, *NAMED, " ".join(SOURCES) * 100)
 IDS = (([377, 219, 665, 2],), ([5, 900, 31] * 400,))
+EMBEDDED = ("the cat", "the dog eats and the bird finds", "green tree", "a small house")
 SCENES, DIGITS = _pictures("scenes"), _pictures("digits")
 
 
@@ -56,7 +57,7 @@ class Ask(NamedTuple):
     def arguments(self, number):
         """Positional and named arguments of the verb, for the input of a number."""
         given = self.inputs[number]
-        if self.task == "classify image":
+        if self.task in {"classify image", "classify by labels"}:
             return (), {"image": given, **self.options}
         return given if isinstance(given, tuple) else (given,), self.options
 
@@ -108,6 +109,10 @@ ASKS = (
     *_reads("classify text", DOCS, "topics"),
     *_reads("classify image", DIGITS, "digits"),
     *_reads("tag", NAMED, "tags"),
+    Ask("embed texts", "plain", ((EMBEDDED,), (EMBEDDED[:1],)), {"model": "tiny-embed"}, 2),
+    Ask("embed texts", "explain", ((EMBEDDED[1:2],),), {"model": "tiny-embed", "explain": True}),
+    Ask("classify by labels", "plain", DIGITS, {"model": "tiny-match", "labels": EMBEDDED}, 2),
+    Ask("classify by labels", "explain", DIGITS, {"model": "tiny-match", "labels": EMBEDDED, "explain": True}),
     Ask("score", "plain", PAIRS, {"model": "en-es", "num_top_tokens": 2}, 2),
     Ask("tokenize", "plain", CUT, {"model": "en-es"}, 2),
     Ask("detokenize", "plain", IDS, {"model": "en-es"}),

@@ -1,5 +1,7 @@
 """The picture of `make soak`: memory with its line, and the p99 of each task, over time."""
 
+from itertools import cycle
+
 from matplotlib.figure import Figure
 from report import p99s, rows_of
 from slope import slope_of
@@ -21,7 +23,7 @@ def plot_soak(soak, path):
     memory.set_title("memory of the server, MB")
     memory.legend(loc="lower center")
     _, row_s = rows_of(soak)
-    for (task, values), marker in zip(p99s(soak).items(), "osD^vPX<>", strict=True):
+    for (task, values), marker in zip(p99s(soak).items(), cycle("osD^vPX<>hp"), strict=False):
         middles = [(row + 0.5) * row_s / 60 for row in range(len(values))]
         waiting.plot(middles, values, marker=marker, markersize=4, linewidth=1, label=task)
     waiting.set_title("p99 of the time to an answer, ms")
@@ -30,5 +32,5 @@ def plot_soak(soak, path):
         axes.set_xlabel("minutes since the end of the warm-up")
         axes.grid(alpha=0.3)
     handles, labels = waiting.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
     figure.savefig(path, dpi=120)

@@ -1,8 +1,14 @@
 """The server of a soak: what it says of each call that ended, and what it holds of the machine."""
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
+
+from tiny_models import NAMES as TINY
 
 from process import ServerProcess
 
@@ -13,11 +19,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def make_repository(source, folder):
-    """A repository of links to the demo models, with one of them twice."""
+    """A repository of links to the demo models, with one of them twice, and of tiny ones for other tasks."""
     for model in MODELS:
         (folder / model).mkdir()
         for version in "12" if model == SWAPPED else "1":
             (folder / model / version).symlink_to((source / model / "1").resolve())
+    script = Path(__file__).parent / "tiny_models.py"
+    with tempfile.TemporaryDirectory() as made:
+        subprocess.run([sys.executable, str(script), made], check=True)
+        for model in TINY:
+            shutil.copytree(Path(made) / model, folder / model)
     return folder
 
 
