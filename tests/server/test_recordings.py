@@ -2,7 +2,9 @@
 
 import io
 import struct
+import tracemalloc
 import wave
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -29,6 +31,13 @@ def file_of(samples, rate=RATE, kind="WAV", subtype="PCM_16"):
     out = io.BytesIO()
     soundfile.write(out, samples, rate, format=kind, subtype=subtype)
     return out.getvalue()
+
+
+def with_rate(wav, rate):
+    """A WAV whose header states another rate."""
+    data = bytearray(wav)
+    struct.pack_into("<I", data, 24, rate)
+    return bytes(data)
 
 
 def load(data, **limits):
@@ -75,6 +84,16 @@ def test_rates_change_no_sound_in_blocks():
     np.testing.assert_allclose(samples[500:-500], tone(seconds=3.5)[500 : len(samples) - 500, 0], atol=0.01)
 
 
+@contextmanager
+def tracked():
+    """Yield what tells the most bytes that were held at once."""
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
 BAD = {
     "nothing": (b"", "EMPTY_INPUT"),
     "noise": (b"\x12" * 1000, "BAD_AUDIO"),
@@ -86,6 +105,9 @@ BAD = {
     "a FLAC of zeros": (b"fLaC" + bytes(400), "BAD_AUDIO"),
     "nine channels": (file_of(tone(seconds=0.1, channels=9)), "BAD_AUDIO"),
     "a rate of 2 kHz": (file_of(tone(2000), 2000), "BAD_AUDIO"),
+    "a rate of 384 kHz": (file_of(tone(384_000, seconds=0.1), 384_000), "BAD_AUDIO"),
+    "a rate of 0": (with_rate(file_of(tone()), 0), "BAD_AUDIO"),
+    "an infinity": (file_of(np.full_like(tone(), np.inf), subtype="FLOAT"), "BAD_AUDIO"),
     "not a number": (file_of(tone() * np.float32(np.nan), subtype="FLOAT"), "BAD_AUDIO"),
     "too long": (file_of(tone(seconds=21)), "AUDIO_TOO_LONG"),
 }
@@ -107,6 +129,29 @@ def test_a_header_that_promises_hours_is_refused_before_a_sample_is_read():
     silence = file_of(np.zeros((3600 * 8000, 1), np.float32), 8000, "FLAC")
     assert len(silence) < MOST_BYTES
     assert "AUDIO_TOO_LONG" == refusal(silence)
+
+
+def of_unknown_length(flac):
+    """A FLAC whose header has 0 in the 36 bits for the number of samples, as programs write that do not know it."""
+    data = bytearray(flac)
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    return bytes(data)
+
+
+def test_a_flac_of_unknown_length_has_what_is_there():
+    """The same samples as if its header said how many."""
+    flac = file_of(tone(), kind="FLAC")
+    np.testing.assert_array_equal(load(flac), load(of_unknown_length(flac)))
+
+
+def test_a_flac_of_unknown_length_is_read_no_further_than_the_limit():
+    """Minutes of silence are few bytes, and are not taken into memory."""
+    flac = of_unknown_length(file_of(np.zeros((300 * 8000, 1), np.float32), 8000, "FLAC"))
+    with tracked() as most:
+        assert "AUDIO_TOO_LONG" == refusal(flac)
+    # Twenty seconds are let in: 320,000 samples of four bytes at the model's rate, and their parts.
+    assert most() < 8 << 20
 
 
 def test_a_wav_of_unknown_length_has_what_is_there():

@@ -20,15 +20,25 @@ if TYPE_CHECKING:
 FIELD = "audio.data"
 # What soundfile calls them. WAVEX is a WAV with a longer header.
 _FORMATS = {"WAV", "WAVEX", "FLAC"}
+# The length of a FLAC whose header does not say it: a program wrote it into a pipe.
+_UNKNOWN = (1 << 63) - 1
 # Seconds that are decoded at once. Between them it is asked whether somebody still waits.
 _BLOCK_S = 1
+
+
+class _Onward(soundfile.SoundFile):  # type: ignore[misc]
+    """A file that is read onward alone. After each block the other one seeks, which fails where no length is known."""
+
+    def seekable(self) -> bool:
+        """Say that it is not."""
+        return False
 
 
 def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wanted) -> NDArray[np.float32]:
     """Return the samples of a WAV or FLAC file, float32 [samples], most of them in [-1, 1], at `rate` Hz.
 
-    Channels are averaged. A WAV that is shorter than its header says has what is there: programs that write into a pipe
-    do not know the length before.
+    Channels are averaged. A WAV that is shorter than its header says has what is there, and so has a FLAC whose header
+    does not say: programs that write into a pipe do not know the length before.
 
     Raises:
         InvalidRequest: the file is too large or, by its header, too long; or it cannot be decoded.
@@ -41,7 +51,7 @@ def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wan
     if not is_recording(data):
         raise InvalidRequest(FIELD, "is not a WAV or FLAC file", "BAD_AUDIO")
     try:
-        with soundfile.SoundFile(io.BytesIO(data)) as file:
+        with _Onward(io.BytesIO(data)) as file:
             _check_header(file, max_s)
             samples = _decoded(file, rate, max_s, wanted)
     except soundfile.SoundFileError as error:
@@ -59,7 +69,8 @@ def _check_header(file: soundfile.SoundFile, max_s: int) -> None:
         raise InvalidRequest(FIELD, why, "BAD_AUDIO")
     if file.channels > MAX_CHANNELS:
         raise InvalidRequest(FIELD, f"has {file.channels} channels; at most {MAX_CHANNELS} are taken", "BAD_AUDIO")
-    _check_length(file.frames / file.samplerate, max_s)
+    if file.frames != _UNKNOWN:
+        _check_length(file.frames / file.samplerate, max_s)
 
 
 def _check_length(seconds: float, max_s: int) -> None:
@@ -83,7 +94,7 @@ def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -
         parts.append(mono if resampling is None else resampling.resample_chunk(mono, last=is_last))
         if is_last:
             break
-    if file.format == "FLAC" and num_read < file.frames:
+    if file.format == "FLAC" and num_read < file.frames != _UNKNOWN:
         raise _broken()
     return np.concatenate(parts)
 
