@@ -19,6 +19,7 @@ def test_explain_draws_a_picture(weft_command, tmp_path):
         ["tag", "a b"],
         ["embed", "a b"],
         ["generate", "a b"],
+        ["answer", out, "what is it?"],
     ):
         scene.unlink()
         assert 0 == weft_command(*verb, "--explain", scene)[0]

@@ -142,6 +142,7 @@ def test_every_verb_reads_lines(weft_command, picture, tmp_path):
         return out.read_text().splitlines()
 
     assert ["a picture of a 5 bytes"] == lines("caption", str(picture))
+    assert ["5 here? is who"] == lines("answer", f"{picture}\twho is here?")
     assert ["text", "text"] == lines("classify", "some words", "others")
     assert ["image"] == lines("classify", str(picture), flags=["--pictures"])
     assert ["NAME 3 7 LIMA\tNAME 8 11 ROM", ""] == lines("tag", "in LIMA ROM", "in it")
@@ -151,9 +152,11 @@ def test_every_verb_reads_lines(weft_command, picture, tmp_path):
     answers = [
         *lines("generate", {"messages": [{"role": "user", "content": "a"}]}, flags=["--jsonl"]),
         *lines("classify", {"image": str(picture), "top_k": 1}, flags=["--jsonl"]),
+        *lines("answer", {"image": str(picture), "question": "a b"}, flags=["--jsonl"]),
         *lines("tag", "in LIMA", flags=["--json", "--tokens"]),
     ]
-    chat, labels, tags = map(json.loads, answers)
+    chat, labels, asked, tags = map(json.loads, answers)
+    assert "5 b a" == asked["text"]
     assert ("a user:", "image", "LIMA") == (chat["text"], labels["labels"][0]["label"], tags["spans"][0]["text"])
 
 
