@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas test-gpu-standin
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -191,6 +191,25 @@ bench-prefix: $(READY) ## measure the first token with and without the prefix ca
 
 bench-overload: models ## measure answers under too much load, five minutes
 	@$(BIN)/python tests/bench/overload.py $(ARGS)
+
+# CUDA's provider with a stand-in for the device under it. The headers lie apart: beside the provider, their package's own
+# runtime would be loaded instead.
+STANDIN := build/standin
+# Fused attention kernels take structures that nobody wrote down. Without them, the provider attends step by step.
+UNFUSED := ORT_ENABLE_CUDNN_FLASH_ATTENTION=0 ORT_DISABLE_FLASH_ATTENTION=1 ORT_DISABLE_MEMORY_EFFICIENT_ATTENTION=1 \
+	ORT_DISABLE_FUSED_ATTENTION=1 ORT_DISABLE_TRT_FLASH_ATTENTION=1 ORT_ENABLE_XQA=0
+
+$(STANDIN)/.fetched: constraints.txt | $(READY)
+	@$(INSTALL) --upgrade --no-deps --target $(STANDIN)/site onnxruntime-gpu==$$(sed -n 's/^onnxruntime==//p' constraints.txt)
+	@$(INSTALL) --upgrade --no-deps --target $(STANDIN)/headers nvidia-cuda-runtime==13.5.37 nvidia-cuda-crt==13.5.37
+	@touch $@
+
+$(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py tests/gpu/standin/src/*)
+	@$(BIN)/python tests/gpu/standin/build.py $(STANDIN)/site $(STANDIN)/headers/nvidia/cu13/include $(@D)
+	@touch $@
+
+test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
 
 bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
 	@$(BIN)/python tests/bench/gpu.py $(ARGS)

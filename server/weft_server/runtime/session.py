@@ -82,15 +82,16 @@ class Session:
     ) -> None:
         """Open a graph. Without `packs`, weights stay in their file's pages, and each run packs what it multiplies."""
         options = ort.SessionOptions()
-        # Without this, ONNX Runtime would size its pool by the machine, not by the container.
-        options.intra_op_num_threads = num_threads
+        # Without this, ONNX Runtime would size its pool by the machine, not by the container. Beside a device, only the
+        # integers of shapes are computed here.
+        options.intra_op_num_threads = num_threads if device.kind == "cpu" else 1
         options.inter_op_num_threads = 1
         # A pattern is cached for each shape and never evicted. Here, shapes come and go.
         options.enable_mem_pattern = False
         options.log_severity_level = _WARNINGS_AND_UP
         options.add_session_config_entry("session.disable_prepacking", str(int(not packs)))
         # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
-        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(num_threads > 1)))
+        options.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.intra_op_num_threads > 1)))
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if device.kind != "cpu":
             # For _verify_placement.
@@ -246,6 +247,8 @@ def _provider_options(device: Device, *, captures: bool) -> dict[str, str]:
     return {
         "device_id": str(device.index),
         "enable_cuda_graph": str(int(captures)),
+        # By default, what is asked for grows to a power of two: 3.3 GB of weights would take 4 GB.
+        "arena_extend_strategy": "kSameAsRequested",
         # By default, convolutions would be timed anew for each batch size, within a request.
         "cudnn_conv_algo_search": "HEURISTIC",
         # TF32 has ten bits of mantissa, which is not what an fp32 bundle promised.

@@ -1,0 +1,6 @@
+"""The tests of this folder share a module that only they need."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

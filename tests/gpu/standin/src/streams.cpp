@@ -1,0 +1,266 @@
+// Streams, events and graphs. Nothing runs when it is issued, but when something waits for it: what forgets to wait reads
+// what was there before.
+#include <pthread.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <vector>
+
+#include "device.hpp"
+
+namespace standin {
+
+std::recursive_mutex lock;
+Counts counts;
+
+void log(const char* format, ...) {
+  static FILE* file = getenv("STANDIN_LOG") ? fopen(getenv("STANDIN_LOG"), "a") : nullptr;
+  if (!file) return;
+  va_list values;
+  va_start(values, format);
+  vfprintf(file, format, values);
+  va_end(values);
+  fputc('\n', file);
+  fflush(file);
+}
+
+struct Operation {
+  std::string what;
+  std::function<void()> work;
+};
+struct Graph {
+  std::vector<Operation> operations;
+};
+struct Stream {
+  int id;
+  bool blocking;  // waits for the default stream, and lets it wait
+  std::deque<Operation> waiting;
+  long issued = 0, done = 0;
+  Graph* graph = nullptr;  // while it captures
+  cudaStreamCaptureMode mode{};
+  pthread_t capturer{};
+};
+struct Event {
+  Stream* stream = nullptr;
+  long at = 0;
+};
+
+namespace {
+Stream default_stream{0, true};
+std::vector<Stream*> streams{&default_stream};
+int next_id = 1;
+thread_local cudaError_t last_error = cudaSuccess;
+
+void run_to(Stream* stream, long issued) {
+  while (stream->done < issued && !stream->waiting.empty()) {
+    Operation operation = std::move(stream->waiting.front());
+    stream->waiting.pop_front();
+    stream->done++;
+    log("runs %s", operation.what.c_str());
+    operation.work();
+  }
+}
+
+void violated(const std::string& what) {
+  counts.violations++;
+  log("VIOLATION %s", what.c_str());
+  fprintf(stderr, "stand-in: a capture forbids %s\n", what.c_str());
+}
+
+// Two streams know nothing of each other, but for the default stream and those that wait for it.
+bool ordered(Stream* one, Stream* other) {
+  return one == other || (one == &default_stream && other->blocking) || (other == &default_stream && one->blocking);
+}
+
+bool captures_globally(Stream* stream) {
+  if (!stream->graph) return false;
+  if (stream->mode == cudaStreamCaptureModeGlobal) return true;
+  return stream->mode == cudaStreamCaptureModeThreadLocal && pthread_equal(stream->capturer, pthread_self());
+}
+}  // namespace
+
+Stream* stream_of(cudaStream_t handle) {
+  bool is_legacy = handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
+  return is_legacy ? &default_stream : reinterpret_cast<Stream*>(handle);
+}
+
+bool captures(Stream* stream) { return stream->graph != nullptr; }
+bool is_default(Stream* stream) { return stream == &default_stream; }
+
+cudaError_t failed(cudaError_t error, const char* why) {
+  last_error = error;
+  log("ERROR %d %s", int(error), why);
+  return error;
+}
+
+bool forbidden(const char* what) {
+  if (std::none_of(streams.begin(), streams.end(), captures_globally)) return false;
+  violated(what);
+  return true;
+}
+
+void finish(Stream* stream) {
+  if (stream == &default_stream)
+    for (Stream* each : streams)
+      if (each->blocking && each != stream) run_to(each, each->issued);
+  run_to(stream, stream->issued);
+}
+
+void finish_all() {
+  for (Stream* each : streams) run_to(each, each->issued);
+}
+
+cudaError_t enqueue(Stream* stream, const std::string& what, std::function<void()> work) {
+  if (stream->graph) {
+    stream->graph->operations.push_back({what, std::move(work)});
+    log("captured by s%d: %s", stream->id, what.c_str());
+    return cudaSuccess;
+  }
+  for (Stream* other : streams) {
+    if (other->done == other->issued || ordered(stream, other)) continue;
+    counts.hazards++;
+    log("HAZARD s%d: %s, while s%d has still to do %s", stream->id, what.c_str(), other->id, other->waiting.back().what.c_str());
+  }
+  if (stream == &default_stream && std::any_of(streams.begin(), streams.end(), [](Stream* each) { return each->graph && each->blocking; })) {
+    violated("the default stream: " + what);
+    return failed(cudaErrorStreamCaptureImplicit, "the default stream in a capture");
+  }
+  log("s%d: %s", stream->id, what.c_str());
+  stream->waiting.push_back({what, std::move(work)});
+  stream->issued++;
+  return cudaSuccess;
+}
+
+}  // namespace standin
+
+using namespace standin;
+#define LOCKED std::lock_guard<std::recursive_mutex> guard(standin::lock)
+
+extern "C" {
+
+cudaError_t cudaGetLastError() {
+  cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+cudaError_t cudaPeekAtLastError() { return last_error; }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
+  LOCKED;
+  auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking)};
+  streams.push_back(stream);
+  *handle = reinterpret_cast<cudaStream_t>(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t* handle) { return cudaStreamCreateWithFlags(handle, 0); }
+
+cudaError_t cudaStreamDestroy(cudaStream_t handle) {
+  LOCKED;
+  Stream* stream = stream_of(handle);
+  finish(stream);
+  streams.erase(std::find(streams.begin(), streams.end(), stream));
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
+  LOCKED;
+  Stream* stream = stream_of(handle);
+  counts.syncs++;
+  if (stream->graph) {
+    violated("a wait for the stream that captures");
+    return failed(cudaErrorStreamCaptureUnsupported, "wait for a capture");
+  }
+  log("wait for s%d", stream->id);
+  finish(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  LOCKED;
+  counts.syncs++;
+  if (forbidden("a wait for the device")) return failed(cudaErrorStreamCaptureUnsupported, "wait for the device");
+  finish_all();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
+  LOCKED;
+  *status = captures(stream_of(handle)) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+  *handle = reinterpret_cast<cudaEvent_t>(new Event);
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, 0); }
+cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
+  LOCKED;
+  auto* event = reinterpret_cast<Event*>(handle);
+  event->stream = stream_of(stream);
+  event->at = event->stream->issued;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned) { return cudaEventRecord(event, stream); }
+cudaError_t cudaEventSynchronize(cudaEvent_t handle) {
+  LOCKED;
+  auto* event = reinterpret_cast<Event*>(handle);
+  counts.syncs++;
+  if (event->stream) run_to(event->stream, event->at);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t waited, unsigned) {
+  LOCKED;
+  auto event = *reinterpret_cast<Event*>(waited);
+  if (!event.stream) return cudaSuccess;
+  return enqueue(stream_of(handle), "wait for an event", [event] { run_to(event.stream, event.at); });
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
+  LOCKED;
+  Stream* stream = stream_of(handle);
+  if (is_default(stream)) return failed(cudaErrorStreamCaptureUnsupported, "capture of the default stream");
+  stream->graph = new Graph;
+  stream->mode = mode;
+  stream->capturer = pthread_self();
+  counts.captures++;
+  log("s%d captures", stream->id);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  LOCKED;
+  Stream* stream = stream_of(handle);
+  if (!stream->graph) return failed(cudaErrorStreamCaptureInvalidated, "no capture");
+  *graph = reinterpret_cast<cudaGraph_t>(stream->graph);
+  stream->graph = nullptr;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* launched, cudaGraph_t graph, unsigned long long) {
+  LOCKED;
+  *launched = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete reinterpret_cast<Graph*>(graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
+  LOCKED;
+  auto* graph = reinterpret_cast<Graph*>(handle);
+  counts.launches++;
+  counts.launched_operations += long(graph->operations.size());
+  return enqueue(stream_of(stream), "graph of " + std::to_string(graph->operations.size()), [graph] {
+    for (auto& operation : graph->operations) operation.work();
+  });
+}
+
+}  // extern "C"
