@@ -41,13 +41,15 @@ def demo(
     checkpoints: Annotated[Path, typer.Option(help="Holds the example pictures.")] = Path("export/checkpoints"),
     out: Annotated[Path, typer.Option(help="Where the attention picture goes.")] = Path("build/demo"),
 ) -> None:
-    """Ask for a translation, a caption, two classifications, tags and a continuation, and show what came back."""
-    scene, digit = (_first_picture(checkpoints / name / "examples") for name in ("scenes", "digits"))
+    """Ask for a translation, a caption, a transcription, two classifications, tags and a continuation; show them."""
+    scene, digit = (_first(checkpoints / name / "examples", "png") for name in ("scenes", "digits"))
+    command = _first(checkpoints / "commands" / "examples", "wav")
     with Client(target) as client:
         client.wait_until_ready()
         tour = _Tour()
         translation = tour.ask("translate", SENTENCE, lambda: client.translate(SENTENCE, explain=True))
         tour.ask("caption", scene.name, lambda: client.caption(scene))
+        tour.ask("transcribe", command.name, lambda: client.transcribe(command))
         tour.ask("classify", digit.name, lambda: client.classify(image=digit))
         tour.ask("classify", DOCSTRING, lambda: client.classify(DOCSTRING))
         tour.ask("tag", NOTICE, lambda: client.tag(NOTICE))
@@ -95,11 +97,11 @@ def _said(answer: Completion | Classification | Tagging) -> str:
     return f"{answer.labels[0].label} ({answer.labels[0].score:.1%})"
 
 
-def _first_picture(folder: Path) -> Path:
-    pictures = sorted(folder.glob("*.png"))
-    if not pictures:
-        raise InvalidRequest(f"no example picture in {folder}")
-    return pictures[0]
+def _first(folder: Path, kind: str) -> Path:
+    examples = sorted(folder.glob(f"*.{kind}"))
+    if not examples:
+        raise InvalidRequest(f"no example in {folder}: no file ends with .{kind}")
+    return examples[0]
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ def run_demo(server, tmp_path):
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    """A folder with example pictures, of five bytes each."""
-    for name in ("scenes/examples/b.png", "scenes/examples/a.png", "digits/examples/7.png"):
+    """A folder with examples, of five bytes each."""
+    examples = ("scenes/examples/b.png", "scenes/examples/a.png", "commands/examples/stop.wav", "digits/examples/7.png")
+    for name in examples:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
@@ -31,17 +32,18 @@ def checkpoints(tmp_path):
 
 
 def test_the_table_has_a_request_of_each_kind(run_demo, server, checkpoints, tmp_path):
-    """Six requests are sent, six answers stand in the table, and the attention picture is there."""
+    """Seven requests are sent, seven answers stand in the table, and the attention picture is there."""
     done = run_demo(checkpoints)
 
     assert (0, "") == (done.returncode, done.stderr)
-    asked = ["Translate", "Caption", "Classify", "Classify", "Tag", "Generate"]
+    asked = ["Translate", "Caption", "Transcribe", "Classify", "Classify", "Tag", "Generate"]
     assert asked == [seen.method for seen in server.servicer.seen]
     for word in (
         "we are eating bread",
         "bread eating are we",
         "a.png",
         "a picture of a 5 bytes",
+        "stop.wav",
         "7.png",
         "image (75.0%)",
         "Maria: NAME",
@@ -61,10 +63,10 @@ def test_a_narrow_screen_loses_nothing(run_demo, checkpoints):
 
 
 def test_without_examples_the_demo_says_so(run_demo, server, tmp_path):
-    """A folder without example pictures is one line on stderr, exit code 1, and nothing is sent."""
+    """A folder without examples is one line on stderr, exit code 1, and nothing is sent."""
     done = run_demo(tmp_path)
 
     assert (1, "") == (done.returncode, done.stdout)
-    assert done.stderr.startswith("weft: no example picture in ")
+    assert done.stderr.startswith("weft: no example in ")
     assert 1 == done.stderr.count("\n")
     assert [] == server.servicer.seen

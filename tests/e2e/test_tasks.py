@@ -180,10 +180,10 @@ def test_a_deadline_ends_the_call_and_frees_the_slot(server, client):
 
 
 def test_models_and_health_tell_what_there_is(client):
-    """Six ready models with their limits; health by server, service and model."""
+    """Seven ready models with their limits; health by server, service and model."""
     models = {model.name: model for model in client.list_models()}
 
-    assert {"en-es", "scenes", "digits", "topics", "pydocs", "tags"} == set(models)
+    assert {"commands", "en-es", "scenes", "digits", "topics", "pydocs", "tags"} == set(models)
     assert all(model.state is weft.ModelState.READY for model in models.values())
     assert ("en",) == models["en-es"].source_languages
     assert models["digits"].limits.max_image_bytes > 0

@@ -2,6 +2,7 @@
 
 import io
 import wave
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -37,14 +38,23 @@ def read_recording(what: str, data: bytes, spec: bundle_pb2.AudioSpec) -> Tensor
 
 def log_mel(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
     """Return the log-mel energies float32 [num_mels, num_frames] of samples [at most a window], as AudioSpec says."""
+    return levels(mel_powers(samples, spec))
+
+
+def mel_powers(samples: Tensor, spec: bundle_pb2.AudioSpec) -> Tensor:
+    """Return the mel energies float64 [num_mels, num_frames] of samples [at most a window], before any logarithm."""
     filled = torch.zeros(window_samples(spec), dtype=torch.float64)
     filled[: len(samples)] = samples
     hann = torch.hann_window(spec.fft_size, dtype=torch.float64)
     spectrum = torch.stft(filled, spec.fft_size, spec.hop_size, window=hann, return_complex=True, pad_mode="reflect")
     powers = spectrum[:, : spec.num_frames].abs() ** 2
-    energies = torch.tensor(mel_triangles(spec), dtype=torch.float64) @ powers
+    return _triangles(spec.sample_rate, spec.num_mels, spec.fft_size) @ powers
+
+
+def levels(energies: Tensor) -> Tensor:
+    """Return what a model hears of mel energies [..., num_mels, num_frames], float32 of the same shape."""
     logs = energies.clamp(min=1e-10).log10()
-    return ((logs.maximum(logs.max() - 8) + 4) / 4).float()
+    return ((logs.maximum(logs.amax(dim=(-2, -1), keepdim=True) - 8) + 4) / 4).float()
 
 
 def wav_of(samples: Tensor, sample_rate: int) -> bytes:
@@ -56,3 +66,10 @@ def wav_of(samples: Tensor, sample_rate: int) -> bytes:
         file.setframerate(sample_rate)
         file.writeframes((samples * _LOUDEST).round().clamp(-_LOUDEST, _LOUDEST - 1).to(torch.int16).numpy().tobytes())
     return out.getvalue()
+
+
+@cache
+def _triangles(sample_rate: int, num_mels: int, fft_size: int) -> Tensor:
+    """Return mel_triangles, which take longer than all else."""
+    spec = bundle_pb2.AudioSpec(sample_rate=sample_rate, num_mels=num_mels, fft_size=fft_size)
+    return torch.tensor(mel_triangles(spec), dtype=torch.float64)
