@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny import CHECKPOINTS, INT4, INT8, export_tiny
 
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import common_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
@@ -41,7 +42,8 @@ def requests_for(manifest, count, seed):
         # Of a model that matches, texts and pictures take turns.
         if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
             pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-            source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question(text, rng))
+            asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
+            source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
         elif manifest.HasField("audio"):
             shape = (manifest.audio.num_mels, manifest.audio.num_frames)
             source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
@@ -60,9 +62,9 @@ def requests_for(manifest, count, seed):
 
 
 def question(text, rng):
-    """A question of any length, where pictures are asked about."""
-    longest = text.max_source_tokens
-    return tuple(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)).tolist()) if longest else ()
+    """A question of any length."""
+    length = rng.integers(1, text.max_source_tokens + 1)
+    return tuple(rng.integers(0, text.source_vocab_size, length).tolist())
 
 
 def random_explain(heads, rng):

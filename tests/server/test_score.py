@@ -340,7 +340,7 @@ def test_a_finished_answer_is_not_lost_to_the_scorers_bounds(tiny_repository, bo
 
     async def laws(model):
         free, answering = (
-            held_after(model.scorer.lanes[0]._session, "run"),
+            held_after(model.scorer.lanes[0]._sessions["places"], "run"),
             held_after(model.engine.lanes[0], "step"),
         )
         try:
@@ -374,7 +374,7 @@ def test_a_prompts_scores_are_no_second_request(tiny_repository):
         buckets, _ = model.metrics.request_prompt_tokens.snapshot()
         assert (usage.input_tokens, 1) == (model.metrics.prompt_tokens.value, buckets[-1][1])
         free, answering = (
-            held_after(model.scorer.lanes[0]._session, "run"),
+            held_after(model.scorer.lanes[0]._sessions["places"], "run"),
             held_after(model.engine.lanes[0], "step"),
         )
         try:

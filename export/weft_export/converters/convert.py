@@ -127,7 +127,7 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
         return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in _EMBEDDERS) == embeds))
     of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
     if of_type:
-        raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(of_type)} are")
+        raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(dict.fromkeys(of_type))} are")
     types = sorted({converter.model_type for converter in CONVERTERS})
     (nearest, *_) = difflib.get_close_matches(model_type, types, n=1, cutoff=0.5) or _alike(named) or [""]
     hint = f"the nearest is {nearest!r}" if nearest else f"supported are {', '.join(types)}"

@@ -73,7 +73,7 @@ def wording_of(foreign: Foreign, config: dict[str, Any], sizes: Any, task: commo
         audio = read_audio_spec(foreign)
         files[text.target_tokenizer] = without_timestamps(files[text.target_tokenizer], audio)
         # A language, a task and that no times are wanted may stand before an answer.
-        text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(audio=audio))
+        text.max_new_tokens -= longest_prefix(bundle_pb2.BundleManifest(task=task, audio=audio))
         golden = bundle_pb2.Golden(audio_path=GOLDEN_SOUND, source_language=_first_language(audio))
         files[GOLDEN_SOUND] = golden_sound(audio)
     labels = () if not row.has_labels else foreign.choices.labels or _labels_of(config, sizes.num_labels)

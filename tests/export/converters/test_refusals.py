@@ -53,7 +53,7 @@ def refused(directory, complaint):
     [
         ("llama", {"model_type": "lama"}, "'lama' is not supported; the nearest is 'llama'"),
         ("llama", {"model_type": "xq9", "architectures": None}, "is not supported; supported are .*llama"),
-        ("llama", {"architectures": ["LlamaForTokenClassification"]}, "of llama, LlamaForCausalLM are"),
+        ("llama", {"architectures": ["LlamaForTokenClassification"]}, "of llama, LlamaForCausalLM, LlamaModel are"),
         ("llama", {"model_type": ["llama"]}, "model_type must be a string"),
         ("llama", {"new_trick": 3}, r"may change the arithmetic: new_trick \(3\)"),
         ("llama", {"quantization_config": {"bits": 4}}, "may change the arithmetic: quantization_config"),
