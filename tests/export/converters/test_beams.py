@@ -259,14 +259,14 @@ def verify(model, bundle, seed, num):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian", "t5", "gpt2", "llama"])
+@pytest.mark.parametrize("name", ["t5", "gpt2", "llama", pytest.param("marian", marks=pytest.mark.long)])
 def test_searches_are_those_of_generate(name, exported):
     """Tokens, scores and order, in a crowd: 2 to 8 beams, all kinds of stopping, lengths and penalties."""
     assert verify(*exported(name, 1), 1, 16) <= 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bart", "m2m_100"])
+@pytest.mark.parametrize("name", ["bart", pytest.param("m2m_100", marks=pytest.mark.long)])
 def test_a_forced_first_token_counts_in_the_length_as_in_generate(name, exported):
     """It is no part of our answers, and their scores are those of generate() all the same."""
     assert verify(*exported(name, 1, forced_first=77), 1, 16) <= 3

@@ -48,7 +48,9 @@ def test_encoders_of_new_kinds_keep_rows_alone(name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian", "t5", "blip"])
+@pytest.mark.parametrize(
+    "name", ["blip", pytest.param("marian", marks=pytest.mark.long), pytest.param("t5", marks=pytest.mark.long)]
+)
 def test_a_converted_directory_becomes_a_bundle(name, tmp_path):
     """A whole export of a Hugging Face directory: parity, golden answer, manifest."""
     directory = tmp_path / name

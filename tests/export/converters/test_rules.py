@@ -77,7 +77,10 @@ def theirs(model, ids, asked):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["marian", "t5", "gpt2", "llama"])
+@pytest.mark.parametrize(
+    "name",
+    ["t5", "gpt2", pytest.param("marian", marks=pytest.mark.long), pytest.param("llama", marks=pytest.mark.long)],
+)
 def test_rules_are_those_of_generate(name, tmp_path):
     """Three rules at a time, in a crowd. Few decisions of random models are so close that rounding decides them."""
     rng = random.Random(name)
