@@ -28,17 +28,6 @@ from weft._many import Many
 from weft._model import LabelScoring, Limits, Model, ModelState
 from weft._questions import Answer
 from weft._recordings import Recording, Segment, Transcription
-from weft._requests import (
-    AnswerOptions,
-    CaptionOptions,
-    ClassifyOptions,
-    EmbedOptions,
-    GenerateOptions,
-    ScoreOptions,
-    TagOptions,
-    TranscribeOptions,
-    TranslateOptions,
-)
 from weft._streams import AsyncStream, Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
@@ -66,6 +55,17 @@ from weft._types import (
     TopToken,
     Translation,
     Usage,
+)
+from weft._verb_options import (
+    AnswerOptions,
+    CaptionOptions,
+    ClassifyOptions,
+    EmbedOptions,
+    GenerateOptions,
+    ScoreOptions,
+    TagOptions,
+    TranscribeOptions,
+    TranslateOptions,
 )
 from weft.exceptions import (
     AccessDenied,

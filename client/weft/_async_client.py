@@ -11,7 +11,7 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _answers, _questions, _requests, _standing
+from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
 from weft._async_calls import AsyncCalls
 from weft._async_many import AsyncMany
@@ -87,25 +87,25 @@ class AsyncClient(AsyncCalls):
         self._check = health_check(self._control)
 
     async def translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
         return await self._ask(verbs.TRANSLATE, timeout, text, **options)
 
     def stream_translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
     ) -> AsyncStream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
         return self._stream(verbs.TRANSLATE, timeout, text, **options)
 
     async def caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
         return await self._ask(verbs.CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
     ) -> AsyncStream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         return self._stream(verbs.CAPTION, timeout, image, **options)
@@ -116,13 +116,13 @@ class AsyncClient(AsyncCalls):
         *,
         image: Picture | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.ClassifyOptions],
+        **options: Unpack[_verb_options.ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
         return await self._ask(verbs.CLASSIFY, timeout, text, image, **options)
 
     async def tag(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TagOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]
     ) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return await self._ask(verbs.TAG, timeout, text, **options)
@@ -133,7 +133,7 @@ class AsyncClient(AsyncCalls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> Generation:
         """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
         return await self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
@@ -144,7 +144,7 @@ class AsyncClient(AsyncCalls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> AsyncStream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
@@ -155,7 +155,7 @@ class AsyncClient(AsyncCalls):
         *,
         images: Picture | Iterable[Picture] | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.EmbedOptions],
+        **options: Unpack[_verb_options.EmbedOptions],
     ) -> Embeddings:
         """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
         return await self._ask(verbs.EMBED, timeout, texts, images, **options)
@@ -166,7 +166,7 @@ class AsyncClient(AsyncCalls):
         target: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.ScoreOptions],
+        **options: Unpack[_verb_options.ScoreOptions],
     ) -> Score:
         """Tell how probable a model finds a target, as `Client.score` does; `ScoreOptions` lists the options."""
         return await self._ask(verbs.SCORE, timeout, source, target, **options)
@@ -189,13 +189,13 @@ class AsyncClient(AsyncCalls):
         return await self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
 
     async def transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
     ) -> Transcription:
         """Write down what is said in a recording; `TranscribeOptions` lists the options."""
         return await self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
 
     def stream_transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
     ) -> AsyncStream[Transcription]:
         """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
         return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
@@ -206,7 +206,7 @@ class AsyncClient(AsyncCalls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> _questions.Answer:
         """Answer a question about a picture; `AnswerOptions` lists the options."""
         return await self._ask(verbs.ANSWER, timeout, image, question, **options)
@@ -217,7 +217,7 @@ class AsyncClient(AsyncCalls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> AsyncStream[_questions.Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
@@ -228,7 +228,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> AsyncMany[_questions.Answer]:
         """Answer many questions, each about its picture, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
@@ -239,7 +239,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TranscribeOptions],
+        **options: Unpack[_verb_options.TranscribeOptions],
     ) -> AsyncMany[Transcription]:
         """Write down many recordings, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
@@ -250,7 +250,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TranslateOptions],
+        **options: Unpack[_verb_options.TranslateOptions],
     ) -> AsyncMany[Translation]:
         """Translate many texts, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
@@ -261,7 +261,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.CaptionOptions],
+        **options: Unpack[_verb_options.CaptionOptions],
     ) -> AsyncMany[Caption]:
         """Describe many pictures, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
@@ -273,7 +273,7 @@ class AsyncClient(AsyncCalls):
         images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.ClassifyOptions],
+        **options: Unpack[_verb_options.ClassifyOptions],
     ) -> AsyncMany[Classification]:
         """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.CLASSIFY, options, texts=texts, images=images), concurrency, timeout)
@@ -284,7 +284,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TagOptions],
+        **options: Unpack[_verb_options.TagOptions],
     ) -> AsyncMany[Tagging]:
         """Tag many texts, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
@@ -296,7 +296,7 @@ class AsyncClient(AsyncCalls):
         messages: Iterable[Messages] | AsyncIterable[Messages] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> AsyncMany[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
@@ -308,7 +308,7 @@ class AsyncClient(AsyncCalls):
         images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.EmbedOptions],
+        **options: Unpack[_verb_options.EmbedOptions],
     ) -> AsyncMany[Embeddings]:
         """Turn many texts or pictures, one of them, into vectors, a request for each; see `AsyncMany`."""
         return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
@@ -319,7 +319,7 @@ class AsyncClient(AsyncCalls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.ScoreOptions],
+        **options: Unpack[_verb_options.ScoreOptions],
     ) -> AsyncMany[Score]:
         """Tell how probable each target is behind its source, `concurrency` at a time; see `AsyncMany`."""
         return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)

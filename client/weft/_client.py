@@ -9,7 +9,7 @@ from typing import Self, Unpack
 
 import grpc
 
-from weft import _answers, _questions, _requests, _standing
+from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
 from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
@@ -82,25 +82,25 @@ class Client(Calls):
         self._check = health_check(self._control)
 
     def translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
     ) -> Translation:
         """Translate a text; `TranslateOptions` lists the options."""
         return self._ask(verbs.TRANSLATE, timeout, text, **options)
 
     def stream_translate(
-        self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TranslateOptions]
+        self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
     ) -> Stream[Translation]:
         """Translate a text piece by piece; `TranslateOptions` lists the options."""
         return self._stream(verbs.TRANSLATE, timeout, text, **options)
 
     def caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
     ) -> Caption:
         """Describe a picture; `CaptionOptions` lists the options."""
         return self._ask(verbs.CAPTION, timeout, image, **options)
 
     def stream_caption(
-        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_requests.CaptionOptions]
+        self, image: Picture, *, timeout: float | None = None, **options: Unpack[_verb_options.CaptionOptions]
     ) -> Stream[Caption]:
         """Describe a picture piece by piece; `CaptionOptions` lists the options."""
         return self._stream(verbs.CAPTION, timeout, image, **options)
@@ -111,12 +111,12 @@ class Client(Calls):
         *,
         image: Picture | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.ClassifyOptions],
+        **options: Unpack[_verb_options.ClassifyOptions],
     ) -> Classification:
         """Put a text or a picture, one of them, into a model's labels; `ClassifyOptions` lists the options."""
         return self._ask(verbs.CLASSIFY, timeout, text, image, **options)
 
-    def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_requests.TagOptions]) -> Tagging:
+    def tag(self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TagOptions]) -> Tagging:
         """Label each token of a text, and find the spans they form; `TagOptions` lists the options."""
         return self._ask(verbs.TAG, timeout, text, **options)
 
@@ -126,7 +126,7 @@ class Client(Calls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> Generation:
         """Continue a prompt, or go on with a chat, one of them; `GenerateOptions` lists the options."""
         return self._ask(verbs.GENERATE, timeout, prompt, messages, **options)
@@ -137,7 +137,7 @@ class Client(Calls):
         *,
         messages: Messages | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> Stream[Generation]:
         """Do as `generate` does, piece by piece; `GenerateOptions` lists the options."""
         return self._stream(verbs.GENERATE, timeout, prompt, messages, **options)
@@ -148,7 +148,7 @@ class Client(Calls):
         *,
         images: Picture | Iterable[Picture] | None = None,
         timeout: float | None = None,
-        **options: Unpack[_requests.EmbedOptions],
+        **options: Unpack[_verb_options.EmbedOptions],
     ) -> Embeddings:
         """Turn a text or several, or pictures, into vectors by one request; `EmbedOptions` lists the options."""
         return self._ask(verbs.EMBED, timeout, texts, images, **options)
@@ -159,7 +159,7 @@ class Client(Calls):
         target: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.ScoreOptions],
+        **options: Unpack[_verb_options.ScoreOptions],
     ) -> Score:
         """Tell how probable a model finds a target; `ScoreOptions` lists the options.
 
@@ -185,13 +185,13 @@ class Client(Calls):
         return self._ask(verbs.DETOKENIZE, timeout, token_ids, **options)
 
     def transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
     ) -> Transcription:
         """Write down what is said in a recording; `TranscribeOptions` lists the options."""
         return self._ask(verbs.TRANSCRIBE, timeout, audio, **options)
 
     def stream_transcribe(
-        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_requests.TranscribeOptions]
+        self, audio: Recording, *, timeout: float | None = None, **options: Unpack[_verb_options.TranscribeOptions]
     ) -> Stream[Transcription]:
         """Write down what is said piece by piece; `TranscribeOptions` lists the options."""
         return self._stream(verbs.TRANSCRIBE, timeout, audio, **options)
@@ -202,7 +202,7 @@ class Client(Calls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> _questions.Answer:
         """Answer a question about a picture; `AnswerOptions` lists the options."""
         return self._ask(verbs.ANSWER, timeout, image, question, **options)
@@ -213,7 +213,7 @@ class Client(Calls):
         question: Text,
         *,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> Stream[_questions.Answer]:
         """Answer a question about a picture piece by piece; `AnswerOptions` lists the options."""
         return self._stream(verbs.ANSWER, timeout, image, question, **options)
@@ -224,7 +224,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.AnswerOptions],
+        **options: Unpack[_verb_options.AnswerOptions],
     ) -> Many[_questions.Answer]:
         """Answer many questions, each about its picture, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.ANSWER_PAIR, options, questions=questions), concurrency, timeout)
@@ -235,7 +235,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TranscribeOptions],
+        **options: Unpack[_verb_options.TranscribeOptions],
     ) -> Many[Transcription]:
         """Write down many recordings, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.TRANSCRIBE, options, recordings=recordings), concurrency, timeout)
@@ -246,7 +246,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TranslateOptions],
+        **options: Unpack[_verb_options.TranslateOptions],
     ) -> Many[Translation]:
         """Translate many texts, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.TRANSLATE, options, texts=texts), concurrency, timeout)
@@ -257,7 +257,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.CaptionOptions],
+        **options: Unpack[_verb_options.CaptionOptions],
     ) -> Many[Caption]:
         """Describe many pictures, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.CAPTION, options, images=images), concurrency, timeout)
@@ -269,7 +269,7 @@ class Client(Calls):
         images: Iterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.ClassifyOptions],
+        **options: Unpack[_verb_options.ClassifyOptions],
     ) -> Many[Classification]:
         """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.CLASSIFY, options, texts=texts, images=images), concurrency, timeout)
@@ -280,7 +280,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.TagOptions],
+        **options: Unpack[_verb_options.TagOptions],
     ) -> Many[Tagging]:
         """Tag many texts, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.TAG, options, texts=texts), concurrency, timeout)
@@ -292,7 +292,7 @@ class Client(Calls):
         messages: Iterable[Messages] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.GenerateOptions],
+        **options: Unpack[_verb_options.GenerateOptions],
     ) -> Many[Generation]:
         """Continue many prompts, or go on with many chats, one of them, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.GENERATE, options, prompts=prompts, messages=messages), concurrency, timeout)
@@ -304,7 +304,7 @@ class Client(Calls):
         images: Iterable[Picture] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.EmbedOptions],
+        **options: Unpack[_verb_options.EmbedOptions],
     ) -> Many[Embeddings]:
         """Turn many texts or pictures, one of them, into vectors, a request for each; see `Many`."""
         return self._many(asking(verbs.EMBED_ONE, options, texts=texts, images=images), concurrency, timeout)
@@ -315,7 +315,7 @@ class Client(Calls):
         *,
         concurrency: int = 16,
         timeout: float | None = None,
-        **options: Unpack[_requests.ScoreOptions],
+        **options: Unpack[_verb_options.ScoreOptions],
     ) -> Many[Score]:
         """Tell how probable each target is behind its source, `concurrency` at a time; see `Many`."""
         return self._many(asking(verbs.SCORE_PAIR, options, pairs=pairs), concurrency, timeout)

@@ -22,7 +22,7 @@ from weft._types import Health
 from weft.exceptions import InvalidRequest
 
 if TYPE_CHECKING:
-    from weft._requests import ClassifyOptions, EmbedOptions, ScoreOptions
+    from weft._verb_options import ClassifyOptions, EmbedOptions, ScoreOptions
 
 
 def classify(

@@ -13,7 +13,8 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from weft_server.sequence import EngineStats, Sequence
+from weft_server.engine_stats import EngineStats
+from weft_server.sequence import Sequence
 from weft_server.source import Ids
 from weft_server.telemetry.meters import Counter, Histogram
 from weft_server.telemetry.metrics import Metrics

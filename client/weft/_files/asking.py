@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from weft import _requests
+from weft import _verb_options
 from weft._decoding import Decoding
 from weft._decoding_json import decoding_from, over
 from weft._files.lines import Line
@@ -42,15 +42,15 @@ _TEXT = ("text", "token_ids")
 # What is named by its path.
 _PATHS = frozenset({"image", "audio"})
 KINDS = {
-    "translate": _kind(TRANSLATE, _TEXT, _requests.TranslateOptions),
-    "caption": _kind(CAPTION, ("image",), _requests.CaptionOptions),
-    "answer": _kind(ANSWER, ("image",), _requests.AnswerOptions, "question"),
-    "transcribe": _kind(TRANSCRIBE, ("audio",), _requests.TranscribeOptions),
-    "classify": _kind(CLASSIFY, (*_TEXT, "image"), _requests.ClassifyOptions),
-    "tag": _kind(TAG, _TEXT, _requests.TagOptions),
-    "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _requests.EmbedOptions),
-    "generate": _kind(GENERATE, (*_TEXT, "messages"), _requests.GenerateOptions),
-    "score": _kind(SCORE, (*_TEXT, "image"), _requests.ScoreOptions, "target"),
+    "translate": _kind(TRANSLATE, _TEXT, _verb_options.TranslateOptions),
+    "caption": _kind(CAPTION, ("image",), _verb_options.CaptionOptions),
+    "answer": _kind(ANSWER, ("image",), _verb_options.AnswerOptions, "question"),
+    "transcribe": _kind(TRANSCRIBE, ("audio",), _verb_options.TranscribeOptions),
+    "classify": _kind(CLASSIFY, (*_TEXT, "image"), _verb_options.ClassifyOptions),
+    "tag": _kind(TAG, _TEXT, _verb_options.TagOptions),
+    "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _verb_options.EmbedOptions),
+    "generate": _kind(GENERATE, (*_TEXT, "messages"), _verb_options.GenerateOptions),
+    "score": _kind(SCORE, (*_TEXT, "image"), _verb_options.ScoreOptions, "target"),
 }
 
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.engine_stats import Usage
 from weft_server.errors import DeadlineExpired
-from weft_server.sequence import Delivery, FinishReason, Usage
+from weft_server.sequence import Delivery, FinishReason
 from weft_server.source import feeds_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import numpy as np
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.encoder_runs import RUN_COST, computed_tokens, runs_of
 from weft_server.engine.rows import Rows, slot_of
-from weft_server.sequence import Usage
+from weft_server.engine_stats import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable

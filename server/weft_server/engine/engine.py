@@ -11,7 +11,8 @@ from weft_server.engine.books import Books
 from weft_server.engine.failure import OUT_OF_MEMORY, Failure, stack_of
 from weft_server.engine.gathering import Gathering
 from weft_server.engine.post import Post
-from weft_server.sequence import ANYBODY, Cancelled, EngineStats
+from weft_server.engine_stats import EngineStats
+from weft_server.sequence import ANYBODY, Cancelled
 
 if TYPE_CHECKING:
     import asyncio

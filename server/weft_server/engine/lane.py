@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable
 
-    from weft_server.sequence import Delivery, Outcome, Sequence, Usage
+    from weft_server.engine_stats import Usage
+    from weft_server.sequence import Delivery, Outcome, Sequence
 
 
 class Take(Protocol):

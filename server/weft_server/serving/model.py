@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from weft_server.content.wanted import Wanted
     from weft_server.engine.engine import Engine
     from weft_server.engine.restarts import Restarts
-    from weft_server.sequence import EngineStats
+    from weft_server.engine_stats import EngineStats
     from weft_server.serving.adapters import Adapters
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer

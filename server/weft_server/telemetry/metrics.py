@@ -20,7 +20,8 @@ from weft_server.telemetry.table import MODEL_LABELS, PREFIX, TABLE, Spec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from weft_server.sequence import EngineStats, Sequence
+    from weft_server.engine_stats import EngineStats
+    from weft_server.sequence import Sequence
 
 
 class ModelMetrics:

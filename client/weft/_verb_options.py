@@ -1,0 +1,127 @@
+"""What the verbs take besides their input, by keyword."""
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from weft._decoding import Decoding
+from weft._types import Explain
+
+
+class Options(TypedDict, total=False):
+    """What every request takes.
+
+    `model` and `model_version` name the model: by default the server's only one for the task, and the version that the
+    server means, mostly the highest. `version_label` names the version by its label instead: "stable" or "canary".
+    `adapter` names one of the model's adapters, by which it answers then; see `Model.adapters`.
+    `request_id` comes back in the answer and stands in the server's log; at most 64 printable ASCII characters.
+    `explain` asks for the alignment, at the cost of one more pass; an `Explain` says of which layer and head.
+    """
+
+    model: str
+    model_version: int | None
+    version_label: str | None
+    adapter: str
+    request_id: str
+    explain: bool | Explain
+
+
+class WritingOptions(Options, total=False):
+    """What a request for text takes besides: how to produce it, and what to tell of its tokens.
+
+    `return_scores` asks for each token's log-probability, `num_top_tokens` for so many of the most probable tokens of
+    each step.
+    """
+
+    decoding: Decoding | None
+    return_scores: bool
+    num_top_tokens: int
+
+
+class CaptionOptions(WritingOptions, total=False):
+    """What a caption takes: all that a request for text does."""
+
+
+class AnswerOptions(WritingOptions, total=False):
+    """What a question takes: all that a request for text does."""
+
+
+class TranscribeOptions(WritingOptions, total=False):
+    """What a transcription takes besides: the BCP-47 tag of what is spoken, and whether to say it in English.
+
+    Of several languages that it knows, the model tells which is spoken unless `language` names it. `timestamps` asks it
+    to tell when each part is said.
+    """
+
+    language: str
+    to_english: bool
+    timestamps: bool
+
+
+class GenerateOptions(WritingOptions, total=False):
+    """What a continuation takes besides.
+
+    `return_prompt_scores` asks for the log-probability of the prompt's tokens, at the cost of one more pass over it.
+    `cache_salt` keeps the server's prefix cache to requests that have the same one.
+    """
+
+    return_prompt_scores: bool
+    cache_salt: str
+
+
+class TranslateOptions(WritingOptions, total=False):
+    """What a translation takes besides: BCP-47 tags, by default the model's only source and target language.
+
+    `split_sentences` is for a text that is longer than the model takes: each sentence is translated by itself, and the
+    translations are joined. It goes with neither token ids nor `explain`. `cache_salt` keeps the server's cache to
+    requests that have the same one.
+    """
+
+    source_language: str
+    target_language: str
+    split_sentences: bool
+    cache_salt: str
+
+
+class ClassifyOptions(Options, total=False):
+    """What a classification takes besides: how many labels to return, by default all of them up to 5.
+
+    `text_pair` is a second text to judge beside the first, for models with `Model.takes_pairs`.
+    `labels` are those to choose from for a picture, for models with `Model.takes_labels`. Each is put into `label_text`
+    in the place of {}, by default into the model's own.
+    """
+
+    top_k: int | None
+    text_pair: str | None
+    labels: Iterable[str]
+    label_text: str
+
+
+class TagOptions(Options, total=False):
+    """What tagging takes: all that every request does."""
+
+
+class EmbedOptions(Options, total=False):
+    """What embedding takes besides: `dimensions` cuts each vector to its first numbers, by default to none.
+
+    `explain` is for one input alone. A request has at most `Limits.max_inputs` of the model's.
+    """
+
+    dimensions: int | None
+
+
+class ScoreOptions(TypedDict, total=False):
+    """What scoring takes.
+
+    `model` must name the model. `model_version`, `version_label`, `adapter` and `request_id` are as in `Options`.
+    `source_language` and `target_language` are as for a translation. `num_top_tokens` asks for so many of the most
+    probable tokens at each place, at most 20.
+    """
+
+    model: str
+    model_version: int | None
+    version_label: str | None
+    adapter: str
+    source_language: str
+    target_language: str
+    num_top_tokens: int
+    request_id: str
