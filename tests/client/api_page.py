@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import weft
-from weft import _decoding, _recordings, _requests, _types, plot
+from weft import _decoding, _recordings, _types, _verb_options, plot
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 HEAD = """\
@@ -61,7 +61,7 @@ def page():
 def _entry(name):
     if name in ALIASES:
         return _alias(name, ALIASES[name])
-    kind = getattr(weft, name, None) or getattr(_requests, name)
+    kind = getattr(weft, name, None) or getattr(_verb_options, name)
     parts = [f"### `{name}`", _prose(kind.__doc__)]
     node = _parsed(kind)
     bases = [base.id for base in node.bases if isinstance(base, ast.Name) and base.id in _NAMES]
