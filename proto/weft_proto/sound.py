@@ -6,8 +6,6 @@ from weft_proto.languages import LanguageError, Languages, known_tag
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
-# A recording's file, by what it begins with. A WAV's kind stands eight bytes further on.
-FLAC, RIFF, WAVE = b"fLaC", b"RIFF", b"WAVE"
 # Hz, and channels, of a file.
 MIN_RATE, MAX_RATE, MAX_CHANNELS = 4_000, 192_000, 8
 # What a server takes unless its settings say otherwise.
@@ -22,11 +20,6 @@ _STEP = math.log(6.4) / 27
 def window_samples(spec: bundle_pb2.AudioSpec) -> int:
     """Return how many samples a model hears at once."""
     return spec.hop_size * spec.num_frames
-
-
-def is_recording(data: bytes) -> bool:
-    """Whether a file begins as a WAV or a FLAC does."""
-    return data.startswith(FLAC) or (data.startswith(RIFF) and data[8:12] == WAVE)
 
 
 def mel_triangles(spec: bundle_pb2.AudioSpec) -> list[list[float]]:

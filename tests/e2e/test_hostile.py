@@ -4,6 +4,8 @@ import re
 import socket
 import struct
 import threading
+import wave
+from io import BytesIO
 
 import grpc
 import pytest
@@ -26,6 +28,15 @@ from weft_proto.v1 import (
 pytestmark = pytest.mark.e2e
 # What is 0 where nothing is left of a request.
 IDLE = ("weft_decode_slots_used", "weft_requests_running", "weft_requests_queued", "weft_queued_tokens")
+
+
+def silence(seconds):
+    """A WAV of it: 4,000 samples of one byte each second."""
+    file = BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 1, 4000, 0, "NONE", ""))
+        out.writeframes(b"\x80" * 4000 * seconds)
+    return file.getvalue()
 
 
 def bad_calls(client):
@@ -69,6 +80,10 @@ def bad_calls(client):
         ("truncated PNG", "BAD_IMAGE", "image.data", lambda: client.classify(image=png(64, 64)[:-30])),
         ("30,000 x 30,000", "IMAGE_TOO_LARGE", "image.data", lambda: client.classify(image=huge_header())),
         ("a file too large", "IMAGE_TOO_LARGE", "image.data", lambda: client.classify(image=png() + bytes(9 << 20))),
+        ("not a recording", "BAD_AUDIO", "audio.data", lambda: client.transcribe(b"hello, world" * 9)),
+        ("no sound", "EMPTY_INPUT", "audio.data", lambda: client.transcribe(b"")),
+        ("a header alone", "BAD_AUDIO", "audio.data", lambda: client.transcribe(b"RIFF\x10\0\0\0WAVE")),
+        ("eleven minutes", "AUDIO_TOO_LONG", "audio.data", lambda: client.transcribe(silence(660))),
         ("top_k 0", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=0)),
         ("top_k over the labels", "INVALID_FIELD", "top_k", lambda: client.classify(image=png(), top_k=11)),
         ("a version of no model", "MODEL_REQUIRED", "model.name", lambda: client.translate("a", model_version=99)),

@@ -33,10 +33,10 @@ def file_of(samples, rate=RATE, kind="WAV", subtype="PCM_16"):
     return out.getvalue()
 
 
-def with_rate(wav, rate):
-    """A WAV whose header states another rate."""
+def with_header(wav, place, form, value):
+    """A WAV whose header has another value at a place."""
     data = bytearray(wav)
-    struct.pack_into("<I", data, 24, rate)
+    struct.pack_into(form, data, place, value)
     return bytes(data)
 
 
@@ -97,6 +97,8 @@ def tracked():
 BAD = {
     "nothing": (b"", "EMPTY_INPUT"),
     "noise": (b"\x12" * 1000, "BAD_AUDIO"),
+    "a text": (b"Turn on the light.\n" * 100, "BAD_AUDIO"),
+    "an archive": (b"PK\x03\x04" + bytes(100), "BAD_AUDIO"),
     "a picture": (b"\x89PNG\r\n\x1a\n" + bytes(100), "BAD_AUDIO"),
     "an AVI": (b"RIFF\x10\0\0\0AVI " + bytes(100), "BAD_AUDIO"),
     "a header alone": (b"RIFF\x10\0\0\0WAVE", "BAD_AUDIO"),
@@ -106,9 +108,16 @@ BAD = {
     "nine channels": (file_of(tone(seconds=0.1, channels=9)), "BAD_AUDIO"),
     "a rate of 2 kHz": (file_of(tone(2000), 2000), "BAD_AUDIO"),
     "a rate of 384 kHz": (file_of(tone(384_000, seconds=0.1), 384_000), "BAD_AUDIO"),
-    "a rate of 0": (with_rate(file_of(tone()), 0), "BAD_AUDIO"),
+    "a rate of 0": (with_header(file_of(tone()), 24, "<I", 0), "BAD_AUDIO"),
+    "a rate of billions": (with_header(file_of(tone()), 24, "<I", 0xFFFFFFFF), "BAD_AUDIO"),
+    "no channels": (with_header(file_of(tone()), 22, "<H", 0), "BAD_AUDIO"),
+    "65,535 channels": (with_header(file_of(tone()), 22, "<H", 0xFFFF), "BAD_AUDIO"),
+    "samples of no bits": (with_header(file_of(tone()), 34, "<H", 0), "BAD_AUDIO"),
+    "MP3 in a WAV": (with_header(file_of(tone()), 20, "<H", 0x55), "BAD_AUDIO"),
+    "data of no bytes": (with_header(file_of(tone()), 40, "<I", 0), "EMPTY_INPUT"),
     "an infinity": (file_of(np.full_like(tone(), np.inf), subtype="FLOAT"), "BAD_AUDIO"),
     "not a number": (file_of(tone() * np.float32(np.nan), subtype="FLOAT"), "BAD_AUDIO"),
+    "what overflows": (file_of(np.full_like(tone(44100, 1.0, 2), 3e38), 44100, subtype="FLOAT"), "BAD_AUDIO"),
     "too long": (file_of(tone(seconds=21)), "AUDIO_TOO_LONG"),
 }
 
@@ -160,6 +169,24 @@ def test_a_wav_of_unknown_length_has_what_is_there():
     struct.pack_into("<I", data, 4, 0xFFFFFFFF)
     struct.pack_into("<I", data, data.index(b"data") + 4, 0xFFFFFFFF)
     assert RATE == len(load(bytes(data)))
+
+
+def test_a_header_that_promises_gigabytes_gets_no_memory():
+    """A WAV has the samples that are there, and no more than a second of them is decoded at once."""
+    promised = with_header(file_of(tone()), 40, "<I", 0x7FFFFFFF)
+    with tracked() as most:
+        assert RATE == len(load(promised))
+    assert most() < 2 << 20
+
+
+def test_one_sample_is_a_recording():
+    """Bit for bit, however short it is."""
+    np.testing.assert_array_equal(load(file_of(np.array([0.5], np.float32))), [0.5])
+
+
+def test_integers_as_floats_are_taken():
+    """A program that does not divide them by full scale writes large numbers: the sound is the same, and louder."""
+    np.testing.assert_array_equal(load(file_of(32768 * tone(), subtype="FLOAT")), 32768 * tone()[:, 0])
 
 
 def test_a_wav_that_python_wrote_is_read():

@@ -9,7 +9,8 @@ import numpy as np
 import soundfile
 import soxr
 
-from weft_proto.sound import MAX_CHANNELS, MAX_RATE, MIN_RATE, is_recording
+from weft_proto.recordings import is_recording
+from weft_proto.sound import MAX_CHANNELS, MAX_RATE, MIN_RATE
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ FIELD = "audio.data"
 _FORMATS = {"WAV", "WAVEX", "FLAC"}
 # The length of a FLAC whose header does not say it: a program wrote it into a pipe.
 _UNKNOWN = (1 << 63) - 1
+# Full scale is 1. So it is for most files of floats, and this for the others: those of integers that were not divided.
+# Beyond it a mean of channels could overflow.
+_LOUDEST = 2.0**31
 # Seconds that are decoded at once. Between them it is asked whether somebody still waits.
 _BLOCK_S = 1
 
@@ -88,8 +92,8 @@ def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -
         num_read += len(block)
         # A header may not know the length.
         _check_length(num_read / file.samplerate, max_s)
-        if not np.isfinite(block).all():
-            raise InvalidRequest(FIELD, "has a sample that is not a finite number", "BAD_AUDIO")
+        if not (np.abs(block) <= _LOUDEST).all():  # said this way round, NaN fails
+            raise InvalidRequest(FIELD, "has a sample that is not a number in [-2^31, 2^31]", "BAD_AUDIO")
         mono, is_last = block.mean(axis=1, dtype=np.float32), len(block) < _BLOCK_S * file.samplerate
         parts.append(mono if resampling is None else resampling.resample_chunk(mono, last=is_last))
         if is_last:
