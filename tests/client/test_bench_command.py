@@ -180,17 +180,6 @@ def test_a_model_of_a_newer_server_is_not_asked(weft_command, server):
         Workload(model="strange").method(strange)
 
 
-def test_a_model_that_hears_is_not_asked(server):
-    """There are no recordings to send."""
-    with weft.Client(server.target) as client:
-        known, *_ = client.list_models()
-    hearing = replace(known, name="voices", task=weft.Task.TRANSCRIBE)
-
-    assert known == Workload().find((known, hearing))
-    with pytest.raises(weft.InvalidRequest, match="voices takes recordings"):
-        Workload(model="voices").method(hearing)
-
-
 def test_streams_are_cancelled_within_their_messages():
     """Where four tokens share a message, cancelling after up to 64 of them would come too late for most."""
     asked = Asked(b"", 64)

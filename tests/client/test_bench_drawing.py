@@ -2,7 +2,9 @@
 
 import json
 import os
+from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -12,10 +14,10 @@ from fakes import MODELS
 from weft import _answers
 from weft._bench.arrivals import Closed, Open, parse_sweep
 from weft._bench.asking import make_requests
-from weft._bench.inputs import are_pictures, read_pictures, read_texts
+from weft._bench.inputs import Kind, kind_of, read_files, read_texts
 from weft._bench.lengths import LogNormal, Uniform, parse_lengths
 from weft._bench.workload import Workload
-from weft_proto.v1 import common_pb2, generation_pb2, model_pb2, translation_pb2
+from weft_proto.v1 import common_pb2, generation_pb2, model_pb2, transcription_pb2, translation_pb2
 
 EN_ES = _answers.model(MODELS[0])
 PROSE = _answers.model(
@@ -133,27 +135,31 @@ def test_a_line_that_holds_nothing_is_named(tmp_path, name, content, complaint):
     assert str(path) in caught.value.message
 
 
-def test_pictures_are_files_or_those_of_a_folder(tmp_path):
-    """A folder gives its pictures by name and nothing else; an empty one, or a missing file, is an error."""
-    folder, other = tmp_path / "pictures", tmp_path / "z.webp"
+@pytest.mark.parametrize(
+    ("kind", "first", "second", "alone"),
+    [(Kind.PICTURES, "a.JPG", "b.png", "z.webp"), (Kind.RECORDINGS, "a.WAV", "b.flac", "z.wav")],
+)
+def test_files_are_named_or_those_of_a_folder(kind, first, second, alone, tmp_path):
+    """A folder gives its pictures or recordings by name and nothing else; an empty one, or a missing file, is wrong."""
+    folder, other = tmp_path / "inputs", tmp_path / alone
     folder.mkdir()
-    with pytest.raises(weft.InvalidRequest, match="holds no picture"):
-        read_pictures((folder,))
-    for name in ("b.png", "a.JPG", "notes.txt"):
+    with pytest.raises(weft.InvalidRequest, match="holds no picture and no recording"):
+        kind_of((folder,))
+    for name in (second, first, "notes.txt"):
         (folder / name).write_bytes(name.encode())
     other.write_bytes(b"z")
 
-    assert [b"a.JPG", b"b.png", b"z"] == read_pictures((folder, other))
-    assert are_pictures((folder, other))
+    assert [first.encode(), second.encode(), b"z"] == read_files((folder, other))
+    assert kind is kind_of((folder, other))
     with pytest.raises(weft.InvalidRequest, match="cannot read"):
-        read_pictures((tmp_path / "no.png",))
-    with pytest.raises(weft.InvalidRequest, match="either texts or pictures"):
-        are_pictures((folder, tmp_path / "a.txt"))
+        read_files((tmp_path / f"no{Path(alone).suffix}",))
+    with pytest.raises(weft.InvalidRequest, match=f"give only one of {kind}, texts"):
+        kind_of((folder, tmp_path / "a.txt"))
 
 
 def test_what_is_no_file_is_not_read(tmp_path):
     """A pipe or a device may never end: it is refused."""
-    for name, read in (("pipe.txt", read_texts), ("pipe.png", read_pictures)):
+    for name, read in (("pipe.txt", read_texts), ("pipe.png", read_files)):
         os.mkfifo(tmp_path / name)
         with pytest.raises(weft.InvalidRequest, match="not a regular file"):
             read((tmp_path / name,))
@@ -215,6 +221,23 @@ def test_inputs_of_a_file_come_in_turn(tmp_path):
     longer = asked(EN_ES, translation_pb2.StreamTranslateRequest, paths=(path,), output_tokens=Uniform(1, 9))
     assert ["0", "1", "2", "3", "4", "0"] == [each.text for each in longer[:6]]
     assert set(range(1, 10)) == {each.decoding.max_new_tokens for each in longer}
+
+
+def test_recordings_are_sent_to_a_model_that_hears(tmp_path):
+    """Each in turn, in the first of the model's languages; without any, or with pictures, there is nothing to send."""
+    voices = replace(EN_ES, name="voices", task=weft.Task.TRANSCRIBE, source_languages=("de", "en"))
+    recording, picture = tmp_path / "a.wav", tmp_path / "a.png"
+    recording.write_bytes(b"sound")
+    kind = transcription_pb2.StreamTranscribeRequest
+    made = asked(voices, kind, paths=(recording,), output_tokens=Uniform(4, 4))
+
+    assert 64 == len(made)
+    assert {(b"sound", "de", 4)} == {(each.audio.data, each.language, each.decoding.max_new_tokens) for each in made}
+    assert voices == Workload(paths=(recording,)).find((EN_ES, voices))
+    assert EN_ES == Workload().find((EN_ES, voices))
+    for paths, complaint in (((), "takes recordings; give files"), ((picture,), "takes recordings, not pictures")):
+        with pytest.raises(weft.InvalidRequest, match=complaint):
+            asked(voices, kind, paths=paths)
 
 
 def test_the_model_is_the_one_that_fits(tmp_path):

@@ -17,6 +17,7 @@ from weft_proto.v1 import (
     embedding_pb2,
     generation_pb2,
     score_pb2,
+    transcription_pb2,
     translation_pb2,
 )
 
@@ -31,10 +32,17 @@ TEXTS = {
     "embed": ("the cat", "the dog", "green tree", "a bird"),
     "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
 }
-PICTURES = {"caption": "scenes", "classify image": "digits", "match": "digits"}
+# The field of a file, and whose examples are sent.
+FILES = {
+    "caption": ("image", "scenes"),
+    "transcribe": ("audio", "commands"),
+    "classify image": ("image", "digits"),
+    "match": ("image", "digits"),
+}
 _VERBS = {
     "translate": ("weft.v1.TranslationService", "Translate", translation_pb2),
     "caption": ("weft.v1.CaptionService", "Caption", caption_pb2),
+    "transcribe": ("weft.v1.TranscriptionService", "Transcribe", transcription_pb2),
     "generate": ("weft.v1.GenerationService", "Generate", generation_pb2),
     "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
     "classify image": ("weft.v1.ClassificationService", "Classify", classification_pb2),
@@ -55,9 +63,11 @@ def verb(task, kind):
 def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
     """The request of a task with its input of a number; one that explains, or one that the server refuses."""
     request = verb(task, "unary")[1](model=common_pb2.ModelSelector(name=TASKS[task].model))
-    if task in PICTURES:
-        found = sorted((ROOT / "export" / "checkpoints" / PICTURES[task] / "examples").glob("*.png"))
-        request.image.data = b"no picture" if is_bad else found[number % len(found)].read_bytes()
+    if task in FILES:
+        field, model = FILES[task]
+        found = sorted((ROOT / "export" / "checkpoints" / model / "examples").iterdir())
+        data = b"no such file" if is_bad else found[number % len(found)].read_bytes()
+        getattr(request, field).data = data
     elif task == "embed":
         request.inputs.add(text="" if is_bad else TEXTS[task][number])
     else:

@@ -1,5 +1,8 @@
 """What the load asks: for each kind of call the client's verb, its inputs, its options, and how often it comes."""
 
+import wave
+from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +13,19 @@ CHECKPOINTS = Path(__file__).parents[2] / "export" / "checkpoints"
 
 def _pictures(name):
     return tuple(path.read_bytes() for path in sorted((CHECKPOINTS / name / "examples").glob("*.png")))
+
+
+def _recordings(name):
+    """Examples of a model, and all of them one behind the other: several windows."""
+    files = tuple(path.read_bytes() for path in sorted((CHECKPOINTS / name / "examples").glob("*.wav")))
+    whole = BytesIO()
+    with ExitStack() as stack:
+        parts = [stack.enter_context(wave.open(BytesIO(file))) for file in files]
+        out = stack.enter_context(wave.open(whole, "wb"))
+        out.setparams(parts[0].getparams())
+        for part in parts:
+            out.writeframes(part.readframes(part.getnframes()))
+    return (*files, whole.getvalue())
 
 
 SOURCES = ("we are eating bread", "the boy sees the house and the girl sees the garden", "the old man is here", "a cat")
@@ -26,7 +42,7 @@ PAIRS = (("we are eating bread", "estamos comiendo pan"), ("the cat drinks milk"
 CUT = (*SOURCES, *NAMED, " ".join(SOURCES) * 100)
 IDS = (([377, 219, 665, 2],), ([5, 900, 31] * 400,))
 EMBEDDED = ("the cat", "the dog eats and the bird finds", "green tree", "a small house")
-SCENES, DIGITS = _pictures("scenes"), _pictures("digits")
+SCENES, DIGITS, SPOKEN = _pictures("scenes"), _pictures("digits"), _recordings("commands")
 
 
 class Ask(NamedTuple):
@@ -52,7 +68,7 @@ class Ask(NamedTuple):
     @property
     def can_stream(self):
         """Whether the client has a stream for it."""
-        return self.verb in {"translate", "caption", "generate"}
+        return self.verb in {"translate", "caption", "transcribe", "generate"}
 
     def arguments(self, number):
         """Positional and named arguments of the verb, for the input of a number."""
@@ -75,6 +91,10 @@ def _captions(how, weight=1.0, **rest):
     return _writes(how, weight, task="caption", inputs=SCENES, model="scenes", **{"max_new_tokens": 24} | rest)
 
 
+def _transcribes(how, weight=1.0, inputs=SPOKEN, **rest):
+    return _writes(how, weight, task="transcribe", inputs=inputs, model="commands", max_new_tokens=30, rest=rest)
+
+
 def _reads(task, inputs, model, **options):
     return (
         Ask(task, "plain", inputs, {"model": model, **options}, 3),
@@ -94,6 +114,9 @@ ASKS = (
     _captions("greedy", 2),
     _captions("3 beams", strategy=Beams(3)),
     _captions("explain", rest={"explain": True}),
+    _transcribes("greedy", 2),
+    _transcribes("timestamps", timestamps=True),
+    _transcribes("explain", inputs=SPOKEN[:-1], explain=True),
     _writes("greedy", 3),
     _writes("greedy, low", priority="low", max_new_tokens=100),
     _writes("draw, high", priority="high", strategy=DRAW),

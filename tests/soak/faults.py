@@ -45,6 +45,7 @@ BAD = (
     Bad("translate", (SOURCES[0],), {"model": "en-es", "explain": Explain(layer=99)}),
     Bad("generate", ((10**6,),), {"model": "pydocs"}),
     Bad("caption", (b"no picture",), {"model": "scenes"}),
+    Bad("transcribe", (b"no recording",), {"model": "commands"}),
     Bad("classify", (), {"image": DIGITS[0][:100], "model": "digits"}),
     Bad("classify", ("Open a new window",), {"model": "topics", "top_k": 0}),
     Bad("tag", ("a\x00b",), {"model": "tags", "explain": Explain(layer=0, head=99)}),

@@ -6,23 +6,23 @@ from itertools import cycle
 from random import Random
 from typing import Any
 
-from weft._bench.inputs import are_pictures, read_pictures, read_texts
+from weft._bench.inputs import Kind, kind_of, read_files, read_texts
 from weft._bench.lengths import Uniform
-from weft._bench.method import PICTURE_TASKS, WRITES_TEXT, Method
+from weft._bench.method import WRITES_TEXT, Method, reads
 from weft._bench.workload import Workload
 from weft._decoding import Decoding
 from weft._model import Model
-from weft._types import Picture, Text
+from weft._types import Task, Text
 from weft.exceptions import InvalidRequest
 
 # The number of different requests, if something of them is drawn. There is at least one for each input.
 # After the last, the first is sent again.
 NUM_TEXTS = 1024
-NUM_PICTURES = 64
+NUM_FILES = 64
 DEFAULT = Uniform(8, 32)
 
 # Gives an input; told how many tokens the answer may have, for a prompt shares its room with it.
-Source = Callable[[int], Text | Picture]
+Source = Callable[[int], Text | bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +47,24 @@ def make_requests(workload: Workload, model: Model, method: Method) -> list[Aske
         raise InvalidRequest(f"--output-tokens: {model.name} gives at most {limit} tokens, its inputs considered")
 
     options: dict[str, Any] = {"model": model.name, "model_version": model.version}
-    for name, known in (("source_language", model.source_languages), ("target_language", model.target_languages)):
-        if len(known) > 1:  # then the server wants one of them named
+    for name, known in _languages(model).items():
+        if len(known) > 1:  # then the server wants one of them named, or would tell what is spoken at some cost
             options[name] = known[0]
 
     made = []
-    most = NUM_PICTURES if model.task in PICTURE_TASKS else NUM_TEXTS
+    most = NUM_TEXTS if reads(model.task) is Kind.TEXTS else NUM_FILES
     for _ in range(num_inputs if workload.paths and output is None else max(num_inputs, most)):
         longest = 0 if output is None else output.draw(random, limit)
         if model.task in WRITES_TEXT and longest:
             options["decoding"] = Decoding(longest, longest - 1 if workload.forced else None)
         made.append(Asked(method.payload(source(longest), **options), longest if workload.forced else 0))
     return made
+
+
+def _languages(model: Model) -> dict[str, tuple[str, ...]]:
+    if model.task is Task.TRANSCRIBE:
+        return {"language": model.source_languages}
+    return {"source_language": model.source_languages, "target_language": model.target_languages}
 
 
 def _most_new_tokens(model: Model, least_input: int) -> int:
@@ -69,17 +75,17 @@ def _most_new_tokens(model: Model, least_input: int) -> int:
 
 def _source(workload: Workload, model: Model, random: Random) -> tuple[Source, int, int]:
     """Return what gives inputs, how many different ones there are, and the tokens that one may need at least."""
-    sees = model.task in PICTURE_TASKS
+    kind = reads(model.task)
     if workload.paths:
-        if are_pictures(workload.paths) != sees:
-            raise InvalidRequest(f"--input: {model.name} reads {'pictures' if sees else 'texts'}, not these")
+        if (given_kind := kind_of(workload.paths)) is not kind:
+            raise InvalidRequest(f"--input: {model.name} takes {kind}, not {given_kind}")
         if workload.input_tokens is not None:
             raise InvalidRequest("--input-tokens: with --input, lengths are those of the inputs")
-        given: list[Any] = read_pictures(workload.paths) if sees else read_texts(workload.paths)
+        given: list[Any] = read_texts(workload.paths) if kind is Kind.TEXTS else read_files(workload.paths)
         turn = cycle(given)
         return lambda _: next(turn), len(given), 1
-    if sees:
-        raise InvalidRequest(f"--input: {model.name} looks at pictures; give files or a folder")
+    if kind is not Kind.TEXTS:
+        raise InvalidRequest(f"--input: {model.name} takes {kind}; give files or a folder")
     return _drawn(workload, model, random)
 
 

@@ -1,12 +1,23 @@
-"""What requests ask about: lines of a text file, JSON lines, or pictures of a folder."""
+"""What requests ask about: lines of a text file, JSON lines, pictures, or recordings."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
 
 from weft._types import Text
 from weft.exceptions import InvalidRequest
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
+
+class Kind(StrEnum):
+    """What inputs are."""
+
+    TEXTS = "texts"
+    PICTURES = "pictures"
+    RECORDINGS = "recordings"
+
+
+# How the names of files end that are not texts.
+_ENDINGS = {Kind.PICTURES: (".png", ".jpg", ".jpeg", ".webp"), Kind.RECORDINGS: (".wav", ".flac")}
 
 
 def read_texts(paths: tuple[Path, ...]) -> list[Text]:
@@ -47,19 +58,16 @@ def _json_line(line: str) -> Text:
     raise ValueError("must hold a text that is not empty, or token ids")
 
 
-def read_pictures(paths: tuple[Path, ...]) -> list[bytes]:
-    """Read picture files, those of a folder in the order of their names.
+def read_files(paths: tuple[Path, ...]) -> list[bytes]:
+    """Read pictures or recordings, those of a folder in the order of their names.
 
     Raises:
-        InvalidRequest: A file can't be read, or there is none.
+        InvalidRequest: A file can't be read.
     """
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.iterdir() if each.suffix.lower() in PICTURES)
-            if not inside:
-                raise InvalidRequest(f"--input: {path} holds no picture ({', '.join(PICTURES)})")
-            files += inside
+            files += sorted(each for each in path.iterdir() if _kind(each) is not Kind.TEXTS)
         elif path.exists() and not path.is_file():
             raise InvalidRequest(f"--input: {path} is not a regular file")
         else:
@@ -70,12 +78,29 @@ def read_pictures(paths: tuple[Path, ...]) -> list[bytes]:
         raise InvalidRequest(f"--input: cannot read {error.filename}: {error.strerror}") from None
 
 
-def are_pictures(paths: tuple[Path, ...]) -> bool:
-    """Tell by their names whether these are pictures or texts; they can't be both."""
-    kinds = {path.is_dir() or path.suffix.lower() in PICTURES for path in paths}
+def kind_of(paths: tuple[Path, ...]) -> Kind:
+    """Tell by their names what these are. A folder has pictures or recordings; its other files do not count.
+
+    Raises:
+        InvalidRequest: They are of several kinds, or a folder has none of them.
+    """
+    kinds = set()
+    for path in paths:
+        if not path.is_dir():
+            kinds.add(_kind(path))
+        elif inside := {_kind(each) for each in path.iterdir()} - {Kind.TEXTS}:
+            kinds |= inside
+        else:
+            endings = ", ".join(ending for each in _ENDINGS.values() for ending in each)
+            raise InvalidRequest(f"--input: {path} holds no picture and no recording ({endings})")
     if len(kinds) > 1:
-        raise InvalidRequest("--input: give either texts or pictures")
+        raise InvalidRequest(f"--input: give only one of {', '.join(sorted(kinds))}")
     return kinds.pop()
+
+
+def _kind(path: Path) -> Kind:
+    suffix = path.suffix.lower()
+    return next((kind for kind, endings in _ENDINGS.items() if suffix in endings), Kind.TEXTS)
 
 
 def _why(error: OSError | UnicodeDecodeError) -> str:

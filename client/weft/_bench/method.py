@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from weft._bench.inputs import Kind
 from weft._bench.record import Record
 from weft._types import Task
 from weft._verbs import VERBS, Verb, WritingVerb
@@ -11,13 +12,19 @@ from weft_proto.v1 import common_pb2
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
-# It has no recordings to send, and no questions.
-NOT_SENT = {Task.TRANSCRIBE: "recordings", Task.ANSWER: "questions about pictures"}
+# It has no questions to send.
+NOT_SENT = {Task.ANSWER: "questions about pictures"}
 TASKS = frozenset(_VERBS) - NOT_SENT.keys()
-PICTURE_TASKS = frozenset(Task(task.name) for task in tasks.TASKS.values() if task.takes_image)
+_ROWS = {Task(row.name): row for row in tasks.TASKS.values()}
 # Of verbs that take two kinds of input, texts are the first argument.
 PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})
 WRITES_TEXT = frozenset(task for task, verb in _VERBS.items() if isinstance(verb, WritingVerb))
+
+
+def reads(task: Task) -> Kind:
+    """Return what the load sends to models of a task."""
+    row = _ROWS[task]
+    return Kind.RECORDINGS if row.takes_audio else Kind.PICTURES if row.takes_image else Kind.TEXTS
 
 
 class Method:

@@ -41,7 +41,7 @@ class Asking:
             "--input",
             metavar="FILE",
             help="What to send. A text file: each line is a text. A .jsonl file: each line is a string, a list of "
-            "token ids, or an object with text or token_ids. A picture, or a folder of pictures. "
+            "token ids, or an object with text or token_ids. Pictures or recordings, or a folder of them. "
             "Can be given several times. By default token ids are drawn at random.",
         ),
     ] = None

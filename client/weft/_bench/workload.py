@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from weft._bench.inputs import are_pictures
+from weft._bench.inputs import Kind, kind_of
 from weft._bench.lengths import Lengths
-from weft._bench.method import NOT_SENT, PICTURE_TASKS, TASKS, WRITES_TEXT, Method
+from weft._bench.method import NOT_SENT, TASKS, WRITES_TEXT, Method, reads
 from weft._model import Model, ModelState
 from weft.exceptions import InvalidRequest
 
@@ -59,10 +59,9 @@ class Workload:
     def _fits(self, model: Model) -> bool:
         if model.task not in TASKS:
             return False
-        sees = model.task in PICTURE_TASKS
+        given = kind_of(self.paths) if self.paths else Kind.TEXTS
         writes = model.task in WRITES_TEXT
-        is_seen = bool(self.paths) and are_pictures(self.paths)
-        return sees == is_seen and (writes or not (self.output_tokens or self.streams))
+        return reads(model.task) is given and (writes or not (self.output_tokens or self.streams))
 
     def method(self, model: Model) -> Method:
         """Return what is called; refuses options that mean nothing to the model."""
