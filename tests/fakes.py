@@ -364,6 +364,9 @@ def write_down(request):
     half = len(words) // 2
     for second, part in enumerate((words[half:], words[:half])):
         answer.segments.add(start_s=second, end_s=second + 1, text=" ".join(part[::-1]))
+    if request.HasField("explain"):
+        for place, word in enumerate(words[::-1]):
+            answer.words.add(text=word, start_s=place / 2, end_s=place / 2 + 0.5)
     return _explain(request, answer, words[::-1], num_columns=3, column_s=0.5)
 
 

@@ -27,7 +27,7 @@ from weft._decoding import (
 from weft._many import Many
 from weft._model import LabelScoring, Limits, Model, ModelState
 from weft._questions import Answer
-from weft._recordings import Recording, Segment, Transcription
+from weft._recordings import Recording, Segment, Transcription, Word
 from weft._streams import AsyncStream, Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Token, Tokenization, TokenizeOptions
 from weft._types import (
@@ -150,6 +150,7 @@ __all__ = [  # noqa: RUF022 - grouped as a reader looks for them
     "Transcription",
     "Translation",
     "Usage",
+    "Word",
     # what goes wrong
     "AccessDenied",
     "Cancelled",

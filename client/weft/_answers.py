@@ -9,7 +9,7 @@ from weft import _questions
 from weft._decoding_message import read_decoding
 from weft._fields import optional
 from weft._model import LabelScoring, Limits, Model, ModelState
-from weft._recordings import Segment, Transcription
+from weft._recordings import Segment, Transcription, Word
 from weft._types import (
     Alignment,
     Caption,
@@ -148,6 +148,7 @@ def transcription(message: transcription_pb2.TranscribeResponse) -> Transcriptio
         duration_s=message.duration_s,
         language=message.language,
         language_probability=optional(message, "language_probability"),
+        words=tuple(Word(**_fields(each, Word)) for each in message.words),
     )
 
 

@@ -163,7 +163,8 @@ class Client(Calls):
     ) -> Score:
         """Tell how probable a model finds a target; `ScoreOptions` lists the options.
 
-        The source is a text or prompt, or for a captioning model a picture: its path as a `Path`, or its bytes.
+        The source is a text or prompt, for a captioning model a picture, or for a transcribing one a recording. Of a
+        picture or a recording it is the path as a `Path`, or the bytes.
         """
         return self._ask(verbs.SCORE, timeout, source, target, **options)
 

@@ -179,7 +179,9 @@ def score(
     adapter: AdapterName = "",
     source_language: Language = "",
     target_language: Language = "",
-    picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
+    is_file: Annotated[
+        bool, typer.Option("--picture", "--recording", help="The source is the path of a picture or of a recording.")
+    ] = False,
     top: Annotated[
         int,
         typer.Option("--top", min=0, max=20, help="Print for each token this number of the most probable ones."),
@@ -211,10 +213,10 @@ def score(
     if files.is_asked({"a source and a target": source if is_whole else None}):
         wants_json, never = {"--scores": scores, "--top": top}, {"--verbose": verbose}
         what = ("score", "scoring", server, asked)
-        files.run(*what, are_pictures=picture, as_json=as_json, wants_json=wants_json, never=never)
+        files.run(*what, are_pictures=is_file, as_json=as_json, wants_json=wants_json, never=never)
     elif source is not None and answer is not None:
         with server.client() as client, show.patience("scoring"):
-            scored = client.score(Path(source) if picture else read_argument(source), read_argument(answer), **asked)
+            scored = client.score(Path(source) if is_file else read_argument(source), read_argument(answer), **asked)
         show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
 
 

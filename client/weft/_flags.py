@@ -9,6 +9,7 @@ from typing import Any
 from weft.exceptions import InvalidRequest
 
 _FLAGS = {
+    "audio.data": "the recording",
     "cache_salt": "--cache-salt",
     "decoding.alternatives": "--alternatives",
     "decoding.banned": "--ban",
@@ -57,7 +58,7 @@ _FLAGS = {
 }
 # One with a dot stands for nothing else; of the others only the one that the message begins with.
 _FIELD = re.compile(
-    r"(?:(?<![\w.'\"-])(?:request\.)?(?:explain|model|decoding|image)(?:(?:\[\d+\])?\.\w+)+"
+    r"(?:(?<![\w.'\"-])(?:request\.)?(?:explain|model|decoding|image|audio)(?:(?:\[\d+\])?\.\w+)+"
     r"|^(?:request\.)?\w+)(?:\[\d+\])?"
 )
 _INDEX = re.compile(r"\[\d+\]")

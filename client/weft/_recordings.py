@@ -19,15 +19,26 @@ class Segment:
 
 
 @dataclass(frozen=True, slots=True)
+class Word:
+    """A word and when it was said, in seconds from a recording's beginning."""
+
+    text: str
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Transcription(Completion):
     """What was said in a recording of `duration_s` seconds.
 
     `segments` are the parts that the model heard at once; with `timestamps`, those that it tells apart itself.
     `language` is what was named or told; empty for a model that knows no languages by name. `language_probability` is
-    how probable it is, where the model told it.
+    how probable it is, where the model told it. `words` are the rows of `alignment`, and come with it: when each is
+    said is read off what it attends to.
     """
 
     segments: tuple[Segment, ...] = ()
     duration_s: float = 0.0
     language: str = ""
     language_probability: float | None = None
+    words: tuple[Word, ...] = ()

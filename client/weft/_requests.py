@@ -25,6 +25,7 @@ from weft._verb_options import (
     TranslateOptions,
 )
 from weft.exceptions import InvalidRequest
+from weft_proto.recordings import is_recording
 from weft_proto.v1 import (
     answer_pb2,
     caption_pb2,
@@ -268,10 +269,14 @@ def _each(field: str, inputs: Any) -> Iterable[Any]:
 
 
 def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[ScoreOptions]) -> score_pb2.ScoreRequest:
-    """Ask how probable a target is behind a source: a text, token ids, or a picture as its path or its bytes."""
+    """Ask how probable a target is behind a source: a text, token ids, or a file as its path or its bytes.
+
+    The file is a recording if it begins as one, else a picture.
+    """
     message = score_pb2.ScoreRequest()
     if isinstance(source, bytes | Path):
-        message.image.CopyFrom(_image(source))
+        data = _bytes("image", source)
+        (message.audio if is_recording(data) else message.image).data = data
     else:
         _fill_text(message, source)
     _fill_text(message, target, "target_text", "target_ids")

@@ -101,8 +101,8 @@ class Alignment:
     `weights[i][j]` is how much token i looked at source token j, or at patch j of an image counted row by row on a grid
     of `grid_rows` x `grid_columns`. Each row sums to 1. A text has a grid of 0 x 0, an image has no `source_tokens`.
     Of a recording, j is one of `num_columns` moments, each `column_s` seconds long; it has neither tokens nor a grid.
-    The targets are the produced tokens and the source is what was given, for `generate` the prompt; for `classify` the
-    only target is the first label; for `tag` both are the text's tokens.
+    The targets are the produced tokens and the source is what was given, for `generate` the prompt; for `transcribe`
+    they are words; for `classify` the only target is the first label; for `tag` both are the text's tokens.
 
     `source_mass[i]` is the share of token i's attention that lay on the source at all, before its row was made to sum
     to 1. `layer` is None for attention rollout, `head` for the average over heads.

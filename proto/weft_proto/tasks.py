@@ -103,7 +103,9 @@ TASKS = {
     common_pb2.TASK_CLASSIFY_TEXT: Task("classify_text", frozenset({_CLASSIFIER})),
     common_pb2.TASK_CLASSIFY_IMAGE: Task("classify_image", frozenset({_CLASSIFIER}), takes_image=True),
     common_pb2.TASK_ANSWER: Task("answer", frozenset({_ENCODER, _DECODER}), takes_image=True, takes_question=True),
-    common_pb2.TASK_TRANSCRIBE: Task("transcribe", frozenset({_ENCODER, _DECODER}), takes_audio=True),
+    common_pb2.TASK_TRANSCRIBE: Task(
+        "transcribe", frozenset({_ENCODER, _DECODER}), may_have=frozenset({_SCORE}), takes_audio=True
+    ),
     common_pb2.TASK_TAG: Task("tag", frozenset({_TAGGER})),
     common_pb2.TASK_EMBED_TEXT: Task("embed_text", frozenset({_EMBEDDER})),
     common_pb2.TASK_EMBED_IMAGE: Task("embed_image", frozenset({_IMAGE_EMBEDDER}), takes_image=True),

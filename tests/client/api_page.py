@@ -32,7 +32,7 @@ GROUPS = {
         "Sampling", "Beams", "EarlyStopping", "Alternatives", "PhraseBias", "LengthDecay", "Explain",
     ],
     "What comes out": [
-        "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Generation", "Output",
+        "Completion", "Translation", "Caption", "Answer", "Transcription", "Segment", "Word", "Generation", "Output",
         "TopToken", "Classification",
         "LabelScore", "Tagging", "TokenLabel",
         "Span", "Embeddings", "Score", "Tokenization", "Token", "Detokenization",

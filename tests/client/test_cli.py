@@ -96,7 +96,7 @@ def test_tokens_are_lines(weft_command, server, monkeypatch):
 
 
 def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):
-    """It is the sum; --top and --scores show each token on stderr, --json is all of it, and --picture takes a path."""
+    """The sum; --top and --scores show each token on stderr, --json is all; --picture and --recording take a path."""
     assert (0, "-1.5000\n", "") == weft_command("score", "a b c", "d e", "--model", "m")
     code, out, err = weft_command("score", "a b c", "d e", "--model", "m", "--top", "2")
     assert (0, "-1.5000\n") == (code, out)
@@ -105,11 +105,15 @@ def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):
     assert [-0.5, -1.0] == json.loads(out)["token_log_probs"]
     assert 2 == len(json.loads(out)["top_tokens"])
     assert (0, "-0.5000\n", "") == weft_command("score", str(picture), "cat", "--model", "m", "--picture")
+    recording = picture.with_suffix(".wav")
+    recording.write_bytes(b"RIFF\0\0\0\0WAVE")
+    assert (0, "-0.5000\n", "") == weft_command("score", str(recording), "cat", "--model", "m", "--recording")
     feed(monkeypatch, b"from stdin\n")
     weft_command("score", "-", "d", "--model", "m", "--source-language", "en", "--target-language", "es")
-    first, *_, with_picture, last = (seen.request for seen in server.servicer.seen)
+    first, *_, with_picture, with_recording, last = (seen.request for seen in server.servicer.seen)
     assert ("m", 0) == (first.model.name, first.num_top_tokens)
     assert b"12345" == with_picture.image.data
+    assert recording.read_bytes() == with_recording.audio.data
     assert ("from stdin", "en", "es") == (last.text, last.source_language, last.target_language)
     assert 2 == weft_command("score", "only a source", "--model", "m")[0]
 
@@ -355,6 +359,7 @@ FLAGS = {
     "explain.head needs explain.layer": "--head needs --layer",
     "model.name is required: one of a, b": "--model is required: one of a, b",
     "image.data is not a PNG, JPEG or WebP picture": "the picture is not a PNG, JPEG or WebP picture",
+    "audio.data is not a WAV or FLAC file": "the recording is not a WAV or FLAC file",
     "top_k must be 1..5, not 9": "--top must be 1..5, not 9",
     "target_language must be one of de, not 'model.name'": "--target-language must be one of de, not 'model.name'",
     "text must not be empty": "text must not be empty",

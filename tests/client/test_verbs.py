@@ -69,6 +69,7 @@ VERBS = [
     ("score", ("a b c", "d e"), {"num_top_tokens": 2, "source_language": "en", "target_language": "es", **COMMON}),
     ("score", ([1, 2], [3]), {"model": "m"}),
     ("score", (b"12345", "a cat"), {"model": "m"}),
+    ("score", (b"fLaC5", "a cat"), {"model": "m", "source_language": "en"}),
     ("tokenize", ("a b c",), {"side": "output", "source_language": "en", "target_language": "es", **COMMON}),
     ("tokenize", (), {"messages": [{"role": "user", "content": "b c"}], "model": "m", "count_only": True}),
     ("detokenize", ([3, 4],), {"side": "input", **COMMON}),

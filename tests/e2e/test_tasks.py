@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 
 import grpc
 import pytest
@@ -68,6 +69,36 @@ def test_caption(client, scene):
 
     assert text == answer.text == stream.result.text
     assert len(answer.alignment.weights[0]) == answer.alignment.grid_rows * answer.alignment.grid_columns
+
+
+SPOKEN = sorted((Path(__file__).parents[2] / "export" / "checkpoints" / "commands" / "examples").glob("*.wav"))
+
+
+@pytest.mark.parametrize("recording", SPOKEN, ids=[path.stem for path in SPOKEN])
+def test_transcribe(client, recording):
+    """What is said is heard, and when each word is: one behind the other, within the recording. No bit of it is new."""
+    answer = client.transcribe(recording, explain=True)
+
+    assert recording.stem.replace("-", " ") == answer.text == " ".join(word.text for word in answer.words)
+    assert answer.alignment.target_tokens == tuple(word.text for word in answer.words)
+    times = [time for word in answer.words for time in (word.start_s, word.end_s)]
+    assert sorted(times) == times
+    assert times[0] >= 0
+    assert times[-1] <= answer.duration_s
+    assert all(word.start_s < word.end_s for word in answer.words)
+    asked = {"timestamps": True, "explain": True}
+    assert answer.text.split() == [word.text for word in client.transcribe(recording, **asked).words]
+
+
+def test_a_transcription_is_scored(client):
+    """What was said is more probable than what was not, and as probable as when it was produced."""
+    recording = SPOKEN[0]
+    said = client.transcribe(recording, return_scores=True)
+    scored = client.score(recording, said.text, model="commands")
+
+    assert said.token_ids == scored.token_ids
+    assert scored.token_log_probs == pytest.approx(said.token_log_probs, abs=1e-4)
+    assert scored.total > client.score(recording, "turn on the light", model="commands").total
 
 
 def test_classify_image(client, digit):

@@ -19,7 +19,7 @@ from weft_export.rounding.quantising import quantised
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.v1 import bundle_pb2
 
-# A transcriber has none: ScoreService takes no recording.
+# One that answers questions has none: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]
 ALL = [*SCORED, *(f"{name}-int8" for name in INT8 if name in SCORED)]
 ROWS, WIDTH, SIZE = 5, 16, 8
@@ -44,6 +44,9 @@ def drawn(manifest):
     if manifest.HasField("image"):
         shape = (ROWS, manifest.image.channels, manifest.image.height, manifest.image.width)
         feeds["pixel_values"] = RNG.standard_normal(shape).astype(np.float32)
+    elif manifest.HasField("audio"):
+        shape = (ROWS, manifest.audio.num_mels, manifest.audio.num_frames)
+        feeds["input_features"] = RNG.standard_normal(shape).astype(np.float32)
     elif manifest.text.HasField("start_id"):
         feeds["input_ids"] = RNG.integers(0, manifest.text.source_vocab_size, (ROWS, SOURCE_LENGTHS.max()))
         feeds["lengths"] = SOURCE_LENGTHS

@@ -100,6 +100,9 @@ TRANSCRIBE = transcription_pb2.TranscribeRequest(
 SCORE = score_pb2.ScoreRequest(
     model={"name": "tiny-translate"}, text="the dog", target_text="el perro", num_top_tokens=1
 )
+SCORE_SPOKEN = score_pb2.ScoreRequest(
+    model={"name": "tiny-speech"}, audio={"data": recording()}, source_language="de", target_text="el perro"
+)
 # The method, and requests that are answered.
 METHODS = {
     "GenerationService/Generate": [GENERATE, SEARCH, CHAT],
@@ -122,7 +125,7 @@ METHODS = {
         ),
     ],
     "ClassificationService/Tag": [classification_pb2.TagRequest(model={"name": "tiny-tags"}, text="the cat")],
-    "ScoreService/Score": [SCORE],
+    "ScoreService/Score": [SCORE, SCORE_SPOKEN],
     "TokenizationService/Tokenize": [
         tokenization_pb2.TokenizeRequest(model={"name": "tiny-translate"}, text="the dog", side="SIDE_OUTPUT"),
         tokenization_pb2.TokenizeRequest(model={"name": "tiny-generate"}, messages=CHAT.messages, count_only=True),

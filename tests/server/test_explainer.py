@@ -30,6 +30,9 @@ def matrix(alignment):
 
 def rows_of(model, answer):
     """What the rows of an answer's alignment stand for."""
+    if model.manifest.HasField("audio"):
+        assert [word.text for word in answer.words] == answer.alignment.target_tokens
+        return len(answer.completion.text.split())
     if hasattr(answer, "completion"):
         return len(answer.completion.token_ids)
     return answer.usage.input_tokens if model.manifest.task == common_pb2.TASK_TAG else 1

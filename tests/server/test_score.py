@@ -19,8 +19,10 @@ from tiny_parts import END
 from loaded import Loaded, ask, golden_request, score
 from waiting import until
 from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.checkpoints.sound import wav_of
 from weft_export.export import export_checkpoint
 from weft_export.rounding.quantising import quantised
+from weft_proto.sound import spoken_ids
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.errors import (
@@ -34,7 +36,7 @@ from weft_server.errors import (
 )
 from weft_server.serving.golden import verify_golden
 
-# A transcriber is not asked: ScoreService takes no recording.
+# One that answers questions is not asked: ScoreService takes none.
 SCORED = [name for name in WRITERS if sample(name).model.scores]
 ALL = [*SCORED, *(f"{name}-int8" for name in INT8 if name in SCORED)]
 # In nats. At int8 a value between two levels may fall to the other one, in a run of other sums.
@@ -62,15 +64,32 @@ def run(directory, body, **settings):
     return asyncio.run(over())
 
 
-def torch_log_probs(name, model, source, target):
+def source_of(model):
+    """The golden request as ScoreService takes it."""
+    request = golden_request(model)
+    if "language" in request:
+        request["source_language"] = request.pop("language")
+    return request
+
+
+def read(model, request):
+    """The source of a request, as a function for the model's workers."""
+    if "audio" in request:
+        return lambda wanted: model.reader.read_window(request["audio"], "audio", wanted)
+    if "image" in request:
+        return lambda wanted: model.reader.read_image(request["image"], wanted)
+    return lambda _: model.reader.read_text(request["text"], "text", model.languages.plain)
+
+
+def torch_log_probs(name, model, source, target, prefix=()):
     """The log-probabilities [tokens, vocab] behind a target's tokens, in torch."""
     checkpoint = CHECKPOINTS[name.removesuffix("-int8")]()
     network = (quantised(checkpoint) if name.endswith("-int8") else checkpoint).model.eval()
     tensors = (torch.from_numpy(source.array)[None],)
-    fed = [model.manifest.text.start_id, *model.manifest.text.prefix_ids, *target[:-1]]
+    fed = [model.manifest.text.start_id, *model.manifest.text.prefix_ids, *prefix, *target[:-1]]
     if TASKS[model.manifest.task].takes_prompt:
         fed, tensors = [*source.array.tolist(), *target[:-1]], ()
-    elif tensors[0].dim() == 2:
+    elif "lengths" in source.feeds([source.array], source.num_tokens, 0):
         tensors = (*tensors, torch.tensor([tensors[0].shape[1]], dtype=torch.int32))
     with torch.inference_mode():
         logits = network.decode(torch.tensor([fed]), *tensors)[0]
@@ -83,8 +102,8 @@ def test_scores_are_those_of_torch_and_of_decoding(name, request):
 
     async def laws(model):
         near = NEAR[model.manifest.precision]
-        source = golden_request(model)
-        done = (await ask(model, **source, return_scores=True)).completion
+        source = source_of(model)
+        done = (await ask(model, **golden_request(model), return_scores=True)).completion
         again = await score(model, **source, target_ids=ids(*done.token_ids), num_top_tokens=20)
 
         np.testing.assert_allclose(again.token_log_probs, done.token_log_probs, atol=near)
@@ -98,11 +117,10 @@ def test_scores_are_those_of_torch_and_of_decoding(name, request):
         text = model.manifest.text
         drawn = random.Random(0).choices(range(text.target_vocab_size), k=min(7, text.max_new_tokens))
         other = await score(model, **source, target_ids=ids(*drawn), num_top_tokens=3)
-        read = model.reader.read_image if "image" in source else model.reader.read_text
-        *_, given = source.values()
-        frame = [] if "image" in source else ["text", model.languages.plain]
-        read_source = await model.work(lambda wanted: read(given, *frame or [wanted]))
-        expected = torch_log_probs(name, model, read_source, drawn)
+        spoken = ()
+        if "audio" in source:
+            spoken = spoken_ids(model.manifest.audio, source["source_language"], to_english=False)
+        expected = torch_log_probs(name, model, await model.work(read(model, source)), drawn, spoken)
         chosen = expected[np.arange(len(drawn)), drawn]
         np.testing.assert_allclose(other.token_log_probs, chosen, atol=near)
         for row, top in zip(expected, other.top_tokens, strict=True):
@@ -182,8 +200,25 @@ def test_languages_and_prefix_stand_where_decoding_has_them(tmp_path):
     run(tmp_path / "m" / "1", laws)
 
 
+def test_what_is_spoken_and_in_which_language_the_target_is_tells(tiny_repository):
+    """A given transcription, in either language, and a given translation have the scores that they are decoded with."""
+
+    async def laws(model):
+        audio = golden_request(model)["audio"]
+        for language, to_english in itertools.product(("de", "en"), (False, True)):
+            about = {"language": language, "to_english": to_english}
+            done = (await ask(model, audio=audio, **about, return_scores=True)).completion
+            about = {"source_language": language, "target_language": "EN" if to_english else ""}
+            again = await score(model, audio=audio, **about, target_ids=ids(*done.token_ids))
+            np.testing.assert_allclose(again.token_log_probs, done.token_log_probs, atol=1e-4)
+
+    run(tiny_repository / "tiny-speech" / "1", laws)
+
+
 TOO_MANY = [1] * 100
 GENERATE = {"text": "w3 w4", "target_text": "w5"}
+A_SECOND = common_pb2.Audio(data=wav_of(torch.sin(torch.arange(4000) / 3), 4000))
+SPOKEN = {"audio": A_SECOND, "source_language": "en", "target_text": "el"}
 REFUSALS = [
     ("tiny-generate", {"target_text": "w5"}, "source", "is required: text or token_ids"),
     ("tiny-generate", {"text": "w3"}, "target", "is required: target_text or target_ids"),
@@ -199,6 +234,11 @@ REFUSALS = [
     ("tiny-generate", {**GENERATE, "request_id": "é"}, "request_id", "printable ASCII"),
     ("tiny-generate", {"image": common_pb2.Image(data=b"x"), "target_text": "w5"}, "image", "give text or token_ids"),
     ("tiny-caption", {"text": "w3", "target_text": "w5"}, "text", "give image"),
+    ("tiny-speech", {"text": "w3", "target_text": "el"}, "text", "give audio"),
+    ("tiny-speech", {"audio": A_SECOND, "target_text": "el"}, "source_language", "is required: one of de, en"),
+    ("tiny-speech", {**SPOKEN, "target_language": "de"}, "target_language", "must be empty, or en"),
+    ("tiny-speech", SPOKEN, "audio", "takes at most 0.4 s of a recording"),
+    ("tiny-generate", {"audio": A_SECOND, "target_text": "w5"}, "audio", "give text or token_ids"),
     ("tiny-generate", {**GENERATE, "model": common_pb2.ModelSelector()}, "model.name", "is required"),
 ]
 

@@ -50,7 +50,7 @@ KINDS = {
     "tag": _kind(TAG, _TEXT, _verb_options.TagOptions),
     "embed": _kind(EMBED_ONE, (*_TEXT, "image"), _verb_options.EmbedOptions),
     "generate": _kind(GENERATE, (*_TEXT, "messages"), _verb_options.GenerateOptions),
-    "score": _kind(SCORE, (*_TEXT, "image"), _verb_options.ScoreOptions, "target"),
+    "score": _kind(SCORE, (*_TEXT, "image", "audio"), _verb_options.ScoreOptions, "target"),
 }
 
 

@@ -51,9 +51,6 @@ class SpeechConfig:
 class Speech(SequenceToSequence):
     """The memory is one place for each two frames of a window. Where it is silent, there are places all the same."""
 
-    # ScoreService takes no recording.
-    scores = False
-
     def __init__(self, config: SpeechConfig) -> None:
         super().__init__()
         self.config = config

@@ -1247,6 +1247,7 @@ Global___Explain: _TypeAlias = Explain  # noqa: Y015
 class Alignment(_message.Message):
     """Alignment is what the model attended to: for each row a distribution over the source.
       translate, caption, answer: a row for each produced token, over the source's tokens or the image's grid
+      transcribe:         a row for each word, the mean of its tokens', over moments of the recording
       generate:           a row for each produced token, over the prompt's tokens
       classify:           one row, the answer, over the text's tokens or the image's grid
       tag:                a row for each token, over the text's tokens
@@ -1278,7 +1279,9 @@ class Alignment(_message.Message):
     """num_columns is how many columns of a recording there are, else 0."""
     @_builtins.property
     def target_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """target_tokens are the rows: tokens as text pieces, an end-of-sequence token included; for classify the first label."""
+        """target_tokens are the rows: tokens as text pieces, an end-of-sequence token included; for transcribe the words; for classify the
+        first label.
+        """
 
     @_builtins.property
     def source_tokens(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:

@@ -29,6 +29,7 @@ class ScoreRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TOKEN_IDS_FIELD_NUMBER: _builtins.int
     IMAGE_FIELD_NUMBER: _builtins.int
+    AUDIO_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_FIELD_NUMBER: _builtins.int
     TARGET_TEXT_FIELD_NUMBER: _builtins.int
@@ -38,9 +39,9 @@ class ScoreRequest(_message.Message):
     text: _builtins.str
     """text is the source text or the prompt, as in TranslateRequest and GenerateRequest."""
     source_language: _builtins.str
-    """source_language is as in TranslateRequest."""
+    """source_language is as in TranslateRequest; of a recording what is spoken, required where the model knows several languages."""
     target_language: _builtins.str
-    """target_language is as in TranslateRequest."""
+    """target_language is as in TranslateRequest; of a recording `en` if the target is its English translation, else empty."""
     target_text: _builtins.str
     """target_text is tokenized by itself, without the special tokens of a source; the model's first end-of-sequence token, if it
     has one, is added. Not empty, and with it at most Limits.max_new_tokens.
@@ -62,6 +63,10 @@ class ScoreRequest(_message.Message):
         """image is a picture."""
 
     @_builtins.property
+    def audio(self) -> _common_pb2.Audio:
+        """audio is a recording of one window of the model. The target is scored as the whole of it, without timestamps."""
+
+    @_builtins.property
     def target_ids(self) -> _common_pb2.TokenIds:
         """target_ids are scored as they stand; at least one, at most Limits.max_new_tokens, each below the vocabulary's size. Of a
         model that generates, source and target together fit Limits.max_total_tokens.
@@ -74,6 +79,7 @@ class ScoreRequest(_message.Message):
         text: _builtins.str = ...,
         token_ids: _common_pb2.TokenIds | None = ...,
         image: _common_pb2.Image | None = ...,
+        audio: _common_pb2.Audio | None = ...,
         source_language: _builtins.str = ...,
         target_language: _builtins.str = ...,
         target_text: _builtins.str = ...,
@@ -81,11 +87,11 @@ class ScoreRequest(_message.Message):
         num_top_tokens: _builtins.int = ...,
         request_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "model", b"model", "source", b"source", "target", b"target", "target_ids", b"target_ids", "target_text", b"target_text", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "image", b"image", "model", b"model", "source", b"source", "target", b"target", "target_ids", b"target_ids", "target_text", b"target_text", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "source", b"source", "source_language", b"source_language", "target", b"target", "target_ids", b"target_ids", "target_language", b"target_language", "target_text", b"target_text", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["audio", b"audio", "image", b"image", "model", b"model", "num_top_tokens", b"num_top_tokens", "request_id", b"request_id", "source", b"source", "source_language", b"source_language", "target", b"target", "target_ids", b"target_ids", "target_language", b"target_language", "target_text", b"target_text", "text", b"text", "token_ids", b"token_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["text", "token_ids", "image"]  # noqa: Y015
+    _WhichOneofReturnType_source: _TypeAlias = _typing.Literal["text", "token_ids", "image", "audio"]  # noqa: Y015
     _WhichOneofArgType_source: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     _WhichOneofReturnType_target: _TypeAlias = _typing.Literal["target_text", "target_ids"]  # noqa: Y015
     _WhichOneofArgType_target: _TypeAlias = _typing.Literal["target", b"target"]  # noqa: Y015

@@ -67,7 +67,9 @@ class TranscribeRequest(_message.Message):
 
     @_builtins.property
     def explain(self) -> _common_pb2.Explain:
-        """explain asks for the alignment: which moments each token attended to. Only for a recording of one window."""
+        """explain asks for the alignment, which moments each word attended to, and for words, which is when each was said. Only for a
+        recording of one window.
+        """
 
     def __init__(
         self,
@@ -122,6 +124,36 @@ class Segment(_message.Message):
 Global___Segment: _TypeAlias = Segment  # noqa: Y015
 
 @_typing.final
+class Word(_message.Message):
+    """Word is a word of what was said."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    START_S_FIELD_NUMBER: _builtins.int
+    END_S_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """text is the word, with the signs beside it. In Chinese and Japanese it is what one token says."""
+    start_s: _builtins.float
+    """start_s is when it begins, in seconds from the recording's beginning."""
+    end_s: _builtins.float
+    """end_s is when it ends: no later than the next word begins and the recording ends."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        start_s: _builtins.float = ...,
+        end_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_s", b"end_s", "start_s", b"start_s", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Word: _TypeAlias = Word  # noqa: Y015
+
+@_typing.final
 class TranscribeResponse(_message.Message):
     """TranscribeResponse is what was said."""
 
@@ -133,6 +165,7 @@ class TranscribeResponse(_message.Message):
     ALIGNMENT_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
     LANGUAGE_PROBABILITY_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
     duration_s: _builtins.float
     """duration_s is how long the recording is, in seconds."""
     language: _builtins.str
@@ -151,7 +184,14 @@ class TranscribeResponse(_message.Message):
 
     @_builtins.property
     def alignment(self) -> _common_pb2.Alignment:
-        """alignment is set when explain was asked for."""
+        """alignment is set when explain was asked for. Its rows are the words."""
+
+    @_builtins.property
+    def words(self) -> _containers.RepeatedCompositeFieldContainer[Global___Word]:
+        """words are the words of the text in their order; set when explain was asked for. When each is said is read off the alignment: of
+        all ways to divide the recording among the words, it is the one in which they attend the most to their own parts. A model that
+        attends elsewhere tells wrong times.
+        """
 
     def __init__(
         self,
@@ -162,10 +202,11 @@ class TranscribeResponse(_message.Message):
         alignment: _common_pb2.Alignment | None = ...,
         language: _builtins.str = ...,
         language_probability: _builtins.float | None = ...,
+        words: _abc.Iterable[Global___Word] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability", "alignment", b"alignment", "completion", b"completion", "language_probability", b"language_probability"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability", "alignment", b"alignment", "completion", b"completion", "duration_s", b"duration_s", "language", b"language", "language_probability", b"language_probability", "segments", b"segments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability", "alignment", b"alignment", "completion", b"completion", "duration_s", b"duration_s", "language", b"language", "language_probability", b"language_probability", "segments", b"segments", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__language_probability: _TypeAlias = _typing.Literal["language_probability"]  # noqa: Y015
     _WhichOneofArgType__language_probability: _TypeAlias = _typing.Literal["_language_probability", b"_language_probability"]  # noqa: Y015

@@ -262,7 +262,7 @@ class InputReader:
         first, *others = self.read_windows(audio, wanted)
         if others:
             longest = window_samples(self._audio) / self._audio.sample_rate
-            why = f"is for a recording of at most {longest:g} s, which the model hears at once"
+            why = f"takes at most {longest:g} s of a recording, which the model hears at once"
             raise InvalidRequest(field, why, "INPUT_TOO_LONG")
         return first.source
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from weft_proto.v1 import common_pb2
 from weft_server.door.messages import packed
 from weft_server.errors import CannotExplain
+from weft_server.serving.spoken import moment_ids
+from weft_server.serving.words import by_word, columns_of, words_of
 from weft_server.source import Pixels, Sound
 
 if TYPE_CHECKING:
@@ -15,10 +18,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any
 
+    from weft_proto.v1 import transcription_pb2
     from weft_server.sequence import Sequence
     from weft_server.serving.completion import Completed
-    from weft_server.serving.explainer import Reading
+    from weft_server.serving.explainer import Explanation, Reading
     from weft_server.serving.model import Model
+    from weft_server.source import Source
 
 _NOT_ASKED: AbstractContextManager[None] = nullcontext()
 
@@ -61,21 +66,55 @@ async def explain_rows(
 
     `token_ids` are those that were produced.
     """
-    explainer, source = model.explainer, sequence.source
+    explainer = model.explainer
     assert explainer is not None, "this model has no explain graph. This is a bug."
 
     def fill() -> None:
-        weights, source_mass = explainer.explain(source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
-        alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
-        alignment.MergeFromString(packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, weights))
-        # By rounding it may lie a little outside of [0, 1].
-        alignment.source_mass.extend(source_mass.clip(0, 1).tolist())
-        if isinstance(source, Pixels):
-            alignment.grid_rows, alignment.grid_columns = source.grid
-        elif isinstance(source, Sound):
-            alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
-        else:
-            assert model.source_tokenizer is not None
-            alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))
+        explanation = explainer.explain(sequence.source, token_ids, reading, sequence.prefix_ids, sequence.adapter)
+        _write(alignment, model, reading, sequence.source, rows, explanation)
 
     await explainer.work(fill)
+
+
+async def explain_words(
+    answer: transcription_pb2.TranscribeResponse, model: Model, done: Completed, reading: Reading
+) -> None:
+    """Fill in what each word of a recording's only window attended to, and so when it was said."""
+    explainer, sequence = model.explainer, done.sequence
+    assert explainer is not None, "this model has no explain graph. This is a bug."
+    assert model.target_tokenizer is not None
+    words = words_of(done.token_ids, done.text, model.target_tokenizer, moment_ids(model.manifest.audio))
+
+    def fill() -> None:
+        sound = sequence.source
+        assert isinstance(sound, Sound)
+        told = explainer.explain(sound, done.token_ids, reading, sequence.prefix_ids, sequence.adapter)
+        explanation = by_word(told, words)
+        _write(answer.alignment, model, reading, sound, [word.text for word in words], explanation)
+        num_heard = min(sound.num_positions, math.ceil((sound.end_s - sound.start_s) / sound.position_s))
+        for word, columns in zip(words, columns_of(explanation.weights, num_heard), strict=True):
+            start_s, end_s = (min(sound.start_s + each * sound.position_s, sound.end_s) for each in columns)
+            answer.words.add(text=word.text, start_s=start_s, end_s=end_s)
+
+    await explainer.work(fill)
+
+
+def _write(
+    alignment: common_pb2.Alignment,
+    model: Model,
+    reading: Reading,
+    source: Source,
+    rows: list[str],
+    explanation: Explanation,
+) -> None:
+    alignment.MergeFrom(common_pb2.Alignment(target_tokens=rows, layer=reading.layer, head=reading.head))
+    alignment.MergeFromString(packed(common_pb2.Alignment.WEIGHTS_FIELD_NUMBER, explanation.weights))
+    # By rounding it may lie a little outside of [0, 1].
+    alignment.source_mass.extend(explanation.source_mass.clip(0, 1).tolist())
+    if isinstance(source, Pixels):
+        alignment.grid_rows, alignment.grid_columns = source.grid
+    elif isinstance(source, Sound):
+        alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
+    else:
+        assert model.source_tokenizer is not None
+        alignment.source_tokens.extend(model.source_tokenizer.pieces(source.array.tolist()))

@@ -66,10 +66,11 @@ class ScoreServicer(score_pb2_grpc.ScoreServiceServicer):
 def _source_kind(model: Model, request: Any) -> str:
     """Return the field that holds the source. Raises InvalidRequest unless the model takes it."""
     kind: str | None = request.WhichOneof("source")
-    takes_image = TASKS[model.manifest.task].takes_image
-    kinds = "image" if takes_image else "text or token_ids"
+    task = TASKS[model.manifest.task]
+    taken = ("image",) if task.takes_image else ("audio",) if task.takes_audio else ("text", "token_ids")
+    kinds = " or ".join(taken)
     if kind is None:
         raise InvalidRequest("source", f"is required: {kinds}", "EMPTY_INPUT")
-    if takes_image != (kind == "image"):
+    if kind not in taken:
         raise InvalidRequest(kind, f"is not what the model {model.name!r} takes: give {kinds}", "WRONG_INPUT_KIND")
     return kind

@@ -22,7 +22,7 @@ from weft_proto.v1 import (
     translation_pb2_grpc,
 )
 from weft_server.content.inputs import Part
-from weft_server.door.alignment import explain_text, reading_of
+from weft_server.door.alignment import explain_text, explain_words, reading_of
 from weft_server.door.languages import frame_of
 from weft_server.door.messages import write_completion
 from weft_server.errors import InvalidRequest, RequestError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from weft_server.engine.engine import Engine
     from weft_server.serving.completion import Read
+    from weft_server.serving.explainer import Reading
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
 
@@ -67,6 +68,10 @@ class TextService:
     def _cut(self, model: Model, request: Any) -> Cut | None:  # noqa: ARG002 - a translation's request can ask for it
         """Whether and how its input is answered part by part. Then `_read` gives a function that reads the parts."""
         return None
+
+    async def _explain(self, answer: Any, model: Model, event: Completed, reading: Reading) -> None:
+        """Fill in what the answer attended to."""
+        await explain_text(answer.alignment, model, event, reading)
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
         """Fill in what only this task's response has."""
@@ -103,7 +108,7 @@ class TextService:
                     answer = self.response()
                     with finishing(model, event.sequences, event.finish_reason):
                         if reading:
-                            await explain_text(answer.alignment, model, event, reading)
+                            await self._explain(answer, model, event, reading)
                         prompt = await prompt_log_probs(call, model, scorer, event.sequence.source) if scorer else ()
                         await write_completion(answer.completion, call, model, event)
                     answer.completion.prompt_log_probs.extend(prompt)
@@ -253,6 +258,9 @@ class TranscriptionServicer(TextService, transcription_pb2_grpc.TranscriptionSer
         if request.HasField("explain"):
             return lambda wanted: [Part("", model.reader.read_window(request.audio, "explain", wanted))]
         return lambda wanted: model.reader.read_windows(request.audio, wanted)
+
+    async def _explain(self, answer: Any, model: Model, event: Completed, reading: Reading) -> None:
+        await explain_words(answer, model, event, reading)
 
     def _complete(self, answer: Any, model: Model, event: Completed, request: Any) -> None:
         audio = model.manifest.audio

@@ -100,6 +100,8 @@ def input_of(model: Model, request: Any, kind: str, frame: Frame) -> Read:
     """
     if kind == "image":
         return lambda wanted: model.reader.read_image(request.image, wanted)
+    if kind == "audio":
+        return lambda wanted: model.reader.read_window(request.audio, "audio", wanted)
     if kind == "text":
         return lambda _: model.reader.read_text(request.text, "text", frame)
     if kind == "messages":

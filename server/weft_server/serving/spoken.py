@@ -66,6 +66,11 @@ def moments_of(audio: bundle_pb2.AudioSpec, end_ids: Iterable[int]) -> Moments:
     return Moments(audio.first_timestamp_id, num_timestamps(audio), latest, silent, end_ids)
 
 
+def moment_ids(audio: bundle_pb2.AudioSpec) -> range:
+    """Return the ids of the tokens that say moments. There are none in a model that tells none."""
+    return range(audio.first_timestamp_id, audio.first_timestamp_id + num_timestamps(audio))
+
+
 def segments_of(
     token_ids: Many[int], sound: Sound, audio: bundle_pb2.AudioSpec, tokenizer: Tokenizer
 ) -> Iterator[Segment]:
@@ -75,7 +80,7 @@ def segments_of(
     model may mean the silence that fills its window up.
     """
     step_s = audio.timestamp_samples / audio.sample_rate
-    moments = range(audio.first_timestamp_id, audio.first_timestamp_id + num_timestamps(audio))
+    moments = moment_ids(audio)
     start_s, said = sound.start_s, []
     for token_id in token_ids:
         if token_id not in moments:
