@@ -20,7 +20,7 @@ from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.runtime.blocks import block_of
-from weft_server.runtime.buffers import Column, FarRows, Output
+from weft_server.runtime.buffers import Columns, FarRows, Outputs
 from weft_server.runtime.copies import Copies, Stretch
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.device_states import DeviceStates
@@ -46,16 +46,17 @@ def far(array):
     return value
 
 
-def test_a_column_is_seen_when_it_is_sent():
-    """Far runs see what was last sent; on the host they see what is there."""
-    array = np.arange(4, dtype=np.float32)
-    column = Column(array, FAR)
-    column.send()
-    array[0] = 7
-    assert [0, 1, 2, 3] == content(column.block).tolist()
-    column.send()
-    assert [7, 1, 2, 3] == content(column.block).tolist()
-    assert array.ctypes.data == Column(array, HOST).block.pointer
+def test_columns_are_seen_when_they_are_sent():
+    """Far runs see what was last sent, all in one transfer; on the host they see what is there."""
+    arrays = {"first": np.arange(4, dtype=np.float32), "other": np.arange(80, dtype=np.int64).reshape(4, 20)}
+    columns = Columns(arrays, FAR)
+    columns.send()
+    arrays["first"][0], arrays["other"][3, 19] = 7, 8
+    assert [0, 1, 2, 3] == content(columns.rows(0, 4)["first"]).tolist()
+    columns.send()
+    assert [7, 1, 2, 3] == content(columns.rows(0, 4)["first"]).tolist()
+    assert [*range(60, 79), 8] == content(columns.rows(3, 4)["other"]).view(np.int64).tolist()
+    assert arrays["first"].ctypes.data == Columns(arrays, HOST).rows(0, 4)["first"].pointer
 
 
 def test_copies_touch_their_targets_alone():
@@ -79,11 +80,15 @@ def test_a_stretch_keeps_the_head_of_the_middle_axis(length):
     np.testing.assert_array_equal(expected, target.fetch())
 
 
-def test_an_output_is_fetched_as_far_as_it_was_written():
-    """What comes back is the rows of the last run, and not all slots."""
-    output = Output(np.zeros((4, 2), np.float32), FAR)
-    Copies(1, FAR).run([(block_of(np.arange(6, dtype=np.float32)), output.block(3))])
-    assert [[0, 1], [2, 3], [4, 5]] == output.read(3).tolist()
+def test_outputs_are_fetched_as_far_as_they_were_written():
+    """What comes back, in one transfer, is the rows of the last run, and not all slots."""
+    outputs = Outputs({"first": np.zeros((4, 2), np.float32), "other": np.zeros(4, np.int64)}, FAR)
+    blocks = outputs.blocks(3)
+    written = np.arange(6, dtype=np.float32), np.arange(3)
+    Copies(2, FAR).run([(block_of(array), blocks[name]) for array, name in zip(written, blocks, strict=True)])
+    read = outputs.read(3)
+    assert [[0, 1], [2, 3], [4, 5]] == read["first"].tolist()
+    assert [0, 1, 2] == read["other"].tolist()
 
 
 def test_far_rows_are_fetched_one_by_one():

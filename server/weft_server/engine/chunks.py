@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.runtime.buffers import Column
+from weft_server.runtime.buffers import Columns
 
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
@@ -18,26 +18,36 @@ PREFILL_CHUNK = PREFILL_BUCKETS[-1]
 class Chunk:
     """What prefill runs of one padded length read: tokens of one prompt, whatever its slot."""
 
-    def __init__(self, bucket: int, device: Device) -> None:
+    def __init__(self, bucket: int, device: Device, *, has_memory: bool) -> None:
         self.bucket = bucket
         self._input_ids = np.zeros((1, bucket), np.int64)
         self._past_lengths = np.zeros(1, np.int32)
         self._lengths = np.ones(1, np.int32)
-        self.columns = columns_of(self._input_ids, self._past_lengths, self._lengths, device)
+        self._memory_lengths = np.ones(1, np.int32)
+        arrays: dict[str, np.ndarray] = {
+            "input_ids": self._input_ids,
+            "past_lengths": self._past_lengths,
+            "lengths": self._lengths,
+        }
+        if has_memory:
+            arrays["memory_lengths"] = self._memory_lengths
+        self.columns = Columns(arrays, device)
 
-    def fill(self, token_ids: np.ndarray, past: int, pad_id: int) -> None:
-        """Take the next tokens of a prompt of which `past` have been read."""
+    def fill(self, token_ids: np.ndarray, past: int, memory: int, pad_id: int) -> None:
+        """Take the next tokens of a prompt of which `past` have been read, and the length of its slot's memory."""
         self._input_ids[0, : len(token_ids)] = token_ids
         self._input_ids[0, len(token_ids) :] = pad_id
         self._past_lengths[0] = past
         self._lengths[0] = len(token_ids)
+        self._memory_lengths[0] = memory
 
 
 class Chunks:
     """A decoder's chunks, one for each padded length. One that reads token by token has chunks of one."""
 
-    def __init__(self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool) -> None:
+    def __init__(self, device: Device, *, max_total: int, pad_id: int, one_by_one: bool, has_memory: bool) -> None:
         self._device = device
+        self._has_memory = has_memory
         self._max_total = max_total
         self._pad_id = pad_id
         self._one_by_one = one_by_one
@@ -52,13 +62,13 @@ class Chunks:
         """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded."""
         return max((bucket for bucket in self.buckets if bucket <= budget), default=self.buckets[0])
 
-    def filled(self, token_ids: np.ndarray, past: int) -> Chunk:
-        """The chunk that holds the next tokens of a prompt of which `past` have been read."""
+    def filled(self, token_ids: np.ndarray, past: int, memory: int) -> Chunk:
+        """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""
         bucket = self._bucket(len(token_ids), past)
         if bucket not in self._by_bucket:
-            self._by_bucket[bucket] = Chunk(bucket, self._device)
+            self._by_bucket[bucket] = Chunk(bucket, self._device, has_memory=self._has_memory)
         chunk = self._by_bucket[bucket]
-        chunk.fill(token_ids, past, self._pad_id)
+        chunk.fill(token_ids, past, memory, self._pad_id)
         return chunk
 
     def _bucket(self, length: int, past: int) -> int:
@@ -69,11 +79,3 @@ class Chunks:
         """
         assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
         return min(next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past)
-
-
-def columns_of(
-    input_ids: np.ndarray, past_lengths: np.ndarray, lengths: np.ndarray, device: Device
-) -> dict[str, Column]:
-    """Return what a run reads of each row, by port: ids, how many tokens came before, and how many ids count."""
-    arrays = {"input_ids": input_ids, "past_lengths": past_lengths, "lengths": lengths}
-    return {name: Column(array, device) for name, array in arrays.items()}

@@ -14,16 +14,15 @@ from weft_proto.bundle_rules import PROMPT, READS_ALL
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
-from weft_server.engine.chunks import PREFILL_CHUNK, Chunks, columns_of
+from weft_server.engine.chunks import PREFILL_CHUNK, Chunks
 from weft_server.runtime.blocks import block_of
-from weft_server.runtime.buffers import Column
+from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.states import HostStates
 from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
     from weft_server.choosing.candidates import Candidates
@@ -80,12 +79,13 @@ class DecodeRunner:
         self._batches = device.batches(slots.num_slots)
         # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
         self._past_lengths = slots.past_lengths if device.in_place else slots.past_lengths.copy()
-        ones = np.ones(slots.num_slots, np.int32)
-        self._columns = columns_of(slots.input_ids, self._past_lengths, ones, device)
-        # Once: a decode run reads one token of each row.
-        self._columns["lengths"].send()
-        self._changing = [self._columns["input_ids"], self._columns["past_lengths"]]
-        self._memory_lengths = Column(slots.memory_lengths, device)
+        arrays: dict[str, np.ndarray] = {"input_ids": slots.input_ids, "past_lengths": self._past_lengths}
+        if self._has_memory:
+            arrays["memory_lengths"] = slots.memory_lengths
+        self._columns = Columns(arrays, device)
+        # Sent once: a decode run reads one token of each row.
+        self._ones = Columns({"lengths": np.ones(slots.num_slots, np.int32)}, device)
+        self._ones.send()
 
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
@@ -97,7 +97,13 @@ class DecodeRunner:
         self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
         self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
 
-        self._chunks = Chunks(device, max_total=self._max_total, pad_id=self._pad_id, one_by_one=self._flips)
+        self._chunks = Chunks(
+            device,
+            max_total=self._max_total,
+            pad_id=self._pad_id,
+            one_by_one=self._flips,
+            has_memory=self._has_memory,
+        )
         self._decodes: dict[tuple[int, int, bool], Bound] = {}
         self._prefills: dict[tuple[int, int, int, bool], Bound] = {}
         self._mixes: dict[tuple[int, int, bool], Bound] = {}
@@ -150,13 +156,13 @@ class DecodeRunner:
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
         past = int(self._slots.past_lengths[slot])
-        chunk = self._chunks.filled(token_ids, past)
+        chunk = self._chunks.filled(token_ids, past, int(self._slots.memory_lengths[slot]))
         reads_all = self._reads_all(slot, slot + 1)
         key = (slot, chunk.bucket, self._states.flip, reads_all)
         if key not in self._prefills:
-            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns, reads_all=reads_all)
+            self._prefills[key] = self._bind(slot, slot + 1, chunk.columns.rows(0, 1), reads_all=reads_all)
         if not self._device.in_place:
-            self._tell(past + chunk.bucket, chunk.columns.values())
+            self._tell(past + chunk.bucket, chunk.columns)
         self._adapt(self._prefills[key], self._slots.adapters[slot : slot + 1], chunk.bucket)
         self._prefills[key].run()
         self._slots.past_lengths[slot] = past + len(token_ids)
@@ -170,7 +176,7 @@ class DecodeRunner:
         if it `ends` with these tokens.
         """
         past = int(self._slots.past_lengths[num_rows])
-        chunk = self._chunks.filled(token_ids, past)
+        chunk = self._chunks.filled(token_ids, past, 0)  # this graph has no memory
         reads_all = self._reads_all(0, num_rows + ends)
         key = (num_rows, chunk.bucket, reads_all)
         if key not in self._mixes:
@@ -190,10 +196,11 @@ class DecodeRunner:
         reads_all = self._reads_all(0, num_rows)
         key = (batch, self._states.flip, reads_all)
         if key not in self._decodes:
-            self._decodes[key] = self._bind(0, batch, self._columns, reads_all=reads_all, repeats=True)
+            columns = self._columns.rows(0, batch) | self._ones.rows(0, batch)
+            self._decodes[key] = self._bind(0, batch, columns, reads_all=reads_all, repeats=True)
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
-            self._tell(int(self._past_lengths[:batch].max()) + 1, self._changing)
+            self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
         self._adapt(self._decodes[key], self._slots.adapters[:batch], 1)
         self._decodes[key].run()
         self._slots.past_lengths[:num_rows] += 1
@@ -257,14 +264,12 @@ class DecodeRunner:
             self._slots.stack.give(bound, adapters, seq)
 
     def _bind(
-        self, start: int, stop: int, columns: dict[str, Column], *, reads_all: bool, repeats: bool = False
+        self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool, repeats: bool = False
     ) -> Bound:
-        """Bind a run over slots [start, stop) that reads its ids and lengths from the first rows of `columns`."""
+        """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
         inputs, written = self._states.blocks(start, stop)
-        inputs |= {name: column.block.rows(0, stop - start) for name, column in columns.items()}
+        inputs |= columns
         inputs |= self._told(reads_all=reads_all)
-        if self._has_memory:
-            inputs["memory_lengths"] = self._memory_lengths.block.rows(start, stop)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
         return self._decoder.bind(inputs, written, repeats=repeats)
 
@@ -274,9 +279,8 @@ class DecodeRunner:
         prompt_inputs, prompt_written = self._states.blocks(num_rows, num_rows + 1)
         inputs |= {PROMPT + name: block for name, block in prompt_inputs.items()}
         written |= {PROMPT + name: block for name, block in prompt_written.items()}
-        inputs |= {name: self._columns[name].block.rows(0, num_rows) for name in ("input_ids", "past_lengths")}
-        for name, prompt_name in _PROMPT_COLUMNS.items():
-            inputs[prompt_name] = chunk.columns[name].block
+        inputs |= self._columns.rows(0, num_rows)
+        inputs |= {_PROMPT_COLUMNS[name]: block for name, block in chunk.columns.rows(0, 1).items()}
         inputs |= self._told(reads_all=reads_all)
         return self._mixed.bind(inputs, self._next.blocks(num_rows + 1, reads_all=reads_all) | written)
 
@@ -285,15 +289,12 @@ class DecodeRunner:
         told = {"total_length": block_of(self._total_length)}
         return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
 
-    def _tell(self, longest: int, columns: Iterable[Column]) -> None:
+    def _tell(self, longest: int, columns: Columns) -> None:
         """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""
         # A captured run keeps the value of its capture. So with captures it is the capacity.
         if not self._device.captures:
             self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
-        for column in columns:
-            column.send()
-        if self._has_memory:
-            self._memory_lengths.send()
+        columns.send()
 
 
 def candidates_of(manifest: bundle_pb2.BundleManifest) -> int:

@@ -1,7 +1,8 @@
 """What a lane sends to its device, and what it reads back.
 
 Columns are arrays of the host that runs read. Outputs are what runs write and the host reads. Where runs work in the
-host's memory, both are plain arrays. They are bound where they lie, and nothing is copied.
+host's memory, both are plain arrays. They are bound where they lie, and nothing is copied. On a device those of a run
+lie side by side, so that one transfer takes them there, and one brings them back.
 """
 
 from __future__ import annotations
@@ -10,50 +11,104 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.runtime.blocks import FLOAT, block_of
+from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.session import Value
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from weft_server.choosing.candidates import LogitRows
-    from weft_server.runtime.blocks import Block
     from weft_server.runtime.device import Device
 
+# Where an array of a parcel may begin: as CUDA's own allocations do.
+_ALIGNMENT = 256
 
-class Column:
-    """An array [rows, ...] of the host that runs read."""
 
-    def __init__(self, array: np.ndarray, device: Device) -> None:
-        self._array = array
-        self._value = None if device.in_place else Value.like(array, device)
-        self.block: Block = self._value.block if self._value else block_of(array)
+class Parcel:
+    """Arrays by name, side by side in one tensor of a device, which a single transfer sends or fetches."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        """Like these arrays. Their content is not sent."""
+        self._arrays = dict(arrays)
+        ends = np.cumsum([-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays.values()]).tolist()
+        self._starts = dict(zip(arrays, [0, *ends[:-1]], strict=True))
+        self._bytes = np.zeros(ends[-1], np.uint8)
+        self._value = Value.like(self._bytes, device)
+        self._views = self._cut(self._bytes)
+        pointer = self._value.block.pointer
+        self.blocks = {
+            name: Block(
+                pointer + self._starts[name],
+                array.shape,
+                element_type_of(array.dtype),
+                array.itemsize,
+                device,
+                self._value,
+            )
+            for name, array in arrays.items()
+        }
+
+    def send(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Copy arrays of these names, shapes and types to the device."""
+        for name, array in arrays.items():
+            self._views[name][...] = array
+        self._value.send(self._bytes)
+
+    def fetch(self) -> dict[str, np.ndarray]:
+        """Copy the arrays to the host."""
+        return self._cut(self._value.fetch())
+
+    def _cut(self, together: np.ndarray) -> dict[str, np.ndarray]:
+        return {
+            name: together[start : start + self._arrays[name].nbytes]
+            .view(self._arrays[name].dtype)
+            .reshape(self._arrays[name].shape)
+            for name, start in self._starts.items()
+        }
+
+
+class Columns:
+    """Arrays [rows, ...] of the host that runs read, by port."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        self._arrays = arrays
+        self._parcel = None if device.in_place else Parcel(arrays, device)
+        self._blocks = self._parcel.blocks if self._parcel else {name: block_of(each) for name, each in arrays.items()}
+
+    def rows(self, start: int, stop: int) -> dict[str, Block]:
+        """Where a run reads the rows [start, stop)."""
+        return {name: block.rows(start, stop) for name, block in self._blocks.items()}
 
     def send(self) -> None:
-        """Let the next runs see the array as it is now."""
-        if self._value:
-            self._value.send(self._array)
+        """Let the next runs see the arrays as they are now."""
+        if self._parcel:
+            self._parcel.send(self._arrays)
 
 
-class Output:
-    """A tensor [slots, ...] of which a run writes the first rows, and the host reads them."""
+class Outputs:
+    """Tensors [slots, ...], by port, of which a run writes the first rows, and the host reads them."""
 
-    def __init__(self, array: np.ndarray, device: Device) -> None:
-        self._array = array
+    def __init__(self, arrays: Mapping[str, np.ndarray], device: Device) -> None:
+        self._arrays = arrays
         self._device = device
-        # On a device there is a tensor for each number of rows. So no more is fetched than was written.
-        self._values: dict[int, Value] = {}
+        # On a device there is a parcel for each number of rows. So no more is fetched than was written.
+        self._parcels: dict[int, Parcel] = {}
 
-    def block(self, num_rows: int) -> Block:
+    def blocks(self, num_rows: int) -> dict[str, Block]:
         """Where a run of `num_rows` rows writes."""
         if self._device.in_place:
-            return block_of(self._array[:num_rows])
-        if num_rows not in self._values:
-            self._values[num_rows] = Value.like(self._array[:num_rows], self._device)
-        return self._values[num_rows].block
+            return {name: block_of(array[:num_rows]) for name, array in self._arrays.items()}
+        if num_rows not in self._parcels:
+            rows = {name: array[:num_rows] for name, array in self._arrays.items()}
+            self._parcels[num_rows] = Parcel(rows, self._device)
+        return self._parcels[num_rows].blocks
 
-    def read(self, num_rows: int) -> np.ndarray:
+    def read(self, num_rows: int) -> dict[str, np.ndarray]:
         """Return what the last run of `num_rows` rows wrote, valid until the next run."""
-        return self._array[:num_rows] if self._device.in_place else self._values[num_rows].fetch()
+        if self._device.in_place:
+            return {name: array[:num_rows] for name, array in self._arrays.items()}
+        return self._parcels[num_rows].fetch()
 
 
 class Logits:

@@ -8,6 +8,7 @@ import io
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from standin import WHY_NOT, counting, verify_clean
@@ -92,3 +93,21 @@ def test_bf16_gives_its_golden_answer(bundles, name):
     with counting() as counts:
         asyncio.run(answers(bundles(name, "bf16"), device="cuda"))
     verify_clean(counts)
+
+
+async def transfers(directory, num_tokens, **settings):
+    """Transfers to the device and back that so many tokens of one answer take, after the first like it."""
+    async with Loaded(directory, slots=3, device="cuda", **settings) as model:
+        decoding = common_pb2.Decoding(max_new_tokens=num_tokens, min_new_tokens=num_tokens)
+        request = golden_request(model, decoding=decoding)
+        await ask(model, **request)
+        with counting() as counts:
+            await ask(model, **request)
+    return np.array([counts.to_device, counts.to_host])
+
+
+@pytest.mark.parametrize(("name", "cuda_graphs"), list(product(DECODERS, [False, True])))
+def test_a_step_is_one_transfer_each_way(bundles, name, cuda_graphs):
+    """Four tokens more are four steps more: four transfers to the device, and four back."""
+    few, more = (asyncio.run(transfers(bundles(name, "fp16"), n, cuda_graphs=cuda_graphs)) for n in (4, 8))
+    assert [4, 4] == (more - few).tolist()
