@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu bench-peers clean test-swaps test-replicas test-gpu-standin
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-gpu-standin
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -211,8 +211,12 @@ $(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py
 test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
 	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
 
-bench-gpu: $(READY) ## measure a generator on CUDA; ARGS="--precision bf16"
-	@$(BIN)/python tests/bench/gpu.py $(ARGS)
+bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
+	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)
+
+rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
+	@rm -rf build/bench/gpu/rehearsal
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python tests/bench/gpu/bench.py --rehearse $(ARGS)
 
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
 PEERS     := build/bench/peers

@@ -1,7 +1,6 @@
 """`make bench-gpu` where there is no GPU: it says so, and its script can be rehearsed."""
 
 import json
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def bench(*arguments):
     """Run the script; its exit status and output."""
-    command = [sys.executable, str(ROOT / "tests/bench/gpu.py"), *arguments]
+    command = [sys.executable, str(ROOT / "tests/bench/gpu/bench.py"), *arguments]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
     return ended.returncode, ended.stdout
 
@@ -29,13 +28,33 @@ def test_without_cuda_it_says_so():
 
 
 @pytest.mark.slow
-def test_it_can_be_rehearsed():
-    """On the CPU with a tiny model it holds parity, finds every answer the same alone, and prints its results."""
-    status, output = bench("--rehearse")
-    lines = dict(re.findall(r"^([A-Z]+) ({.*})$", output, re.MULTILINE))
-    agreement, parity = json.loads(lines["AGREEMENT"]), json.loads(lines["PARITY"])
+def test_a_run_ends_in_time(tmp_path):
+    """A run that has time for one piece does one, and says what is left."""
+    status, output = bench("--rehearse", "--out", str(tmp_path), "--minutes", "0")
 
     assert 0 == status
-    assert agreement["of"] == agreement["same_answers"]
-    assert 0 < parity["largest_difference"] <= parity["bound"]
-    assert {"in_flight", "tokens_per_s", "step_us", "share_of_bandwidth"} <= set(json.loads(lines["RESULT"]))
+    assert ["tiny.weights"] == list(results(tmp_path))
+    assert "8 pieces are left (tiny.proof, " in output
+
+
+@pytest.mark.long
+def test_it_can_be_rehearsed(tmp_path):
+    """Runs go on behind each other until all pieces have results, and the page with them is printed.
+
+    On the CPU with a tiny model parity holds, and every answer is the same alone.
+    """
+    for minutes in ("0", "99"):
+        status, output = bench("--rehearse", "--out", str(tmp_path), "--minutes", minutes)
+        assert 0 == status
+    parts = results(tmp_path)
+    (proof,) = parts["tiny.proof"]
+    assert proof["of"] == proof["same_answers"]
+    assert 0 < proof["largest_difference"] <= proof["bound"]
+    assert {"in_flight", "tokens_per_s", "step_us", "share_of_bandwidth"} <= set(parts["tiny.steps"][0])
+    assert [0, 3] == [each["beside_rows"] for each in parts["tiny.beside"]]
+    assert (tmp_path / "page.md").read_text() in output
+
+
+def results(folder):
+    """What the pieces found, by shape and name."""
+    return {path.stem: json.loads(path.read_text())["results"] for path in folder.glob("*.json")}

@@ -1,0 +1,135 @@
+"""`make bench-gpu`: the first hour on a CUDA device, in pieces of under ten minutes. Figures, not tests.
+
+Each piece answers one question about one model, in a process of its own, and leaves a file. A run does the pieces that
+have none yet, until its minutes are over. So it can be cut off and started again. All files together make a dated page.
+
+It has not run on a GPU yet. `--rehearse` runs the pieces with a small model: on the stand-in for a GPU where that is
+loaded (`make rehearse-bench-gpu`), and otherwise in the CPU's memory, which the host then does not touch. What a
+rehearsal measures means nothing.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+
+# Run as a script: what the tests share lies beside and above.
+TESTS = Path(__file__).parents[2]
+sys.path[:0] = [str(TESTS / folder) for folder in ("bench/gpu", "bench", "bench/peers", "", "export")]
+
+import onnxruntime
+from machine import machine
+from page import write_page
+from pieces import FULL, PIECES, SMALL, Place
+
+from weft_server.config import ConfigError
+from weft_server.runtime.device import Device
+from weft_server.runtime.session import CUDA, verify_device
+
+WHERE = TESTS.parent / "build" / "bench" / "gpu"
+PRECISIONS = ("fp16", "bf16")
+
+
+def main():
+    """Do what is not done yet, and write the page."""
+    arguments = read_arguments()
+    device = device_of(arguments)
+    try:
+        verify_device(device)
+    except ConfigError as error:
+        print(f"bench-gpu needs a CUDA device, and there is none: {error}")
+        sys.exit(2)
+    place = place_of(arguments, device)
+    if arguments.piece:
+        print(json.dumps(PIECES[arguments.piece].run(place, *arguments.shapes)))
+        return
+    if arguments.rehearse:
+        print("A rehearsal: no figure below means anything.")
+    folder = arguments.out or WHERE / ("rehearsal" if arguments.rehearse else "parts") / arguments.precision
+    folder.mkdir(parents=True, exist_ok=True)
+    left = run_pieces(arguments, folder)
+    about = {"device": device_name(device), **machine(), "precision": arguments.precision}
+    print(write_page(folder, about).read_text())
+    if left:
+        print(f"{len(left)} pieces are left ({', '.join(left)}). Run it again.")
+    failed = [path.stem for path in folder.glob("*.json") if "failed" in json.loads(path.read_text())]
+    sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
+
+
+def read_arguments():
+    """What the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuda-device", type=int, default=0)
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp16")
+    parser.add_argument("--shapes", type=lambda text: text.split(","), help="of 100m, 1b, 8b (default: all)")
+    parser.add_argument("--minutes", type=float, default=10, help="begin no piece that may end later (default: 10)")
+    parser.add_argument("--out", type=Path, help="where the files lie (default: build/bench/gpu/parts)")
+    parser.add_argument("--rehearse", action="store_true", help="to see that it runs")
+    parser.add_argument("--piece", choices=PIECES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.shapes = arguments.shapes or (["tiny"] if arguments.rehearse else ["100m", "1b", "8b"])
+    if device_of(arguments).kind == "cpu" and arguments.precision == "bf16":
+        parser.error("no CPU has kernels for bf16: rehearse with fp16")
+    return arguments
+
+
+def device_of(arguments):
+    """A CUDA device, or for a rehearsal without one the CPU's memory as if it were far."""
+    if arguments.rehearse and CUDA not in onnxruntime.get_available_providers():
+        return Device(in_place=False)
+    return Device("cuda", arguments.cuda_device, in_place=False)
+
+
+def place_of(arguments, device):
+    """Where pieces find and leave what they share."""
+    small = arguments.rehearse
+    return Place(WHERE / ("small" if small else "weights"), device, arguments.precision, SMALL if small else FULL)
+
+
+def run_pieces(arguments, folder):
+    """Do the pieces that are not done, or failed. Returns those that no time was left for."""
+    started, left, has_run = time.monotonic(), [], False
+    for shape, (name, piece) in product(arguments.shapes, PIECES.items()):
+        path = folder / f"{shape}.{name}.json"
+        if path.is_file() and "failed" not in json.loads(path.read_text()):
+            continue
+        spent = (time.monotonic() - started) / 60
+        if left or (has_run and spent + piece.minutes > arguments.minutes):
+            left.append(path.stem)
+            continue
+        print(f"{shape}: {piece.question}", flush=True)
+        path.write_text(json.dumps(run_apart(arguments, shape, name)))
+        has_run = True
+    return left
+
+
+def run_apart(arguments, shape, name):
+    """Do a piece in a process of its own: what it leaves on the device is gone with it."""
+    command = [sys.executable, __file__, "--piece", name, "--shapes", shape, "--precision", arguments.precision]
+    command += ["--cuda-device", str(arguments.cuda_device), *(["--rehearse"] if arguments.rehearse else [])]
+    started = time.monotonic()
+    ended = subprocess.run(command, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    part = {"seconds": time.monotonic() - started}
+    lines = ended.stdout.strip().splitlines() or [""]
+    if ended.returncode:
+        print(ended.stdout)
+        return part | {"failed": lines[-1]}
+    return part | {"results": json.loads(lines[-1])}
+
+
+def device_name(device):
+    """What the driver calls the device."""
+    if device.kind == "cpu":
+        return "a CPU, as a rehearsal"
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader", f"--id={device.index}"]
+    try:
+        return subprocess.check_output(command, text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "a stand-in for a GPU"
+
+
+if __name__ == "__main__":
+    main()

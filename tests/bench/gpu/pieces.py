@@ -1,0 +1,132 @@
+"""The pieces of the first hour on a device. Each answers one question about one shape, in under ten minutes."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from bare import Bare
+from beside import first_tokens
+from others import missing, transformers_rates, vllm_rates
+from proof import agreement, parity
+from shapes import bundle_of, write
+from starts import firsts, kernels
+from steps import copy_bandwidth, measure
+
+from weft_server.runtime.device import Device
+
+SEED = 7
+
+
+class Scale(NamedTuple):
+    """How much is done: on a CUDA device, or in a rehearsal."""
+
+    prompt: int
+    num_new: int
+    in_flight: tuple[int, ...]
+    seconds: float
+    copied_bytes: int
+    asked: int
+
+
+FULL = Scale(64, 64, (1, 8, 32, 128, 256), 5.0, 2**30, 20)
+SMALL = Scale(16, 6, (1, 3), 0.1, 2**16, 2)
+
+
+class Place(NamedTuple):
+    """Where and how pieces are done. folder: of weights and bundles."""
+
+    folder: object
+    device: Device
+    precision: str
+    scale: Scale
+
+    def bundle(self, shape):
+        """The directory of a shape's bundle."""
+        return bundle_of(self.folder, shape, self.precision)
+
+    def bare(self, shape, *, captures=False):
+        """A shape's decoder with nothing around it."""
+        return Bare(self.bundle(shape), 1, 1, replace(self.device, captures=captures))
+
+
+class Piece(NamedTuple):
+    """A question, the minutes that its answer may take on a device, and what we expect there."""
+
+    question: str
+    minutes: int
+    expected: str
+    run: object
+
+
+def _prompts(bare, scale, count):
+    rng = np.random.default_rng(SEED)
+    return list(rng.integers(4, bare.manifest.text.source_vocab_size, (count, scale.prompt)))
+
+
+def _weights(place, shape):
+    return [{"parameters": write(place.folder, shape, place.precision)}]
+
+
+def _proof(place, shape):
+    bare = place.bare(shape)
+    prompts = _prompts(bare, place.scale, 32)
+    checkpoint = place.folder / shape / "checkpoint"
+    return [parity(bare, checkpoint, prompts[:4], place.scale.num_new) | agreement(bare, prompts, place.scale.num_new)]
+
+
+def _kernels(place, shape):
+    return kernels(place.bundle(shape), place.device)
+
+
+def _plans(place, shape):
+    bare = place.bare(shape)
+    return firsts(bare, _prompts(bare, place.scale, 1)[0].repeat(2), place.scale.in_flight)
+
+
+def _steps(place, shape, *, captures=False):
+    bandwidth = copy_bandwidth(place.device, place.scale.copied_bytes)
+    bare = place.bare(shape, captures=captures)
+    results = list(measure(bare, _prompts(bare, place.scale, 1)[0], place.scale, bandwidth))
+    return [{**result, "copy_gb_per_s": round(bandwidth / 1e9, 1)} for result in results]
+
+
+def _captured(place, shape):
+    return _steps(place, shape, captures=True)
+
+
+def _beside(place, shape):
+    rows = min(32, max(place.scale.in_flight))
+    return first_tokens(place.bundle(shape), place.device, place.scale, rows)
+
+
+def _transformers(place, shape):
+    return _other(place, shape, "transformers", transformers_rates)
+
+
+def _vllm(place, shape):
+    return _other(place, shape, "vllm", vllm_rates)
+
+
+def _other(place, shape, name, rates):
+    if why := missing(name):
+        return [{"system": name, "left out": why}]
+    prompt = _prompts(place.bare(shape), place.scale, 1)[0]
+    return list(rates(place.folder / shape, prompt, place.scale, place.precision))
+
+
+# In the order in which they are done. What the first three find out is needed to believe the others.
+PIECES = {
+    "weights": Piece("The weights, and their bundle", 10, "an export that proves itself", _weights),
+    "proof": Piece(
+        "Does it compute what torch computes?", 5, "parity within the bound; 31 of 32 answers or more alike", _proof
+    ),
+    "kernels": Piece("Which kernels attend?", 3, "XQA or cuDNN for steps, cuDNN or Flash for prompts", _kernels),
+    "plans": Piece("What does the first run of a shape cost?", 5, "55 ms to 1 s where cuDNN plans, then none", _plans),
+    "steps": Piece("How long is a step?", 5, "500 to 620 us at 100m and one row: launches bound it", _steps),
+    "captured": Piece("And captured?", 5, "15 % of the bandwidth at 100m, 75 to 85 % at 8b, with one row", _captured),
+    "beside": Piece(
+        "How long does a first token take beside 32 rows?", 3, "under three times what it takes alone", _beside
+    ),
+    "transformers": Piece("What does transformers do?", 8, "fewer tokens per second at every number", _transformers),
+    "vllm": Piece("What does vLLM do?", 8, "as many tokens per second at 1 and 8, more at 128 and 256", _vllm),
+}

@@ -1,0 +1,44 @@
+"""How long decode steps take, and what share of the device's bandwidth they use."""
+
+import math
+import time
+
+import numpy as np
+
+from weft_server.runtime.copies import Copies
+from weft_server.runtime.session import Value
+
+ITEM_BYTES = 2
+
+
+def copy_bandwidth(device, num_bytes):
+    """Bytes read and written per second by copying one large tensor, the best of ten."""
+    words = np.zeros(0, np.float32)
+    source, target = (Value((num_bytes // words.itemsize,), 1, device).block for _ in range(2))
+    copies, times = Copies(1, device), []
+    for _ in range(10):
+        started = time.perf_counter()
+        copies.run([(source, target)])
+        times.append(time.perf_counter() - started)
+    return 2 * num_bytes / min(times)
+
+
+def bytes_per_step(manifest, num_rows, length):
+    """Bytes that a decode step has to read: each weight once (the embedding is the projection), each row's cache."""
+    entry = sum(math.prod(state.shape) / manifest.text.max_total_tokens for state in manifest.states)
+    return ITEM_BYTES * (manifest.provenance.num_parameters + num_rows * length * entry)
+
+
+def measure(bare, prompt, scale, bandwidth):
+    """One result for each number of rows: a decode loop that reads its prompts, and its steps alone."""
+    for num_rows in scale.in_flight:
+        served = bare.tokens_per_s(num_rows, prompt.tolist(), scale.num_new, scale.seconds, reads=True)
+        steps = bare.tokens_per_s(num_rows, prompt.tolist(), scale.num_new, scale.seconds, reads=False) / num_rows
+        moved = bytes_per_step(bare.manifest, num_rows, len(prompt) + scale.num_new / 2)
+        yield {
+            "system": "weft, bare loop" + (", graphs" if bare.device.captures else ""),
+            "in_flight": num_rows,
+            "tokens_per_s": round(served, 1),
+            "step_us": round(1e6 / steps, 1),
+            "share_of_bandwidth": round(moved * steps / bandwidth, 3),
+        }
