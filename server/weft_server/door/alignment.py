@@ -80,15 +80,15 @@ async def explain_words(
     answer: transcription_pb2.TranscribeResponse, model: Model, done: Completed, reading: Reading
 ) -> None:
     """Fill in what each word of a recording's only window attended to, and so when it was said."""
-    explainer, sequence = model.explainer, done.sequence
+    explainer, sequence, tokenizer = model.explainer, done.sequence, model.target_tokenizer
     assert explainer is not None, "this model has no explain graph. This is a bug."
-    assert model.target_tokenizer is not None
-    words = words_of(done.token_ids, done.text, model.target_tokenizer, moment_ids(model.manifest.audio))
+    assert tokenizer is not None
 
     def fill() -> None:
         sound = sequence.source
         assert isinstance(sound, Sound)
         told = explainer.explain(sound, done.token_ids, reading, sequence.prefix_ids, sequence.adapter)
+        words = words_of(done.token_ids, done.text, tokenizer, moment_ids(model.manifest.audio))
         explanation = by_word(told, words)
         _write(answer.alignment, model, reading, sound, [word.text for word in words], explanation)
         num_heard = min(sound.num_positions, math.ceil((sound.end_s - sound.start_s) / sound.position_s))
