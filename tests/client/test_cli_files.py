@@ -187,7 +187,7 @@ def test_a_line_to_score_has_a_source_and_a_target(weft_command, server, picture
     answers = [json.loads(line) for line in out.read_text().splitlines()]
     assert [-1.5, -3.0, -0.5] == [answer["total"] for answer in answers[:3]]
     assert (1, 2) == (answers[0]["id"], len(answers[0]["top_tokens"]))
-    said = ["give target", "give one of text, token_ids, image", "give target"]
+    said = ["give target", "give one of text, token_ids, image, audio", "give target"]
     assert said == [answer["error"]["message"] for answer in answers[3:]]
     assert ["m", "other", "m"] == [seen.request.model.name for seen in server.servicer.seen[-3:]]
 
