@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
+# A device is not busy with less, and each run costs it the reading of all weights.
+DEVICE_BUCKETS = (*PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
 class Chunk:
@@ -56,7 +58,9 @@ class Chunks:
     @property
     def buckets(self) -> tuple[int, ...]:
         """The padded lengths of chunks that end before the cache does, ascending."""
-        return (1,) if self._one_by_one else PREFILL_BUCKETS
+        if self._one_by_one:
+            return (1,)
+        return PREFILL_BUCKETS if self._device.in_place else DEVICE_BUCKETS
 
     def size(self, budget: int) -> int:
         """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded."""
@@ -77,5 +81,5 @@ class Chunks:
         It is two or more, because a prompt leaves room for a new token. One token alone takes another kernel and gets
         other bits, and how a prompt is cut must not show.
         """
-        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
+        assert length <= self.buckets[-1], "a chunk is longer than the largest bucket. This is a bug."
         return min(next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past)

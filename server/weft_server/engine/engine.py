@@ -275,14 +275,20 @@ class Engine:
         """The waiting room as a lane asks it."""
 
         def take(
-            *, most: int, budget: int, room: int | None = None, least: int = 1, alike: bool = False
+            *,
+            most: int,
+            budget: int,
+            room: int | None = None,
+            least: int = 1,
+            alike: bool = False,
+            fits: Callable[[Sequence], bool] | None = None,
         ) -> list[Sequence]:
             now = time.monotonic()
             with self._lock:
                 if post.is_given_up:
                     return []
                 taken = self._scheduler.take(
-                    post.index, most=most, budget=budget, room=room, least=least, alike=alike, now=now
+                    post.index, most=most, budget=budget, room=room, least=least, alike=alike, fits=fits, now=now
                 )
                 late = self._books.end_late()
             if late:
