@@ -89,6 +89,14 @@ def export(
             help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
         ),
     ] = False,
+    paged: Annotated[
+        bool,
+        typer.Option(
+            "--paged",
+            help="For models that generate, at fp16 or bf16, on CUDA: sequences hold blocks of a cache as they grow, "
+            "and not a slot each of the longest. More of them fit into memory.",
+        ),
+    ] = False,
     adapters: Annotated[
         int | None,
         typer.Option(
@@ -201,6 +209,7 @@ def export(
                 "--mixed-runs": mixed_runs,
                 "--no-score": no_score,
                 "--adapters": adapters,
+                "--paged": paged,
                 "--force": force,
             }
             if given := ", ".join(flag for flag, value in unmeant.items() if value):
@@ -210,7 +219,12 @@ def export(
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            graphs = {"explains": not no_explain, "scores": not no_score, "mixed_runs": mixed_runs}
+            graphs = {
+                "explains": not no_explain,
+                "scores": not no_score,
+                "mixed_runs": mixed_runs,
+                "paged": paged,
+            }
             typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, **graphs)))
             return
         if bundle is None:
@@ -230,6 +244,7 @@ def export(
             explains=not no_explain,
             scores=not no_score,
             adapters=None if adapters is None else adaptable(adapters, adapted),
+            paged=paged,
             force=force,
             choices=choices,
             on_stage=on_stage,

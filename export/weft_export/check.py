@@ -9,7 +9,7 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
-from weft_export.export import PRECISIONS, check_bf16, check_mixed_runs, load
+from weft_export.export import PRECISIONS, check_bf16, check_mixed_runs, check_paged, load
 from weft_export.families.writer import Writer
 from weft_proto.tasks import TASKS
 
@@ -23,19 +23,22 @@ def check(
     explains: bool = True,
     scores: bool = True,
     mixed_runs: bool = False,
+    paged: bool = False,
 ) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
     place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
     Without scores, none says how probable a given answer is. With mixed_runs, one reads prompts in decode runs.
+    With paged, keys and values lie in blocks, and a slot is a sequence of the longest that holds blocks.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
     loaded = load(directory, choices, filled=False)
-    checkpoint = replace(loaded.checkpoint, explains=explains)
+    checkpoint = replace(loaded.checkpoint, explains=explains, paged=paged)
     check_tokenizers(checkpoint)
     check_mixed_runs(checkpoint, PRECISIONS["fp32"], mixed_runs=mixed_runs)
+    check_paged(checkpoint, PRECISIONS["fp16"])
     exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
@@ -51,6 +54,7 @@ def check(
         try:
             check_bf16(checkpoint, precision)
             check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
+            check_paged(checkpoint, precision)
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")
         else:

@@ -35,22 +35,25 @@ def block_tokens(states: Sequence[bundle_pb2.StateTensor]) -> int:
 def paging_fault(manifest: bundle_pb2.BundleManifest) -> str | None:
     """Say what is wrong with a bundle whose states are paged, or None."""
     states = manifest.states
-    if any(state.kind != bundle_pb2.STATE_KIND_PAGED_CACHE for state in states):
-        return "some states are of kind paged_cache and others are not"
-    if manifest.precision not in PAGED_PRECISIONS:
-        return f"a paged_cache is for fp16 and bf16, not for {precision_name(manifest.precision)}"
-    if any(graph.role == bundle_pb2.GRAPH_ROLE_MIXED for graph in manifest.graphs):
-        return "a MIXED graph is not for a paged_cache"
-    if manifest.HasField("adapters"):
-        return "adapters are not for a paged_cache"
-    for state in states:
-        if len(state.shape) != 3 or state.length_axis:
-            return f"{state.past!r} is a paged_cache and not [block_tokens, kv_heads, head_dim] with length_axis 0"
-        if state.encoder_output:
-            return f"{state.past!r} is a paged_cache, which no encoder fills"
-    size, *others = {state.shape[0] for state in states}
-    if others:
-        return "blocks of two states have different numbers of tokens"
-    if not MIN_BLOCK_TOKENS <= size <= MAX_BLOCK_TOKENS or size & (size - 1):
-        return f"a block has {size} tokens, which is no power of 2 from {MIN_BLOCK_TOKENS} to {MAX_BLOCK_TOKENS}"
-    return None
+    sizes = {state.shape[0] if state.shape else 0 for state in states}
+    faults = {
+        "some states are of kind paged_cache and others are not": any(
+            state.kind != bundle_pb2.STATE_KIND_PAGED_CACHE for state in states
+        ),
+        f"a paged_cache is for fp16 and bf16, not for {precision_name(manifest.precision)}": (
+            manifest.precision not in PAGED_PRECISIONS
+        ),
+        "a MIXED graph is not for a paged_cache": any(
+            graph.role == bundle_pb2.GRAPH_ROLE_MIXED for graph in manifest.graphs
+        ),
+        "adapters are not for a paged_cache": manifest.HasField("adapters"),
+        "a paged_cache is not [block_tokens, kv_heads, head_dim] with length_axis 0": any(
+            len(state.shape) != 3 or state.length_axis for state in states
+        ),
+        "a paged_cache has an encoder_output": any(state.encoder_output for state in states),
+        "blocks of two states have different numbers of tokens": len(sizes) > 1,
+        f"a block does not have a power of 2 of tokens, from {MIN_BLOCK_TOKENS} to {MAX_BLOCK_TOKENS}": any(
+            not MIN_BLOCK_TOKENS <= size <= MAX_BLOCK_TOKENS or size & (size - 1) for size in sizes
+        ),
+    }
+    return next((fault for fault, is_there in faults.items() if is_there), None)

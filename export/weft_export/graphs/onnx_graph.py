@@ -12,6 +12,7 @@ import torch
 
 from weft_export.graphs.adapting import expand
 from weft_export.graphs.deferred import defer
+from weft_export.graphs.fusing import fuse_residual_norms
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.score_graph import score_graph
 from weft_export.graphs.simplifying import simplify
@@ -54,6 +55,7 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
     assert program is not None
     expand(program.model)
     simplify(program.model)
+    fuse_residual_norms(program.model)
     forget_origin(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))
     path = directory / graph.file_name
