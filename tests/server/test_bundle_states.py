@@ -47,9 +47,9 @@ STATES = [
     (
         generate_paged,
         "m.states[0].shape[0] = m.states[1].shape[0] = 24",
-        "a block has 24 tokens, which is no power of 2",
+        "a block does not have a power of 2 of tokens, from 16 to 1024",
     ),
-    (generate_paged, "m.states[0].length_axis = 1", "is a paged_cache and not [block_tokens, kv_heads, head_dim]"),
+    (generate_paged, "m.states[0].length_axis = 1", "a paged_cache is not [block_tokens, kv_heads, head_dim]"),
     (generate_paged, "m.states[0].data_type = 1", "not of the bundle's precision"),
     (
         generate_paged,

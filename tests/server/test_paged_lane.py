@@ -47,8 +47,10 @@ class Served:
         self.runner = PagedRunner(toy.manifest, toy.session, self.slots, num_blocks)
         self.lane = PagedLane(self.slots, self.runner, end_ids=(END,), prefill_budget=8, metrics=self.metrics)
         self.scheduler = Scheduler(1, 10_000, 1_000_000)
-        self.given, self.outcomes, self.outputs, self.begun = {}, {}, {}, []
+        self.given, self.outcomes, self.outputs = {}, {}, {}
         self.now = 0.0
+        # In which step each has ended.
+        self.num_steps, self.ended_in = 0, {}
 
     def ask(self, prompt, decoding, **more):
         """Let a prompt wait."""
@@ -60,6 +62,7 @@ class Served:
 
     def step(self):
         """Let the lane step, and check all books after it."""
+        self.num_steps += 1
         take = partial(self.scheduler.take, 0, now=self.now)
         for delivery in self.lane.step(take):
             self.note(delivery)
@@ -74,6 +77,7 @@ class Served:
         if delivery.outcome is not None:
             self.outcomes[delivery.sequence] = delivery.outcome
             self.outputs[delivery.sequence] = delivery.outputs
+            self.ended_in[delivery.sequence] = self.num_steps
 
     def check(self):
         """Blocks and slots are whole, and full rows hold what they need and no more."""
@@ -190,32 +194,38 @@ def test_the_oldest_always_goes_on(toy):
         rng = random.Random(5)
         for _ in range(12):
             lane.ask([rng.randrange(3, VOCAB) for _ in range(rng.randrange(1, 20))], Decoding(30, 30))
-        first_steps = [lane.step() for _ in range(2)]
-        assert first_steps
+        lane.step()
         while lane.lane.is_busy:
-            oldest = min(
-                (each for each in lane.given if each.turn and each not in lane.outcomes), key=lambda each: each.turn
-            )
-            before = int(lane.slots.num_new[oldest.slot])
+            there = [each for each in lane.given if each.turn and each not in lane.outcomes]
+            oldest = min(there, key=lambda each: each.turn)
+            before = produced(lane, oldest)
             lane.step()
-            assert oldest in lane.outcomes or before + 1 == lane.slots.num_new[oldest.slot]
+            assert oldest in lane.outcomes or before + 1 == produced(lane, oldest)
         return lane.metrics.preemptions.value
 
     assert asyncio.run(run()) > 5
 
 
+def produced(lane, sequence):
+    """How many tokens a row has produced, in its slot or out of it."""
+    if sequence.slot is not None:
+        return int(lane.slots.num_new[sequence.slot])
+    return next(parked.kept.num_new for parked in lane.lane._parked if parked.sequence is sequence)
+
+
 def test_nobody_overtakes_who_was_parked(toy):
-    """Sequences end in about the order in which they came: whoever is parked begins again before anybody who waits."""
+    """Equal ones end in the order in which they came: whoever is parked begins again before anybody who waits."""
 
     async def run():
         lane = Served(toy, LEAST, num_slots=4)
         for _ in range(20):
             lane.ask([5, 6, 7], Decoding(24, 24))
         lane.run()
-        return [int(sequence.request_id) for sequence in lane.outcomes]
+        return lane.metrics.preemptions.value, [lane.ended_in[sequence] for sequence in lane.given]
 
-    ended = asyncio.run(run())
-    assert sorted(ended) == ended
+    num_parked, ended_in = asyncio.run(run())
+    assert num_parked > 0
+    assert sorted(ended_in) == ended_in
 
 
 def test_a_stream_that_is_parked_neither_repeats_nor_loses_a_token(toy):
@@ -245,7 +255,7 @@ def test_a_stream_that_is_parked_neither_repeats_nor_loses_a_token(toy):
     assert 3 * 40 == len(deliveries)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.data())
 def test_nothing_leaks_whoever_goes(toy, data):
     """Over any order of coming, cancelling, being late and failing: all blocks are free at the end, all have ended."""
@@ -365,8 +375,7 @@ def test_what_cannot_begin_waits_and_lets_nobody_pass(toy):
         lane.step()
         waits = large.lane is None and small.lane is None
         lane.run()
-        ended = list(lane.outcomes)
-        return waits, ended.index(large) < ended.index(small) or large.turn < small.turn
+        return waits, large.turn < small.turn
 
     assert (True, True) == asyncio.run(run())
 

@@ -20,12 +20,12 @@ def verify_states(manifest: bundle_pb2.BundleManifest) -> None:
     require(states, "states are missing")
     ports = [name for state in states for name in (state.past, state.present) if name]
     require(len(set(ports)) == len(ports), "two states share a port")
-    for state in states:
-        _verify_state(state, manifest)
     if is_paged(states):
         require(TASKS[manifest.task].takes_prompt, "a paged_cache is for generate")
         fault = paging_fault(manifest)
         require(fault is None, str(fault))
+    for state in states:
+        _verify_state(state, manifest)
     begun = {bool(state.encoder_output) for state in states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE}
     require(len(begun) <= 1, "an encoder fills one kv_cache and not another")
     recurs = any(state.kind == bundle_pb2.STATE_KIND_RECURRENT for state in states)
