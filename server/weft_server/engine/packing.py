@@ -72,7 +72,7 @@ class Packing:
         self._table = np.zeros((num_rows, table_width), np.int32)
         self._bounds = np.zeros(3, np.int32)
         self._pad_id = pad_id
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "input_ids": self._input_ids,
             "positions": self._positions,
             "cumulative_lengths": self._cumulative,
