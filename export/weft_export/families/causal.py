@@ -223,7 +223,7 @@ class CausalTransformer(Writer):
         for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):
             x, present = layer.packed_step(x, past, run, rotary)
             presents.append(present)
-        return self.logits(self.norm(x[:, 0].index_select(0, run.last_index))), list(flat(presents))
+        return self.logits(self.norm(x.squeeze(1).index_select(0, run.last_index))), list(flat(presents))
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """Return logits [batch, target, vocab]."""

@@ -137,7 +137,7 @@ def graphs_of(
             decoders.append(_mixed(checkpoint, model, states))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         attends = all(state.kind != RECURRENT for state in states)
-        if runs_on_cpu and attends:
+        if runs_on_cpu and attends and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
     if checkpoint.explained_heads:

@@ -255,7 +255,7 @@ class SelfAttention(nn.Module):
         """
         norm = self.qk_norm
         out, present = append_and_attend_packed(
-            self.qkv(x)[:, 0],
+            self.qkv(x).squeeze(1),
             past,
             run,
             num_heads=self.num_heads,
