@@ -37,6 +37,10 @@ def stand_in(directory: Path) -> None:
         if port.name in caches:
             port.type.tensor_type.shape.dim[1].dim_value = BLOCK_TOKENS
     del model.graph.value_info[:]
+    used = {node.domain for node in model.graph.node}
+    opsets = [opset for opset in model.opset_import if opset.domain in used]
+    del model.opset_import[:]
+    model.opset_import.extend(opsets)
     data = model.SerializeToString()
     (directory / graph.path).write_bytes(data)
     path = directory / "bundle.json"
