@@ -52,7 +52,7 @@ async def submitted(model, index, prompt, max_new, **decoding):
 
 
 def test_all_kinds_of_requests_are_served_from_blocks(paged):
-    """The golden answer is the CPU's. With room for two sequences, others wait. No kernel is unknown, and none races."""
+    """The golden answer is the CPU's. With room for two sequences, others wait. No kernel is unknown, none races."""
 
     async def run():
         async with Loaded(paged, slots=4, device="cuda", cache_gb=gigabytes_of(paged, 2)) as model:
