@@ -8,7 +8,10 @@ import onnx
 import pytest
 
 from loaded import Loaded
+from paged_bundles import gigabytes_of
 from weft_export.export import export_checkpoint
+from weft_proto.paging import block_tokens
+from weft_server.bundle.load import load_bundle
 from weft_server.config import ConfigError
 from weft_server.errors import BundleError
 from weft_server.runtime.copies import Copies, Stretch
@@ -117,6 +120,22 @@ def test_greedy_answers_do_not_depend_on_the_batch(bundles, name, cuda_graphs):
     crowd = asyncio.run(golden_and_answers(bundles[name], sources, slots=13, cuda_graphs=cuda_graphs))
     same = [one == other for one, other in zip(alone, crowd, strict=True)]
     # Half precision may decide a tie of two logits either way.
+    assert sum(same) >= 38
+
+
+@pytest.mark.parametrize("num_sequences", [100, 2], ids=["much memory", "little memory"])
+def test_blocks_answer_as_slots_do(bundles, num_sequences, tmp_path):
+    """A cache in blocks gives the greedy tokens of one in slots, also where sequences give their blocks up."""
+    paged = tmp_path / "paged" / "1"
+    export_checkpoint(CHECKPOINTS / "pydocs", paged, "fp16", paged=True)
+    manifest = load_bundle(paged).manifest
+    longest = -(-manifest.text.max_total_tokens // block_tokens(manifest.states))
+    rng = np.random.default_rng(3)
+    sources = [rng.integers(4, 200, rng.integers(3, 20)) for _ in range(40)]
+    slots = asyncio.run(golden_and_answers(bundles["pydocs"], sources, slots=13))
+    cache_gb = gigabytes_of(paged, num_sequences * longest)
+    blocks = asyncio.run(golden_and_answers(paged, sources, slots=13, cache_gb=cache_gb))
+    same = [one == other for one, other in zip(slots, blocks, strict=True)]
     assert sum(same) >= 38
 
 
