@@ -23,7 +23,8 @@ class Gate:
     """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._num_inside = 0
         # Threads that are inside alone, or wait for that. New ones stay outside, so that these get in some day.
         self.num_alone = 0
@@ -32,7 +33,7 @@ class Gate:
         self._closing: deque[dict[str, object]] = deque()
 
     def __enter__(self) -> None:
-        with self._changed:
+        with self._lock:
             if self.num_alone:
                 self.num_kept_out += 1
                 self._changed.wait_for(lambda: not self.num_alone)
@@ -40,7 +41,7 @@ class Gate:
             self._num_inside += 1
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
+        with self._lock:
             self._num_inside -= 1
             if self.num_alone:
                 self._changed.notify_all()
@@ -50,14 +51,14 @@ class Gate:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Be inside alone."""
-        with self._changed:
+        with self._lock:
             self.num_alone += 1
             self._changed.wait_for(lambda: not self._num_inside)
             self._num_inside += 1
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._num_inside -= 1
                 self.num_alone -= 1
                 self._changed.notify_all()
@@ -75,16 +76,16 @@ class Gate:
 
     def _close_all(self) -> None:
         # If another thread holds the lock, it is about to go in or out, and comes here when it leaves.
-        while self._closing and self._changed.acquire(blocking=False):
+        while self._closing and self._lock.acquire(blocking=False):
             is_free = not (self.num_alone and self._num_inside)
             self._num_inside += is_free
-            self._changed.release()
+            self._lock.release()
             if not is_free:
                 return
             with suppress(IndexError):  # another thread may do the same
                 while True:
                     self._closing.popleft().clear()
-            with self._changed:
+            with self._lock:
                 self._num_inside -= 1
                 self._changed.notify_all()
 
