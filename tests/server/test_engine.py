@@ -4,7 +4,6 @@ import asyncio
 import random
 import threading
 import time
-from collections import deque
 
 import numpy as np
 import pytest
@@ -340,7 +339,7 @@ def test_a_recurrent_state_without_an_encoder_starts_at_zero(tmp_path):
     manifest.states[0].encoder_output = ""
     slots = Slots(3, 24)
     runner = DecodeRunner(manifest, None, Session(toy.path, 1), slots)
-    deque(runner.warm(), maxlen=0)
+    runner.warm()
     metrics = Metrics().for_model("toy", 1, "generate")
     lane = DecodeLane(slots, runner, start_id=None, end_ids=(2,), prefill_budget=3, metrics=metrics)
     rng = random.Random(9)

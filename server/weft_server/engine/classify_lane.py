@@ -63,7 +63,7 @@ class ClassifyLane:
         self._stack = stack
         self._batch: list[Sequence] = []
 
-    def warm(self) -> Iterator[None]:
+    def first_runs(self) -> Iterator[None]:
         """Run each shape once, if the sessions are on a device."""
         for sources in self._shapes.trials():
             self._compute(sources, {})

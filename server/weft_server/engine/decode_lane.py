@@ -76,9 +76,9 @@ class DecodeLane:
         # Steps since the last admission.
         self._num_held_off = 0
 
-    def warm(self) -> Iterator[None]:
+    def first_runs(self) -> Iterator[None]:
         """On a device, run each shape once: what a run leaves there is its thread's."""
-        return iter(()) if self.runner.host_states else self.runner.warm()
+        return iter(()) if self.runner.host_states else self.runner.first_runs()
 
     @property
     def is_busy(self) -> bool:

@@ -237,7 +237,7 @@ class Engine:
 
     def _warm(self, post: Post, lane: Lane) -> None:
         """Warm a lane in its thread. Each run is a sign of life."""
-        for _ in lane.warm():
+        for _ in lane.first_runs():
             post.beat = time.monotonic()
             if self._stopping or post.is_given_up:
                 return

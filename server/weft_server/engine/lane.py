@@ -28,7 +28,7 @@ class Lane(Protocol):
     # Sequences to drop before the next step, with their outcome. Any thread appends.
     gone: deque[tuple[Sequence, Outcome]]
 
-    def warm(self) -> Iterator[None]:
+    def first_runs(self) -> Iterator[None]:
         """Run what has to be run in the lane's own thread before its first request, a run a turn.
 
         That is nothing on the host, where no thread keeps what a run leaves. It is each shape on a device.

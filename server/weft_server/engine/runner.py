@@ -6,6 +6,7 @@ The first axis of every state tensor is the slot. Nothing here knows a family, o
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -232,8 +233,12 @@ class DecodeRunner:
         """Copy rows onto other rows of their sequences, pair by pair. See States.fork."""
         self._states.fork(sources, targets, starts, stops)
 
-    def warm(self) -> Iterator[None]:
-        """Run each shape once, a run a turn, so that no request pays for being its first.
+    def warm(self) -> None:
+        """Run each shape once, so that no request pays for being its first."""
+        deque(self.first_runs(), maxlen=0)
+
+    def first_runs(self) -> Iterator[None]:
+        """Do as `warm`, a run a turn.
 
         1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
         2. Decode runs that read all logits. On the host it is one with all rows, for the memory that it takes. On a

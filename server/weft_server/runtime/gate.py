@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from weft_server.runtime.device import Device
 
@@ -30,7 +30,7 @@ class Gate:
         self.num_alone = 0
         # Threads that wait to go in together.
         self.num_kept_out = 0
-        self._closing: deque[dict[str, object]] = deque()
+        self._freed: deque[Callable[[], object]] = deque()
 
     def __enter__(self) -> None:
         with self._lock:
@@ -45,8 +45,8 @@ class Gate:
             self._num_inside -= 1
             if self.num_alone:
                 self._changed.notify_all()
-        if self._closing:
-            self._close_all()
+        if self._freed:
+            self._free_all()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -62,21 +62,21 @@ class Gate:
                 self._num_inside -= 1
                 self.num_alone -= 1
                 self._changed.notify_all()
-            if self._closing:
-                self._close_all()
+            if self._freed:
+                self._free_all()
 
-    def close(self, dying: dict[str, object]) -> None:
-        """Drop what a session has that is dying: that gives memory back to a device.
+    def free(self, give_back: Callable[[], object]) -> None:
+        """Call what gives memory back to a device. If a thread is inside alone, it does so when it leaves.
 
-        It may be Python's garbage collector that calls, amid anything that its thread does here. So nothing is waited
-        for. If a thread is inside alone, it drops them when it leaves.
+        This is for what dies. So it may be Python's garbage collector that calls, amid anything that its thread does
+        here, and nothing is waited for.
         """
-        self._closing.append(dying)
-        self._close_all()
+        self._freed.append(give_back)
+        self._free_all()
 
-    def _close_all(self) -> None:
+    def _free_all(self) -> None:
         # If another thread holds the lock, it is about to go in or out, and comes here when it leaves.
-        while self._closing and self._lock.acquire(blocking=False):
+        while self._freed and self._lock.acquire(blocking=False):
             is_free = not (self.num_alone and self._num_inside)
             self._num_inside += is_free
             self._lock.release()
@@ -84,7 +84,7 @@ class Gate:
                 return
             with suppress(IndexError):  # another thread may do the same
                 while True:
-                    self._closing.popleft().clear()
+                    self._freed.popleft()()
             with self._lock:
                 self._num_inside -= 1
                 self._changed.notify_all()

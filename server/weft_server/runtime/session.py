@@ -156,7 +156,7 @@ class Session:
     def __del__(self) -> None:
         # Its memory goes back to the device, which no capture survives.
         if getattr(self, "_gate", None) is GATE:
-            GATE.close(vars(self))
+            GATE.free(vars(self).clear)
 
     def _verify_placement(self) -> None:
         """Refuse a graph whose work would be done on the host, silently and slowly."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -183,7 +182,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     for index in range(num_lanes):
         lane = make(index)
         if graphs.device.in_place:
-            deque(lane.runner.warm(), maxlen=0)
+            lane.runner.warm()
         if index == 0:
             _verify_runner(lane.runner, lane.slots, manifest)
         lanes.append(lane)
