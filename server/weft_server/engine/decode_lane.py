@@ -272,7 +272,7 @@ class DecodeLane:
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
-        token_ids = prompt.source.array[done : done + self.runner.chunk(left)]
+        token_ids = prompt.source.array[done : done + self.runner.chunk(left, done)]
         return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: Piece | None) -> None:

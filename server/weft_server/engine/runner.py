@@ -144,9 +144,9 @@ class DecodeRunner:
         """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
         return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
 
-    def chunk(self, budget: int) -> int:
-        """Return how many prompt tokens a run should read within `budget`: a bucket, so that nothing is padded."""
-        return self._chunks.size(budget)
+    def chunk(self, budget: int, past: int = 0) -> int:
+        """Return how many prompt tokens a run should read within `budget`, behind `past` others. See Chunks.size."""
+        return self._chunks.size(budget, past)
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
