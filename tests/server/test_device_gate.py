@@ -100,7 +100,7 @@ def test_the_host_waits_for_no_capture(toy):
     """What is on the CPU in place has nothing to do with the gate."""
     session = Session(toy.encoder_path, 1, HOST)
     with GATE.alone():
-        np.testing.assert_array_equal(np.tanh(toy.embedding[[5, 7]]), session.run(fed())["first_state"])
+        np.testing.assert_allclose(np.tanh(toy.embedding[[5, 7]]), session.run(fed())["first_state"], rtol=1e-6)
 
 
 def test_a_capture_is_alone_and_waits_for_those_inside():
@@ -153,7 +153,7 @@ def test_the_run_that_captures_is_alone(toy):
     one.capture()
     one.run()
     assert [0, 1, 0, 0] == seen
-    np.testing.assert_array_equal(np.tanh(toy.embedding[[5]]), written.fetch())
+    np.testing.assert_allclose(np.tanh(toy.embedding[[5]]), written.fetch(), rtol=1e-6)
 
 
 def test_what_one_thread_has_captured_no_other_replays(toy):
