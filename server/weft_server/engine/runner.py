@@ -269,7 +269,10 @@ class DecodeRunner:
             self._slots.reads_all[:] = reads_all
             for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
                 for _ in range(1 + self._flips):
-                    self.decode(num_rows, captures=True)
+                    candidates = self.decode(num_rows, captures=True)
+                    if self._reads_all(0, num_rows):
+                        # On a device it is fetched by a graph of its own, which takes memory the first time.
+                        np.asarray(candidates.logits[0])
                     yield
                 self._slots.past_lengths[:] = 0
         self._slots.reads_all[:] = False

@@ -88,8 +88,8 @@ class Shapes:
             longest = self._longest[port]
             for width in widths:
                 source = Ids(longest.array[:width]) if isinstance(longest, Ids) else longest
-                for number in takewhile(lambda number, source=source: number <= self.limit(source), self._numbers):
-                    yield [source] * number
+                most = self.limit(source)
+                yield from ([source] * number for number in self._numbers if number <= most)
 
 
 def _doubled(first: int, last: int) -> list[int]:

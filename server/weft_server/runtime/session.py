@@ -32,6 +32,10 @@ if TYPE_CHECKING:
 
 CUDA = "CUDAExecutionProvider"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": CUDA}
+if CUDA in ort.get_available_providers():
+    # Tensors come from an arena that is no session's. It too shall take what it is asked for: see `_provider_options`.
+    _state = ort.capi.onnxruntime_pybind11_state
+    _state.set_arena_extend_strategy(_state.ArenaExtendStrategy.kSameAsRequested)
 _WARNINGS_AND_UP = 2
 # Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
 # times what the two take apart.
