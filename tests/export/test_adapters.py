@@ -12,7 +12,8 @@ from torch import nn
 
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.adapters.merging import pairs_of
+from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import changed as with_change
 from weft_export.adapters.peft import read_adapter
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError, ExportError
@@ -63,6 +64,8 @@ def test_ranks_may_differ_by_module(tmp_path):
         ({"layer_replication": [[0, 2]]}, "layer_replication"),
         ({"something_new": True}, "something_new"),
         ({"lora_alpha": "much"}, "lora_alpha"),
+        ({"lora_alpha": 10**400}, "lora_alpha"),
+        ({"lora_alpha": float("nan")}, "lora_alpha"),
         ({"rank_pattern": {"(": 3}}, "rank_pattern"),
         ({"rank_pattern": {"q": 3}}, "rank of 3"),
     ],
@@ -95,6 +98,36 @@ def test_a_tensor_that_is_no_a_or_b_is_refused(tmp_path, name, tensor, why):
 
 
 _AB = {"A": (2, 3), "B": (4, 2)}
+
+
+def test_a_module_has_one_a_and_one_b(tmp_path):
+    """Not one by each of two names, of which a reader would drop one."""
+    write_adapter(tmp_path / "adapter", {"layers.1.q": (4, 3)})
+    names = [f"{prefix}layers.1.q.lora_{part}.weight" for prefix in ("", "base_model.model.") for part in _AB]
+    tensors = {name: torch.ones(*_AB[name[-8]]) for name in names}
+    save_file(tensors, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"are both lora_A of layers\.1\.q"):
+        read_adapter(tmp_path / "adapter")
+    (tmp_path / "model").mkdir()
+    save_file({"model.layers.1.q.weight": torch.ones(4, 3)}, tmp_path / "model" / "model.safetensors")
+    write_adapter(tmp_path / "adapter", {"layers.1.q": (4, 3), "model.layers.1.q": (4, 3)})
+    with pytest.raises(CheckpointError, match=r"another module that is model\.layers\.1\.q\.weight too"):
+        write_merged(tmp_path / "model", read_adapter(tmp_path / "adapter"), tmp_path)
+
+
+def test_a_rank_of_none_is_refused(tmp_path):
+    """Nothing divides alpha by 0."""
+    write_adapter(tmp_path, {"layers.1.q": (4, 3)}, rank=0)
+    with pytest.raises(CheckpointError, match="says a rank of 0"):
+        read_adapter(tmp_path)
+
+
+def test_what_float32_does_not_hold_is_refused(tmp_path):
+    """The weight is named."""
+    write_adapter(tmp_path, {"q": (4, 3)}, lora_alpha=1e300)
+    (change,) = read_adapter(tmp_path).values()
+    with pytest.raises(CheckpointError, match=r"adds so much to q\.weight"):
+        with_change(torch.ones(4, 3), change, "q.weight")
 
 
 def test_rows_of_a_run_get_their_own_adapter_or_none():

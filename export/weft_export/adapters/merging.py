@@ -29,10 +29,15 @@ def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Pat
     """Write a checkpoint's directory with an adapter added to its weights.
 
     Raises:
-        CheckpointError: the adapter is for a module that the checkpoint has not.
+        CheckpointError: the adapter is for a module that the checkpoint has not, or has two changes of one weight.
     """
     stored = StoredTensors(checkpoint)
-    by_weight = {_weight_of(module, stored): change for module, change in changes.items()}
+    by_weight: dict[str, Change] = {}
+    for module, change in changes.items():
+        name = _weight_of(module, stored)
+        if name in by_weight:
+            raise CheckpointError(f"the adapter is for {module} and for another module that is {name} too")
+        by_weight[name] = change
     merged = {name: stored.read(name) for name in stored.entries}
     for name, change in by_weight.items():
         merged[name] = changed(merged[name], change, name)
@@ -42,6 +47,9 @@ def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Pat
         is_weights = path.suffix in (".safetensors", ".bin") or path.name.endswith(".index.json")
         if path.is_file() and not is_weights and path.stat().st_size <= _SMALL_FILE:
             shutil.copyfile(path, directory / path.name)
+        elif path.is_dir():
+            # sentence-transformers keeps in folders what is behind the body. No adapter changes that.
+            (directory / path.name).symlink_to(path.resolve(), target_is_directory=True)
 
 
 def _weight_of(module: str, stored: StoredTensors) -> str:
