@@ -179,6 +179,20 @@ def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
         pairs_of(checkpoint.model, merged, spec)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1, 1e3, 1e9])
+def test_a_change_of_any_size_keeps_its_rank(scale):
+    """What float32 rounds of the sum is no change of its own, however large the sum is."""
+    checkpoint, merged = CHECKPOINTS["tiny-generate"](), CHECKPOINTS["tiny-generate"]().model
+    spec = adapter_spec(checkpoint.model, 2, ("outer",))
+    with torch.no_grad():
+        weight = merged.layers[1].feed_forward.outer.weight
+        weight += scale * torch.randn(weight.shape[0], 2) @ torch.randn(2, weight.shape[1])
+    ((a, b),) = pairs_of(checkpoint.model, merged, spec).values()
+    assert 2 == a.shape[1]
+    change = weight - checkpoint.model.layers[1].feed_forward.outer.weight
+    assert 1e-5 * scale + 1e-6 * weight.abs().max() > (torch.from_numpy(a @ b).T - change).abs().max()
+
+
 def test_a_bundle_without_adapters_is_untouched():
     """A checkpoint that is to take none is exported as it is: its modules are the same."""
     checkpoint = CHECKPOINTS["tiny-generate"]()
@@ -199,6 +213,8 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
     assert 1e-4 >= report.manifest.parity.max_abs_error
     assert {2} == {layer.rank for layer in report.manifest.layers}
     assert base.manifest.golden.probabilities != report.manifest.golden.probabilities
+    with pytest.raises(ExportError, match="description has 5000 characters"):
+        export_adapter(adapter, bundle, checkpoint, name="other", description="x" * 5000)
     with pytest.raises(ExportError, match="--force"):
         export_adapter(adapter, bundle, checkpoint)
     with pytest.raises(CheckpointError, match="another checkpoint"):

@@ -87,6 +87,9 @@ def export_adapter(
     started = time.monotonic()
     manifest, digest = _read_base(bundle)
     place = _place(bundle, name or adapter.resolve().name, force=force)
+    most = LIMITS["AdapterManifest"]["description"].most or 0
+    if len(description) > most:
+        raise ExportError(f"the description has {len(description)} characters; at most {most} are read")
     on_stage("reading the adapter")
     changes = read_adapter(adapter)
     on_stage("adding it to the checkpoint")
@@ -212,8 +215,7 @@ def _provenance(checkpoint: Checkpoint, weights: Path, num_parameters: int) -> b
 def _write(place: Path, manifest: bundle_pb2.AdapterManifest, content: bytes) -> None:
     """Write an adapter beside its place, and move it there: a server may look at any time."""
     data = (json_format.MessageToJson(manifest, indent=2, ensure_ascii=False) + "\n").encode()
-    most = LIMITS["AdapterManifest"]["description"].most or 0
-    if len(data) > MAX_ADAPTER_BYTES or len(manifest.description) > most:
+    if len(data) > MAX_ADAPTER_BYTES:
         raise ExportError(f"{ADAPTER_FILE} would be larger than a server reads")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".weft-adapter-", dir=place.parent) as scratch:

@@ -20,7 +20,7 @@ from weft_export.errors import CheckpointError
 from weft_export.proofs.adapted_session import Pairs
 from weft_proto.v1 import bundle_pb2
 
-# What float32 has rounded away of a merged weight, as a share of its size.
+# What float32 has rounded away of a weight, merged or not, as a share of its size.
 _NOISE = 2.0**-22
 _SMALL_FILE = 2**26
 
@@ -73,22 +73,22 @@ def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -
     after = dict(merged.named_parameters())
     pairs = {}
     for name, parameter in base.named_parameters():
-        weight = parameter.detach().double()
-        delta = after[name].detach().double() - weight
+        weight, sum_ = parameter.detach().double(), after[name].detach().double()
+        delta = sum_ - weight
         if not bool(delta.any()):
             continue
         if name not in layers:
             taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
             raise CheckpointError(f"the adapter changes {name}, and the bundle takes adapters of {taken} alone")
         layer = layers[name]
-        pairs[layer.name] = _factors(delta, layer, float(weight.norm()))
+        pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:
         raise CheckpointError("the adapter changes nothing: all that it adds is zero")
     return {layer.name: pairs[layer.name] for layer in spec.layers if layer.name in pairs}
 
 
 def _factors(delta: Tensor, layer: bundle_pb2.AdaptedLayer, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and B of a difference [outputs, inputs] of low rank."""
+    """Return A and B of a difference [outputs, inputs] of low rank, of weights of this size at most."""
     generator = torch.Generator().manual_seed(0)
     # The columns of a matrix of low rank are combinations of as many random ones ("Finding Structure with Randomness",
     # Halko et al. 2011, section 1.3).
