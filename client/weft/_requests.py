@@ -225,7 +225,8 @@ def classify_one_request(
     first, second = pair
     if not isinstance(second, str):
         raise refusal("text_pair", f"must be a str, not {type(second).__name__}")
-    return classify_request(first, **{**options, "text_pair": second})
+    judged: ClassifyOptions = {**options, "text_pair": second}
+    return classify_request(first, **judged)
 
 
 def _labels(labels: Any) -> tuple[str, ...]:

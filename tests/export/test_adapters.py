@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -21,8 +23,10 @@ from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepare
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
 from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.proofs.adapted_session import AdaptedSession
 from weft_export.rounding.in_blocks import rounded_in_blocks
 from weft_export.rounding.quantising import quantised
+from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_proto.v1 import bundle_pb2
 
 
@@ -295,6 +299,24 @@ def test_a_base_that_is_rounded_otherwise_is_refused():
     manifest.rounding.products[1].bits = 12 - manifest.rounding.products[1].bits
     with pytest.raises(CheckpointError, match="--held-out"):
         rounded_base(base, manifest, ())
+
+
+class _Ports:
+    """A session that only says what its graph takes."""
+
+    def __init__(self, *names):
+        self.ports = [SimpleNamespace(name=name, shape=["groups", 3, 2]) for name in names]
+
+    def get_inputs(self):
+        return self.ports
+
+
+@pytest.mark.parametrize("source", ["input_ids", "pixel_values", "input_features"])
+def test_each_row_of_any_source_has_the_adapter(source):
+    """Of texts, pictures and recordings."""
+    session = AdaptedSession(_Ports(source, *ADAPTER_PORTS, "adapter.x.a"), {})
+    fed = session.whole({source: np.zeros((5, 7))})
+    assert [0, 1, 2, 3, 4] == fed["adapter_rows"].tolist() == fed["adapter_members"][0].tolist()
 
 
 def test_adapters_are_for_cpus(tmp_path):
