@@ -57,6 +57,20 @@ def test_what_is_said_has_times_if_asked(weft_command, server, picture):
     assert [False, True] == [seen.request.timestamps for seen in server.servicer.seen]
 
 
+def test_times_are_never_left_out_in_silence(weft_command, server, picture, tmp_path):
+    """A stream of text and a file of texts have no place for them: --timestamps is refused there, not ignored."""
+    code, out, err = weft_command("transcribe", picture, "--timestamps", "--stream")
+    assert (2, "") == (code, out)
+    assert "--timestamps" in err
+    (tmp_path / "in.txt").write_text(f"{picture}\n")
+    code, out, err = weft_command("transcribe", "--file", tmp_path / "in.txt", "--timestamps")
+    assert (2, "") == (code, out)
+    assert "--timestamps" in err
+    assert [] == server.servicer.seen
+    *_, final = weft_command("transcribe", picture, "--timestamps", "--stream", "--json")[1].splitlines()
+    assert 2 == len(json.loads(final)["final"]["segments"])
+
+
 def test_vectors_are_lines_of_numbers_or_are_compared(weft_command, server, picture, monkeypatch):
     """--cosines prints each pair, most alike first; --dimensions cuts; --pictures takes paths; --json is all of it."""
     assert (0, "1 0 0 0\n0 2 0 0\n", "") == weft_command("embed", "a", "bb")

@@ -61,8 +61,8 @@ class TranscribeRequest(_message.Message):
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
-        """decoding says how to produce text; defaults as stated there. For a recording of several windows it holds for each, and may have
-        neither a prefix nor a constraint nor several outputs.
+        """decoding says how to produce text; defaults as stated there. It may have neither a prefix nor a constraint nor several outputs.
+        For a recording of several windows it holds for each.
         """
 
     @_builtins.property
