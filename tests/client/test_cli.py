@@ -3,13 +3,16 @@
 import io
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import typer
 from grpc import StatusCode
 
-from fakes import Failure
-from weft import cli
+import weft
+from fakes import MODELS, Failure
+from weft import _answers, cli
+from weft._tables import model_table
 
 
 def feed(monkeypatch, data):
@@ -238,6 +241,18 @@ def test_models_are_a_table(weft_command):
     )
     assert [] == [fact for fact in facts if fact not in out]
     assert 1 == out.count("attention")
+
+
+def test_a_model_that_hears_says_for_how_long(capsys):
+    """At once, and in all. That it gives one output goes without saying."""
+    model = _answers.model(MODELS[0])
+    limits = replace(model.limits, window_s=3.2, max_audio_s=600, max_beams=4, max_outputs=1)
+    model_table([replace(model, task=weft.Task.TRANSCRIBE, limits=limits)])
+    out = capsys.readouterr().out
+
+    assert "hears 3.2 s at once, of at most 600 s" in out
+    assert "at most 4 beams" in out
+    assert "output" not in out
 
 
 def test_health_is_an_exit_code(weft_command, server):
