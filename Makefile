@@ -13,7 +13,7 @@ SERVICES  = $(shell grep -l '^service ' $(PROTOS))
 PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
 
 # The demo has one model for each kind of request, so that nobody needs to name one. The others show the families.
-DEMO     := commands digits en-es pydocs scenes tags topics
+DEMO     := commands digits en-es pydocs scenes scenes-answers tags topics
 NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
