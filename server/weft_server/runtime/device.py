@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from weft_proto.bundle_rules import ROUNDED, precision_name
 from weft_proto.v1 import bundle_pb2
-from weft_server.config import ConfigError, both_names, flag_name
+from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
 
 if TYPE_CHECKING:
@@ -53,11 +53,8 @@ def device_of(config: ServerConfig) -> Device:
         ConfigError: other settings do not fit this device. It has a line for each.
     """
     is_cpu = config.device == "cpu"
-    # CUDA gives up a capture if another thread allocates memory meanwhile.
-    changes = [name for name in ("admin", "watch", "idle_unload_s") if getattr(config, name)]
     unfit = {
-        "cuda_graphs": config.cuda_graphs
-        and ((is_cpu and "are for --device cuda") or (changes and f"do not go with {flag_name(changes[0])}")),
+        "cuda_graphs": config.cuda_graphs and is_cpu and "are for --device cuda",
         # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
         "lanes": config.lanes > 1 and not is_cpu and f"a CUDA device has one lane, not {config.lanes}",
         "prefix_cache_mb": config.prefix_cache_mb > 0

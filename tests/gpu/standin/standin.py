@@ -84,6 +84,16 @@ def counting():
     counts.update({name: value - before[name] for name, value in counted().items()})
 
 
+@contextmanager
+def lingering(milliseconds):
+    """Let each capture within last so much longer."""
+    RUNTIME.standin_linger(milliseconds)
+    try:
+        yield
+    finally:
+        RUNTIME.standin_linger(0)
+
+
 def verify_clean(counts):
     """Nothing raced, nothing was done that a capture forbids, and no kernel computed nothing."""
     assert (0, 0, 0) == (counts.unemulated, counts.hazards, counts.violations)

@@ -1,8 +1,10 @@
 // Streams, events and graphs. Nothing runs when it is issued, but when something waits for it: what forgets to wait reads
 // what was there before.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -53,6 +55,7 @@ Stream default_stream{0, true};
 std::vector<Stream*> streams{&default_stream};
 int next_id = 1;
 thread_local cudaError_t last_error = cudaSuccess;
+std::atomic<int> linger_ms{0};
 
 void run_to(Stream* stream, long issued) {
   while (stream->done < issued && !stream->waiting.empty()) {
@@ -244,7 +247,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   log("s%d captures", stream->id);
   return cudaSuccess;
 }
+// Let each capture last so many milliseconds longer, for what other threads may do meanwhile.
+void standin_linger(int milliseconds) { linger_ms = milliseconds; }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  usleep(1000 * linger_ms);
   LOCKED;
   Stream* stream = stream_of(handle);
   if (!stream->graph) return failed(cudaErrorStreamCaptureInvalidated, "no capture");
