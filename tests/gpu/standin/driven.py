@@ -44,6 +44,7 @@ class Writer:
         (lane,) = decode_lanes(Graphs(bundle, device_of(config), 1), 1, config, Metrics().for_model("m", 1, "t")).ready
         self.runner, self.slots = lane.runner, lane.slots
         self.decoder = lane.runner._decoder
+        self.runner.warm()
         self._rng = np.random.default_rng(seed)
         # The best logits of each run, and all logits of those that were read whole.
         self.said, self.rows = [], []

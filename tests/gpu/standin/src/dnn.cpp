@@ -1,8 +1,36 @@
-// libcudnn.so.9: handles, tensors and sums of them, and the sizes that the provider asks for. See also recurring.cpp,
+// libcudnn.so.9: handles, tensors, their sums, reductions and norms, and sizes that the provider asks for. See also recurring.cpp,
 // convolving.cpp and pooling.cpp. All other work of cuDNN's is counted as not emulated.
+#include <algorithm>
+#include <map>
+
 #include "dnn.hpp"
 
 using namespace standin;
+
+namespace {
+enum { kMax = 3, kNorm2 = 7 };  // cudnnReduceTensorOp_t
+struct Reduction {
+  int operation;
+};
+
+// Calls `each` for every place of a tensor, with where it lies, and where in another one whose axes may have size 1.
+template <typename Each>
+void walk(const Tensor& tensor, const Tensor& other, Each each) {
+  long number = 1;
+  for (int axis = 0; axis < tensor.axes; axis++) number *= tensor.sizes[axis];
+  for (long at = 0; at < number; at++) {
+    size_t place = 0, of_other = 0;
+    long rest = at;
+    for (int axis = tensor.axes - 1; axis >= 0; axis--) {
+      long index = rest % tensor.sizes[axis];
+      rest /= tensor.sizes[axis];
+      place += size_t(index * tensor.strides[axis]);
+      if (other.sizes[axis] > 1) of_other += size_t(index * other.strides[axis]);
+    }
+    each(place, of_other);
+  }
+}
+}  // namespace
 
 extern "C" {
 
@@ -46,19 +74,53 @@ int cudnnAddTensor(Handle* handle, const float* alpha, const Tensor* a_of, const
   Numbers from(a, kind_of_data(added.type)), onto(c, kind_of_data(sum.type));
   Wide by = *alpha, keeping = *beta;
   return issue(handle, "sum of tensors", [=] {
-    long number = 1;
-    for (int axis = 0; axis < sum.axes; axis++) number *= sum.sizes[axis];
-    for (long at = 0; at < number; at++) {
-      size_t source = 0, target = 0;
-      long rest = at;
-      for (int axis = sum.axes - 1; axis >= 0; axis--) {
-        long place = rest % sum.sizes[axis];
-        rest /= sum.sizes[axis];
-        target += size_t(place * sum.strides[axis]);
-        if (added.sizes[axis] > 1) source += size_t(place * added.strides[axis]);
-      }
-      onto.set(target, by * from[source] + (keeping != 0 ? keeping * onto[target] : 0));
-    }
+    walk(sum, added, [&](size_t target, size_t source) { onto.set(target, by * from[source] + (keeping != 0 ? keeping * onto[target] : 0)); });
+  });
+}
+
+int cudnnSetReduceTensorDescriptor(Reduction* reduction, int operation, int, int, int, int) {
+  reduction->operation = operation;
+  return 0;
+}
+// The largest, or the root of the sum of squares, over the axes that have size 1 in C.
+int cudnnReduceTensor(Handle* handle, const Reduction* reduction, void*, size_t, void*, size_t, const float* alpha, const Tensor* a_of, const void* a,
+                      const float* beta, const Tensor* c_of, void* c) {
+  bool is_norm = reduction->operation == kNorm2;
+  bool fits = (is_norm || reduction->operation == kMax) && a_of->type != 1 && a_of->axes == c_of->axes && *alpha == 1 && *beta == 0;
+  if (!fits) {
+    standin_unemulated(handle->stream, ("cudnnReduceTensor " + std::to_string(reduction->operation)).c_str());
+    return 0;
+  }
+  Tensor all = *a_of, left = *c_of;
+  Numbers from(a, kind_of_data(all.type)), onto(c, kind_of_data(left.type));
+  return issue(handle, "reduction of a tensor", [=] {
+    std::map<size_t, Wide> found;
+    walk(all, left, [&](size_t source, size_t target) {
+      Wide x = from[source];
+      auto [at, is_first] = found.emplace(target, is_norm ? x * x : x);
+      if (!is_first) at->second = is_norm ? at->second + x * x : std::max(at->second, x);
+    });
+    for (auto [target, value] : found) onto.set(target, is_norm ? sqrtl(value) : value);
+  });
+}
+
+// Of each channel: (x - mean) / sqrt(variance + epsilon) * scale + bias. All four are float32 beside fp16.
+int cudnnBatchNormalizationForwardInference(Handle* handle, int mode, const float* alpha, const float* beta, const Tensor* x_of, const void* x,
+                                            const Tensor* y_of, void* y, const Tensor*, const void* scale, const void* bias, const void* mean,
+                                            const void* variance, double epsilon) {
+  if (mode != 1 || x_of->type == 1 || *alpha != 1 || *beta != 0) {
+    standin_unemulated(handle->stream, "cudnnBatchNormalizationForwardInference");
+    return 0;
+  }
+  Tensor from = *x_of, onto = *y_of;
+  Numbers input(x, kind_of_data(from.type)), output(y, kind_of_data(onto.type));
+  Numbers scales(scale, Kind::f32), biases(bias, Kind::f32), means(mean, Kind::f32), variances(variance, Kind::f32);
+  return issue(handle, "norm of channels", [=] {
+    walk(from, onto, [&](size_t source, size_t target) {
+      size_t channel = source / from.strides[1] % from.sizes[1];
+      Wide normed = (input[source] - means[channel]) / sqrtl(variances[channel] + epsilon);
+      output.set(target, normed * scales[channel] + biases[channel]);
+    });
   });
 }
 
