@@ -18,6 +18,8 @@ extern std::recursive_mutex lock;
 struct Counts {
   long kernels, unemulated, to_device, to_device_bytes, to_host, to_host_bytes, within, within_bytes, memsets, syncs;
   long allocations, frees, allocated_bytes, captures, launches, launched_operations, hazards, violations;
+  // What is there now.
+  long streams, events, graphs, pinned;
 };
 extern Counts counts;
 
@@ -40,6 +42,9 @@ bool is_default(Stream* stream);
 cudaError_t failed(cudaError_t error, const char* why);
 // A call that a capture forbids: it breaks the capture on a GPU.
 bool forbidden(const char* what);
+
+// --- faults.cpp: whether this call is the one that fails
+bool fails(const char* kind);
 
 // --- launches.cpp: what a kernel was given
 struct Launch {

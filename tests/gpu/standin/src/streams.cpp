@@ -155,6 +155,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   LOCKED;
   auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking)};
   streams.push_back(stream);
+  counts.streams++;
   *handle = reinterpret_cast<cudaStream_t>(stream);
   return cudaSuccess;
 }
@@ -165,6 +166,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Stream* stream = stream_of(handle);
   finish(stream);
   streams.erase(std::find(streams.begin(), streams.end(), stream));
+  counts.streams--;
   return cudaSuccess;
 }
 
@@ -196,11 +198,18 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+  LOCKED;
+  counts.events++;
   *handle = reinterpret_cast<cudaEvent_t>(new Event);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  LOCKED;
+  counts.events--;
+  delete reinterpret_cast<Event*>(handle);
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   LOCKED;
   auto* event = reinterpret_cast<Event*>(handle);
@@ -246,21 +255,32 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
   Stream* stream = stream_of(handle);
   if (!stream->graph) return failed(cudaErrorStreamCaptureInvalidated, "no capture");
   *graph = reinterpret_cast<cudaGraph_t>(stream->graph);
+  counts.graphs++;
   stream->graph = nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* launched, cudaGraph_t graph, unsigned long long) {
   LOCKED;
   *launched = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  counts.graphs++;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  LOCKED;
+  counts.graphs--;
   delete reinterpret_cast<Graph*>(graph);
   return cudaSuccess;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t launched) {
+  LOCKED;
+  finish_all();  // it may be under way
+  counts.graphs--;
+  delete reinterpret_cast<Graph*>(launched);
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   LOCKED;
+  if (fails("replay")) return failed(cudaErrorLaunchOutOfResources, "a test asked for it");
   auto* graph = reinterpret_cast<Graph*>(handle);
   counts.launches++;
   counts.launched_operations += long(graph->operations.size());
