@@ -89,6 +89,14 @@ def export(
             help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
         ),
     ] = False,
+    paged: Annotated[
+        bool,
+        typer.Option(
+            "--paged",
+            help="For models that generate, at fp16 or bf16, on CUDA: sequences hold blocks of a cache as they grow, "
+            "and not a slot each of the longest. More of them fit into memory.",
+        ),
+    ] = False,
     adapters: Annotated[
         int | None,
         typer.Option(
@@ -201,6 +209,7 @@ def export(
                 "--mixed-runs": mixed_runs,
                 "--no-score": no_score,
                 "--adapters": adapters,
+                "--paged": paged,
                 "--force": force,
             }
             if given := ", ".join(flag for flag, value in unmeant.items() if value):
@@ -211,16 +220,13 @@ def export(
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            lines = checked(
-                checkpoint,
-                choices,
-                slots,
-                bundle,
-                explains=not no_explain,
-                scores=not no_score,
-                mixed_runs=mixed_runs,
-                adapters=places,
-            )
+            graphs = {
+                "explains": not no_explain,
+                "scores": not no_score,
+                "mixed_runs": mixed_runs,
+                "paged": paged,
+            }
+            lines = checked(checkpoint, choices, slots, bundle, adapters=places, **graphs)
             typer.echo("\n".join(lines))
             return
         if bundle is None:
@@ -240,6 +246,7 @@ def export(
             explains=not no_explain,
             scores=not no_score,
             adapters=places,
+            paged=paged,
             force=force,
             choices=choices,
             on_stage=on_stage,

@@ -15,6 +15,7 @@ from weft_export.export import (
     check_adapters,
     check_bf16,
     check_mixed_runs,
+    check_paged,
     load,
     spec_of,
 )
@@ -34,21 +35,24 @@ def check(
     scores: bool = True,
     mixed_runs: bool = False,
     adapters: Adaptable | None = None,
+    paged: bool = False,
 ) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
     place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
     Without scores, none says how probable a given answer is. With mixed_runs, one reads prompts in decode runs.
     adapters says which products take adapters.
+    With paged, keys and values lie in blocks, and a slot is a sequence of the longest that holds blocks.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
     check_adaptable(adapters, choices)
     loaded = load(directory, choices, filled=False)
-    checkpoint = replace(loaded.checkpoint, explains=explains)
+    checkpoint = replace(loaded.checkpoint, explains=explains, paged=paged)
     check_tokenizers(checkpoint)
     check_mixed_runs(checkpoint, PRECISIONS["fp32"], mixed_runs=mixed_runs)
+    check_paged(checkpoint, PRECISIONS["fp16"])
     exact = estimate(checkpoint, PRECISIONS["fp32"], num_slots)
     lines = [
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
@@ -67,6 +71,7 @@ def check(
             check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
             if adapters is not None:
                 check_adapters(precision)
+            check_paged(checkpoint, precision)
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")
         else:

@@ -70,5 +70,6 @@ Work moving(const Launch& launch);
 Work arranging(const Launch& launch);
 Work reducing(const Launch& launch);
 Work attending(const Launch& launch);
+Work paging(const Launch& launch);
 
 }  // namespace standin

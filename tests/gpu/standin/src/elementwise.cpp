@@ -204,6 +204,19 @@ Work elementwise(const Launch& launch) {
           output.set(row * columns + column, gelu(input[row * columns + column] + bias[column]));
     };
   }
+  if (base == "FastGeluKernel2" || base == "FastGeluKernel") {
+    // <[type]>(three constants, numbers, numbers of the bias, input, bias, output): the first in pairs of halves
+    bool in_pairs = base == "FastGeluKernel2";
+    const std::string type = in_pairs ? "__half" : launch.type(0);
+    long numbers = launch.get<int>(3) * (in_pairs ? 2L : 1L), columns = launch.get<int>(4) * (in_pairs ? 2L : 1L);
+    Numbers input(launch.get<void*>(5), type), bias(launch.get<void*>(6), type), output(launch.get<void*>(7), type);
+    return [=] {
+      for (long at = 0; at < numbers; at++) {
+        Wide x = input[at] + (bias ? bias[at % columns] : 0);
+        output.set(at, x / 2 * (1 + tanhl(sqrtl(2 / acosl(-1)) * (x + 0.044715L * x * x * x))));
+      }
+    };
+  }
   return {};
 }
 

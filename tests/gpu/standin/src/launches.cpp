@@ -86,7 +86,7 @@ std::string Launch::type(int index) const {
 }
 
 Work emulated(const Launch& launch) {
-  for (auto family : {elementwise, moving, arranging, reducing, attending})
+  for (auto family : {elementwise, moving, arranging, reducing, attending, paging})
     if (Work work = family(launch)) return work;
   return {};
 }
