@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
+from weft_proto.paging import is_paged
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import flag_name
@@ -15,6 +16,7 @@ from weft_server.errors import BundleError
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.pages import page_bytes
 from weft_server.runtime.states import DTYPES
+from weft_server.serving.pool_room import block_bytes, pool_size
 
 if TYPE_CHECKING:
     from weft_server.bundle.load import Bundle
@@ -33,12 +35,15 @@ class Room(NamedTuple):
 
 
 def room_of(bundle: Bundle, config: ServerConfig) -> Room:
-    """Return what the weights and slots of a bundle take, and its adapters.
+    """Return what the weights and slots of a bundle take, and its adapters. A paged cache takes all of its own at once.
 
     As many adapters as may be there are held once, and once more beside each row that a run may have.
     """
     manifest = bundle.manifest
     weights = sum(file.size_bytes for file in manifest.files)
+    if is_paged(manifest.states):
+        all_of_it = weights + pool_size(manifest, config).num_blocks * block_bytes(manifest)
+        return Room(all_of_it, all_of_it)
     states = [_slot_bytes(state) for state in manifest.states]
     num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
