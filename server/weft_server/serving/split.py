@@ -227,5 +227,7 @@ def _joined(text: str, answers: list[Completed]) -> Completed:
         finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
         sequences=tuple(answer.sequence for answer in answers),
         tops=[top for answer in answers for top in answer.tops],
+        # That of a search. Of several, each has its own.
+        score=answers[0].score if len(answers) == 1 else None,
         parts=tuple(answers),
     )
