@@ -94,7 +94,9 @@ async def complete_parts(
         # Parts behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
         # at the answer, so it is said before.
         _cancel(model, sequences, FinishReason.STOP_STRING)
-        yield replace(_joined(text, answers), language_probability=probability)
+        # Of several parts, each is a search of its own.
+        score = answers[0].score if len(parts) == 1 else None
+        yield replace(_joined(text, answers), language_probability=probability, score=score)
     except BaseException:
         _cancel(model, sequences, None)
         raise
@@ -227,7 +229,5 @@ def _joined(text: str, answers: list[Completed]) -> Completed:
         finish_reason=max((answer.finish_reason for answer in answers), key=_FROM_BEST.index),
         sequences=tuple(answer.sequence for answer in answers),
         tops=[top for answer in answers for top in answer.tops],
-        # That of a search. Of several, each has its own.
-        score=answers[0].score if len(answers) == 1 else None,
         parts=tuple(answers),
     )
