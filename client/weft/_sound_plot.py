@@ -81,6 +81,6 @@ def _draw_spectrogram(ax: Any, sound: Sound) -> None:
         norm=LogNorm(loudest / 10 ** (DEPTH / 10), loudest, clip=True),
         aspect="auto",
         origin="lower",
-        extent=(seconds[0] - around, seconds[-1] + around, hertz[0], hertz[-1]),
+        extent=(float(seconds[0]) - around, float(seconds[-1]) + around, float(hertz[0]), float(hertz[-1])),
     )
     ax.set_ylabel("Hz")
