@@ -142,8 +142,8 @@ $(REAL)/peft/peft: tests/real/fetch.py | $(READY)
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
-test-precisions: $(READY) ## weights in blocks for each kind of product, five minutes
-	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py
+test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
+	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py tests/e2e/test_pages.py
 
 test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft_proto.tasks import TASKS
+from weft_server.bundle.adapter import adapters_home, adapters_of, load_adapter
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.bundle.repository import Candidate, RepositoryError, scan_repository
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
@@ -46,6 +47,7 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
             continue
         rooms.append(room_of(bundle, config))
         yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
+        yield from _look_at_adapters(bundle)
     if config.device == "cpu" and rooms:
         yield _look_at_room(rooms)
 
@@ -59,6 +61,16 @@ def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bun
         verify_default(manifest, widths_of(manifest, config))
     verify_precision(manifest.precision, device)
     return bundle
+
+
+def _look_at_adapters(bundle: Bundle) -> Iterator[Finding]:
+    """Say which adapters would be refused when a request names them. The server starts without them."""
+    for name in adapters_of(bundle):
+        directory = adapters_home(bundle) / name
+        try:
+            load_adapter(directory, bundle)
+        except BundleError as error:
+            yield Finding(WARNING, "adapter", f"{directory}: {error}", "export it again, by weft export-adapter")
 
 
 def _look_at_room(rooms: list[Room]) -> Finding:
