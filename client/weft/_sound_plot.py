@@ -72,7 +72,8 @@ def _draw_spectrogram(ax: Any, sound: Sound) -> None:
     hop = size - size * 3 // 4
     # A recording may be shorter than one spectrum.
     samples = sound.samples + array("h", bytes(2 * max(0, size + 1 - len(sound.samples))))
-    powers, hertz, seconds = specgram(samples, NFFT=size, Fs=sound.rate, noverlap=size - hop, pad_to=2 * size)
+    made: Any = specgram(samples, NFFT=size, Fs=sound.rate, noverlap=size - hop, pad_to=2 * size)
+    powers, hertz, seconds = made
     loudest = max(float(powers.max()), LEAST)
     around = hop / sound.rate / 2
     ax.imshow(

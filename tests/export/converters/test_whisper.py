@@ -112,7 +112,7 @@ def their_search(model, features):
             model,
             features[None],
             decoder_input_ids=torch.tensor([[START, *PREFIX]]),
-            num_beams=3,
+            num_beams=2,
             do_sample=False,
             max_new_tokens=NEW_TOKENS,
             output_scores=True,
@@ -175,7 +175,7 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
             requests = [each | {"decoding": greedily, "explain": {}} for each in requests]
             together = await asyncio.gather(*(ask(model, **each) for each in requests))
             alone = [await ask(model, **each) for each in requests]
-            search = common_pb2.Decoding(beams={"num_beams": 3}, max_new_tokens=NEW_TOKENS)
+            search = common_pb2.Decoding(beams={"num_beams": 2}, max_new_tokens=NEW_TOKENS)
             searched = [await ask(model, **each | {"decoding": search}) for each in requests]
             in_english = await ask(model, **requests[0], to_english=True)
             both = common_pb2.Audio(data=wav_of(torch.cat((sounds[0], torch.zeros(RATE // 2), sounds[1])), RATE))
