@@ -37,9 +37,11 @@ if CUDA in ort.get_available_providers():
     _state = ort.capi.onnxruntime_pybind11_state
     _state.set_arena_extend_strategy(_state.ArenaExtendStrategy.kSameAsRequested)
 _WARNINGS_AND_UP = 2
-# Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
-# times what the two take apart.
-_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
+# Optimisations that cost more than they give:
+# - The CPU's kernel for a residual sum and its norm in one takes several times what the two take apart.
+# - Slices that become one split into unequal parts. On CUDA, a split sends its sizes to the device in each run, in four
+#   transfers. A captured graph would send them again, from memory of the host that may be another's by then.
+_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": ["GatherSliceToSplitFusion"]}
 # What the names of inputs begin with that bring adapters.
 _ADAPTER = "adapter"
 # The graph id of a run that is not captured, because its shape comes once.

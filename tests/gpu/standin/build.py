@@ -26,7 +26,7 @@ LOADED = {
 }
 # Functions that do a model's work: each is counted as not emulated.
 WORK = re.compile(
-    r"Forward$|Inference|Training|AddTensor|ReduceTensor$|BackendExecute|LtMatmul$|LtMatrixTransform$|gemm|geam|getr|scal|copy"
+    r"Forward$|Inference|Training|AddTensor|ReduceTensor$|BackendExecute|LtMatmul$|LtMatrixTransform$|[Gg]emm|geam|getr|scal|copy"
 )
 HEAD = """#include <stdlib.h>
 typedef void* P;

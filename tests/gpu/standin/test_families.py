@@ -37,16 +37,18 @@ NOT_IN_BF16 = {
     "tiny-bottlenecks",
 }
 CAPACITY = 300
+# What is left of their weights. By default it is a half. Then the golden answer of this one begins with a tie.
+CALM = {"tiny-caption": 0.4}
 # How far what is said may be from the CPU, as a share of the spread of a row of logits.
 TOLERANCE = {"fp16": 0.05, "bf16": 0.2}
 
 
-def calm(checkpoint):
+def calm(checkpoint, share):
     """Make a lively random model mild: in half precision, it would grow a rounding to another answer."""
     with torch.no_grad():
         for name, parameter in checkpoint.model.named_parameters():
             if parameter.dim() > 1 and "embedding" not in name:
-                parameter.mul_(0.5)
+                parameter.mul_(share)
     return checkpoint
 
 
@@ -59,7 +61,7 @@ def tiny_bundles(tmp_path_factory):
         if (name, precision) not in made:
             torch.set_num_threads(1)
             checkpoint = tmp_path_factory.mktemp("checkpoint")
-            save_checkpoint(checkpoint, calm((make or CHECKPOINTS[name])()))
+            save_checkpoint(checkpoint, calm((make or CHECKPOINTS[name])(), CALM.get(name, 0.5)))
             directory = tmp_path_factory.mktemp(precision) / name / "1"
             export_checkpoint(checkpoint, directory, precision)
             made[name, precision] = directory

@@ -8,7 +8,7 @@
 using namespace standin;
 
 namespace {
-enum { kMax = 3, kNorm2 = 7 };  // cudnnReduceTensorOp_t
+enum { kMax = 3, kMean = 5, kNorm2 = 7 };  // cudnnReduceTensorOp_t
 struct Reduction {
   int operation;
 };
@@ -82,25 +82,28 @@ int cudnnSetReduceTensorDescriptor(Reduction* reduction, int operation, int, int
   reduction->operation = operation;
   return 0;
 }
-// The largest, or the root of the sum of squares, over the axes that have size 1 in C.
+// The largest, the mean, or the root of the sum of squares, over the axes that have size 1 in C.
 int cudnnReduceTensor(Handle* handle, const Reduction* reduction, void*, size_t, void*, size_t, const float* alpha, const Tensor* a_of, const void* a,
                       const float* beta, const Tensor* c_of, void* c) {
-  bool is_norm = reduction->operation == kNorm2;
-  bool fits = (is_norm || reduction->operation == kMax) && a_of->type != 1 && a_of->axes == c_of->axes && *alpha == 1 && *beta == 0;
+  int operation = reduction->operation;
+  bool fits = (operation == kMax || operation == kMean || operation == kNorm2) && a_of->type != 1 && a_of->axes == c_of->axes && *alpha == 1 && *beta == 0;
   if (!fits) {
-    standin_unemulated(handle->stream, ("cudnnReduceTensor " + std::to_string(reduction->operation)).c_str());
+    standin_unemulated(handle->stream, ("cudnnReduceTensor " + std::to_string(operation)).c_str());
     return 0;
   }
   Tensor all = *a_of, left = *c_of;
   Numbers from(a, kind_of_data(all.type)), onto(c, kind_of_data(left.type));
   return issue(handle, "reduction of a tensor", [=] {
     std::map<size_t, Wide> found;
+    long number = 0;
     walk(all, left, [&](size_t source, size_t target) {
-      Wide x = from[source];
-      auto [at, is_first] = found.emplace(target, is_norm ? x * x : x);
-      if (!is_first) at->second = is_norm ? at->second + x * x : std::max(at->second, x);
+      Wide x = operation == kNorm2 ? from[source] * from[source] : from[source];
+      auto [at, is_first] = found.emplace(target, x);
+      if (!is_first) at->second = operation == kMax ? std::max(at->second, x) : at->second + x;
+      number++;
     });
-    for (auto [target, value] : found) onto.set(target, is_norm ? sqrtl(value) : value);
+    for (auto [target, value] : found)
+      onto.set(target, operation == kNorm2 ? sqrtl(value) : operation == kMean ? value * found.size() / number : value);
   });
 }
 

@@ -20,6 +20,8 @@ cudaError_t copy(Stream* stream, void* target, const void* source, size_t bytes,
   char what[64];
   snprintf(what, sizeof what, "copy %s%s of %zu bytes", from ? "device" : "host", onto ? " to device" : " to host", bytes);
   char *to = view(target), *at = view(source);
+  // CUDA allows it. But a replay repeats it, on memory of the host that may be another's by then.
+  if (captures(stream) && !(onto && from)) forbidden(what);
   if (onto && from) {
     counts.within++;
     counts.within_bytes += long(bytes);
