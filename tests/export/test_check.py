@@ -109,6 +109,17 @@ def test_a_check_counts_a_graph_of_mixed_runs(tmp_path):
     assert (1, refused[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1", "--mixed-runs")[::2]
 
 
+def test_a_check_of_blocks_says_which_precisions_have_them(tmp_path):
+    """fp16 and bf16 have, others have not. A family that keeps slots is refused in an export's own sentence."""
+    lines = run(save_tiny("tiny-gpt", tmp_path / "gpt"), "--check", "--paged")[1].splitlines()
+    refused = {line.split()[0] for line in lines if "not possible: --paged is for fp16 and bf16" in line}
+    assert {"fp32", "int8", "int8-weights", "int4", "nf4"} == refused
+
+    checkpoint = save_tiny("tiny-rnn", tmp_path / "rnn")
+    told = run(checkpoint, "--check", "--paged")
+    assert (1, told[2]) == run(checkpoint, tmp_path / "models" / "rnn" / "1", "--paged", "--precision", "fp16")[::2]
+
+
 def test_a_check_finds_what_an_export_would(tmp_path):
     """A broken checkpoint is refused in the same sentence, and without --check a place is needed."""
     checkpoint = save_tiny("tiny-rnn", tmp_path / "checkpoint")
@@ -137,7 +148,7 @@ def test_graphs_alone_are_for_who_has_a_runtime(tmp_path):
     )[::2]
 
 
-@pytest.mark.parametrize("flag", ["--held-out", "--mixed-runs", "--no-score", "--force"])
+@pytest.mark.parametrize("flag", ["--held-out", "--mixed-runs", "--no-score", "--paged", "--force"])
 def test_what_means_nothing_for_graphs_alone_is_refused(flag, tmp_path):
     """By its name, and before anything is read."""
     values = [tmp_path / "held_out.jsonl"] if flag == "--held-out" else []

@@ -7,10 +7,11 @@ import onnx
 import pytest
 import torch
 from samples import sample
+from test_device_inputs import on_host
 from tiny import CHECKPOINTS, save_tiny
 from tiny_decoder import tiny_decoder
 
-from weft_export.errors import ExportError
+from weft_export.errors import ExportError, ParityError
 from weft_export.export import check_paged, export_checkpoint
 from weft_export.families.decoder_only import DecoderOnly
 from weft_export.families.writer import Writer
@@ -18,6 +19,7 @@ from weft_export.graphs.adapting import Adaptable
 from weft_export.graphs.graphs import graphs_of, states_of, zeros_of
 from weft_export.graphs.onnx_graph import write_graph
 from weft_export.layers.paged_attention import block_tokens
+from weft_export.proofs.parity import check_parity
 from weft_export.proofs.runtime import run_in_place
 from weft_export.proofs.session import open_session
 from weft_export.proofs.widening import on_cpu
@@ -183,11 +185,12 @@ def test_a_stand_in_has_no_node_that_a_cpu_lacks(paged):
 def report(request, tmp_path_factory):
     """Export a generator with its caches in blocks: at fp16 with all that a decoder may have, at bf16 a small one."""
     name, folder = {"fp16": "tiny-decoder", "bf16": "tiny-generate"}[request.param], tmp_path_factory.mktemp("paged")
-    return export_checkpoint(save_tiny(name, folder / "checkpoint"), folder / name / "1", request.param, paged=True)
+    source = save_tiny(name, folder / "checkpoint")
+    return export_checkpoint(source, folder / name / "1", request.param, paged=True, explains=False)
 
 
 def test_a_paged_bundle_is_proved_as_any_other(report):
-    """Its states are blocks of one size, parity was measured, and its golden answer is of several tokens."""
+    """Its states are blocks of one size, parity was measured, and it has a golden answer."""
     manifest = report.manifest
     assert paging_fault(manifest) is None
     (shape,) = {tuple(state.shape) for state in manifest.states}
@@ -197,7 +200,35 @@ def test_a_paged_bundle_is_proved_as_any_other(report):
     assert [*PAGED_PORTS, *(state.past for state in manifest.states)] == [port.name for port in decoder.inputs]
     assert 0 < manifest.parity.max_abs_error < manifest.parity.tolerance
     assert manifest.parity.num_steps > 0
-    assert len(manifest.golden.token_ids) > 1
+    assert manifest.golden.token_ids
+
+
+@pytest.mark.parametrize(
+    ("name", "attribute"), [("tiny-decoder", {"local_window_size": -1}), ("tiny-decoder", {"softcap": 0.0})]
+)
+def test_a_wrong_attention_is_found(name, attribute, tmp_path):
+    """A graph whose operator is told another window or no cap fails parity, as it does over slots."""
+    checkpoint = replace(CHECKPOINTS[name](), paged=True, explains=False)
+    (graph,) = graphs_of(checkpoint, FP16)
+    write_graph(graph, tmp_path)
+    check_parity(checkpoint, tmp_path, FP16)
+    ((key, value),) = attribute.items()
+    model = onnx.load(tmp_path / graph.file_name, load_external_data=False)
+    node = next(each for each in model.graph.node if key in {found.name for found in each.attribute})
+    node.attribute.remove(next(found for found in node.attribute if found.name == key))
+    node.attribute.append(onnx.helper.make_attribute(key, value))
+    onnx.save(model, tmp_path / graph.file_name)
+
+    with pytest.raises(ParityError, match=r"decoder\.onnx"):
+        check_parity(checkpoint, tmp_path, FP16)
+
+
+def test_no_input_is_read_on_the_host(paged):
+    """But for the bounds, a device reads in each run what it is told; else it would be copied once and never again."""
+    graph = onnx.load(paged.path, load_external_data=False).graph
+    nodes, _ = on_host(graph)
+    read = {name for node in nodes if node.op_type not in {"Shape", "Size"} for name in node.input}
+    assert read.isdisjoint(port.name for port in graph.input)
 
 
 @pytest.mark.parametrize(("head_dim", "tokens"), [(16, 256), (64, 256), (80, 128), (128, 128), (192, 64), (256, 64)])
