@@ -24,6 +24,8 @@ from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 
 FAR = Device(in_place=False)
+# Other tokens that end some answers, so that rows of one request end apart.
+STOPS = frozenset({5, 6, 7, 8})
 LARGE, BLOCK_TOKENS = 400, 4
 # What one sequence of the longest length takes.
 LEAST = MAX_TOTAL // BLOCK_TOKENS
@@ -40,11 +42,13 @@ def toy(tmp_path_factory):
 class Served:
     """A lane over the toy and a real waiting room, and all that it has handed over."""
 
-    def __init__(self, toy, num_blocks=LARGE, num_slots=6):
-        self.toy = toy
+    def __init__(self, toy, num_blocks=LARGE, num_slots=6, most_read=None):
+        """A run reads `most_read` tokens of prompts, or as many as it may."""
         self.metrics = Metrics().for_model("toy", 1, "generate")
         self.slots = Slots(num_slots, MAX_TOTAL)
         self.runner = PagedRunner(toy.manifest, toy.session, self.slots, num_blocks)
+        if most_read:
+            self.runner._shapes._piece_sizes = [most_read]
         self.lane = PagedLane(self.slots, self.runner, end_ids=(END,), prefill_budget=8, metrics=self.metrics)
         self.scheduler = Scheduler(1, 10_000, 1_000_000)
         self.given, self.outcomes, self.outputs = {}, {}, {}
@@ -116,10 +120,11 @@ def mixture(seed, num=40):
             more["rules"] = (Repetition(3.0),)
         elif kind == 3:
             more |= {"sampling": Sampling(9.0, 0, 1.0, seed=index), "num_outputs": rng.randrange(1, 4)}
+            more["stop_ids"] = STOPS
         elif kind == 4:
             more["beams"] = Beams(rng.randrange(1, 4))
         elif kind == 5:
-            more |= {"alternatives": True, "num_outputs": rng.randrange(1, 4)}
+            more |= {"alternatives": True, "num_outputs": rng.randrange(1, 4), "stop_ids": STOPS}
         yield prompt, Decoding(max_new, **more), kind == 0
 
 
@@ -130,9 +135,9 @@ def needs(prompt, decoding):
     return shared + decoding.width * (longest - shared)
 
 
-async def served(toy, num_blocks, requests, num_slots=6):
+async def served(toy, num_blocks, requests, num_slots=6, most_read=None):
     """All of these at once."""
-    lane = Served(toy, num_blocks, num_slots)
+    lane = Served(toy, num_blocks, num_slots, most_read)
     for prompt, decoding, streams in requests:
         lane.ask(prompt, decoding, wants_tokens=streams, wants_scores=True)
     return lane.run()
@@ -146,13 +151,13 @@ def test_greedy_answers_are_the_definitions(toy):
     assert 0 == lane.metrics.preemptions.value
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_small_pool_gives_the_answers_of_a_large_one(toy, seed):
+@pytest.mark.parametrize(("seed", "most_read"), [(0, None), (1, 8), (2, 8), (3, 16)])
+def test_a_small_pool_gives_the_answers_of_a_large_one(toy, seed, most_read):
     """Draws, rules, searches, alternatives and streams, parked again and again, are what they are with much room."""
     small = LEAST + 3
     requests = [each for each in mixture(seed, 60) if needs(*each[:2]) <= small]
     roomy = asyncio.run(served(toy, LARGE, requests))
-    tight = asyncio.run(served(toy, small, requests))
+    tight = asyncio.run(served(toy, small, requests, most_read=most_read))
     assert list(roomy.given.values()) == list(tight.given.values())
     assert list(roomy.outputs.values()) == [tight.outputs[each] for each in _alike(roomy, tight)]
     assert 0 == roomy.metrics.preemptions.value
@@ -166,24 +171,51 @@ def _alike(one, other):
 
 
 def test_every_kind_is_parked_somewhere(toy):
-    """Else the law above would hold of nothing: rows alone, several rows and searches are parked."""
-    lane, parked = Served(toy, LEAST + 3), set()
-    park = lane.lane._rows.park
+    """Else the law above would hold of nothing: rows alone, several, searches, and prompts in prefill."""
+    lane, parked = Served(toy, LEAST + 3, most_read=8), set()
+    rows = lane.lane._rows
+    park = rows.park
 
     def watched(sequence):
-        parked.add((sequence.width > 1, sequence.decoding.beams is not None, sequence in lane.lane._rows.prompts))
+        decoding = sequence.decoding
+        kind = "search" if decoding.beams else "alternatives" if decoding.alternatives else "draws"
+        parked.add((kind if sequence.width > 1 else "one", sequence in rows.prompts))
         return park(sequence)
 
-    lane.lane._rows.park = watched
+    rows.park = watched
 
     async def run():
-        for prompt, decoding, _ in mixture(3, 120):
+        for prompt, decoding, _ in mixture(3, 150):
             if needs(prompt, decoding) <= LEAST + 3:
                 lane.ask(prompt, decoding)
         lane.run()
 
     asyncio.run(run())
-    assert {(False, False, False), (True, False, False), (True, True, False)} <= parked
+    assert {("one", True), *((kind, False) for kind in ("one", "draws", "search", "alternatives"))} <= parked
+
+
+@pytest.mark.parametrize("how", [{"sampling": Sampling(9.0, 0, 1.0, seed=7)}, {"alternatives": True}])
+def test_rows_that_have_ended_stay_ended(toy, how):
+    """Of several rows that are parked when some have ended, the others begin anew, and all answers are as with room."""
+
+    def requests(seed):
+        prompt = np.random.default_rng(seed).integers(9, VOCAB, 5).tolist()
+        yield [3] * 20, Decoding(40, 40), False
+        yield prompt, Decoding(14, num_outputs=4, stop_ids=frozenset(range(5, 12)), **how), False
+
+    async def run(seed, num_blocks, num_ended):
+        lane = Served(toy, num_blocks)
+        park = lane.lane._rows.park
+        lane.lane._rows.park = lambda sequence: num_ended.append(len(sequence.outputs)) or park(sequence)
+        for prompt, decoding, _ in requests(seed):
+            lane.ask(prompt, decoding, wants_scores=True)
+        lane.run()
+        return list(lane.given.values()), [lane.outputs[sequence] for sequence in lane.given]
+
+    num_ended = []
+    for seed in range(12):
+        assert asyncio.run(run(seed, LARGE, [])) == asyncio.run(run(seed, LEAST + 5, num_ended))
+    assert max(num_ended) > 0
 
 
 def test_the_oldest_always_goes_on(toy):

@@ -1,0 +1,91 @@
+"""A server's model over caches in blocks on ONNX Runtime's CUDA provider, over a stand-in for the device.
+
+Its lane, its pool, its copies and its transfers are real. For the operator see test_paged.py.
+"""
+
+import asyncio
+
+import numpy as np
+import pytest
+from standin import WHY_NOT, counting, verify_clean
+from tiny import save_tiny
+
+from loaded import Loaded
+from paged_bundles import gigabytes_of
+from weft_export.export import export_checkpoint
+from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.serving.golden import verify_golden
+from weft_server.source import Ids
+
+pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
+KINDS = (
+    {},
+    {"sampling": Sampling(2.0, 0, 1.0, 3)},
+    {"sampling": Sampling(2.0, 0, 1.0, 4), "num_outputs": 2},
+    {"beams": Beams(2)},
+    {"alternatives": True, "num_outputs": 2},
+)
+
+
+@pytest.fixture(autouse=True)
+def _flash(monkeypatch):
+    # The provider reads it when a session is opened.
+    monkeypatch.setenv("ORT_DISABLE_FLASH_ATTENTION", "0")
+
+
+@pytest.fixture(scope="module")
+def paged(tmp_path_factory):
+    """A tiny generator at fp16, with its cache in blocks."""
+    folder = tmp_path_factory.mktemp("paged")
+    export_checkpoint(
+        save_tiny("tiny-generate", folder / "c"), folder / "m" / "1", "fp16", paged=True, explains=False, scores=False
+    )
+    return folder / "m" / "1"
+
+
+async def submitted(model, index, prompt, max_new, **decoding):
+    """A sequence that waits."""
+    model.engine.reserve()
+    sequence = Sequence(str(index), Ids(np.array(prompt)), Decoding(max_new, max_new, **decoding))
+    model.engine.submit(sequence)
+    return sequence
+
+
+def test_all_kinds_of_requests_are_served_from_blocks(paged):
+    """The golden answer is the CPU's. With room for two sequences, others wait. No kernel is unknown, none races."""
+
+    async def run():
+        async with Loaded(paged, slots=4, device="cuda", cache_gb=gigabytes_of(paged, 2)) as model:
+            await verify_golden(model)
+            rng = np.random.default_rng(1)
+            sequences = [
+                await submitted(model, index, rng.integers(3, 200, 5 + index), 6, **KINDS[index % len(KINDS)])
+                for index in range(10)
+            ]
+            for sequence in sequences:
+                await sequence.reply.done()
+            (lane,) = model.engine.lanes
+        return sequences, lane.runner.pool
+
+    with counting() as counts:
+        sequences, pool = asyncio.run(run())
+    verify_clean(counts)
+    pool.check_integrity()
+    assert 0 == pool.num_held
+    for sequence in sequences:
+        answers = sequence.reply.outputs or [sequence.reply]
+        assert [6] * sequence.decoding.num_outputs == [len(answer.token_ids) for answer in answers]
+
+
+def test_a_step_over_blocks_is_one_transfer_each_way(paged):
+    """Four tokens more are four steps more: four transfers to the device, and four back."""
+
+    async def transfers(num_tokens):
+        async with Loaded(paged, slots=3, device="cuda") as model:
+            await (await submitted(model, 0, [3, 4, 5], num_tokens)).reply.done()
+            with counting() as counts:
+                await (await submitted(model, 1, [3, 4, 5], num_tokens)).reply.done()
+        return np.array([counts.to_device, counts.to_host])
+
+    few, more = (asyncio.run(transfers(number)) for number in (4, 8))
+    assert [4, 4] == (more - few).tolist()
