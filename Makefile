@@ -209,7 +209,7 @@ $(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py
 	@touch $@
 
 test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib STANDIN_DEVICES=2 $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
 
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)

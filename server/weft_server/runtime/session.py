@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
+from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
+from weft_server.runtime.far_memory import FarMemory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,8 +50,9 @@ class Value:
     """A tensor in a device's memory. Its content is whatever was there."""
 
     def __init__(self, shape: tuple[int, ...], element_type: int, device: Device) -> None:
-        self._value = ort.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device.kind, device.index)
-        self.block = _block_of_value(self._value, device)
+        self._dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+        self._memory = FarMemory(math.prod(shape) * self._dtype.itemsize, device)
+        self.block = Block(self._memory.pointer, shape, element_type, self._dtype.itemsize, device, self._memory)
 
     @staticmethod
     def like(array: np.ndarray, device: Device) -> Value:
@@ -57,11 +61,12 @@ class Value:
 
     def send(self, array: np.ndarray) -> None:
         """Copy an array of this shape and type to the device. It is there when this returns."""
-        self._value.update_inplace(array)
+        self._memory.send(array)
 
     def fetch(self) -> np.ndarray:
         """Copy the tensor to the host."""
-        array: np.ndarray = self._value.numpy()
+        array = np.empty(self.block.shape, self._dtype)
+        self._memory.fetch(array)
         return array
 
 
@@ -119,6 +124,7 @@ class Session:
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
+        cuda.enter(self.device)
         binding = self._session.io_binding()
         for name, array in inputs.items():
             binding.bind_cpu_input(name, array)
@@ -143,6 +149,8 @@ class Session:
         if self._captures:
             options = ort.RunOptions()
             options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids) if repeats else _NO_GRAPH))
+        # What is bound may be copied now.
+        cuda.enter(self.device)
         return Bound(self._session, inputs, outputs, options)
 
     def _verify_placement(self) -> None:
@@ -217,12 +225,19 @@ def verify_device(device: Device) -> None:
     # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
     ort.preload_dlls()
     try:
-        Value((1,), FLOAT, device).fetch()
+        # ONNX Runtime loads CUDA with the first tensor that lies there.
+        ort.OrtValue.ortvalue_from_shape_and_type((1,), FLOAT, device.kind, device.index).numpy()
+        cuda.enter(device)
     except RuntimeError as error:
+        if (num_devices := cuda.num_devices()) is not None and device.index >= num_devices:
+            there = f"CUDA has {num_devices}, counted from 0"
+            raise ConfigError(f"{both_names('cuda_device')}: there is no device {device.index}; {there}") from error
         raise ConfigError(
             f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
             "cuDNN, which the gpu extra brings, and a driver for them"
         ) from error
+    if cuda.num_devices() is None:
+        raise ConfigError(f"{where}: CUDA's runtime library (libcudart.so) is not among those that were loaded")
 
 
 def _without_adapters(session: Any) -> dict[str, np.ndarray]:

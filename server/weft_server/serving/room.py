@@ -10,6 +10,7 @@ import structlog
 
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
 from weft_server.runtime.memory import free_memory
@@ -44,6 +45,22 @@ def room_of(bundle: Bundle, config: ServerConfig) -> Room:
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
     at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
     return Room(at_once, full + adapters)
+
+
+def lane_rooms(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int]:
+    """Return the bytes that each of a model's lanes takes of its device. The first one is the largest.
+
+    A device holds the weights once for each graph that runs on it. The first has the one that explains too. Slots take
+    all of their memory at once. What a run takes while it runs is not counted.
+    """
+    manifest, task = bundle.manifest, TASKS[bundle.manifest.task]
+    weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
+    each = sum(weights[role] for role in task.needs)
+    if task.writes_text:
+        slot = sum(_slot_bytes(state)[1] for state in manifest.states)
+        logits = _FLOAT_BYTES * manifest.text.target_vocab_size
+        each += -(-config.slots // num_lanes) * (slot + logits)
+    return [each + weights.get(bundle_pb2.GRAPH_ROLE_EXPLAIN, 0), *[each] * (num_lanes - 1)]
 
 
 def verify_room(bundle: Bundle, config: ServerConfig) -> None:
