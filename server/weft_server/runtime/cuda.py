@@ -49,8 +49,8 @@ def num_devices() -> int | None:
 def enter(device: Device) -> None:
     """Let what this thread asks of CUDA next go to `device`.
 
-    A new thread speaks to device 0. A copy would go through that one, and take memory there. ONNX Runtime goes to the
-    right device when it opens a graph, runs it or allocates, and not when it copies.
+    A new thread speaks to device 0. A copy would go through that one, and take memory there. ONNX Runtime enters the
+    device of a graph by itself when it opens, binds or runs it.
     """
     if device.kind == "cuda" and (library := _library()):
         _THREAD.index = device.index

@@ -124,7 +124,6 @@ class Session:
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
-        cuda.enter(self.device)
         binding = self._session.io_binding()
         for name, array in inputs.items():
             binding.bind_cpu_input(name, array)
@@ -149,8 +148,6 @@ class Session:
         if self._captures:
             options = ort.RunOptions()
             options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids) if repeats else _NO_GRAPH))
-        # What is bound may be copied now.
-        cuda.enter(self.device)
         return Bound(self._session, inputs, outputs, options)
 
     def _verify_placement(self) -> None:
@@ -227,7 +224,6 @@ def verify_device(device: Device) -> None:
     try:
         # ONNX Runtime loads CUDA with the first tensor that lies there.
         ort.OrtValue.ortvalue_from_shape_and_type((1,), FLOAT, device.kind, device.index).numpy()
-        cuda.enter(device)
     except RuntimeError as error:
         if (num_devices := cuda.num_devices()) is not None and device.index >= num_devices:
             there = f"CUDA has {num_devices}, counted from 0"
