@@ -89,6 +89,14 @@ def export(
             help="Leave out the graph that says how probable a given answer is. The server takes less memory.",
         ),
     ] = False,
+    paged: Annotated[
+        bool,
+        typer.Option(
+            "--paged",
+            help="For models that generate, at fp16 or bf16, on CUDA: sequences hold blocks of a cache as they grow, "
+            "and not a slot each of the longest. More of them fit into memory.",
+        ),
+    ] = False,
     adapters: Annotated[
         int | None,
         typer.Option(
@@ -201,17 +209,25 @@ def export(
                 "--mixed-runs": mixed_runs,
                 "--no-score": no_score,
                 "--adapters": adapters,
+                "--paged": paged,
                 "--force": force,
             }
             if given := ", ".join(flag for flag, value in unmeant.items() if value):
                 raise ExportError(f"{given}: of no meaning with --graphs-only")
         if adapted is not None and adapters is None:
             raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
+        places = None if adapters is None else adaptable(adapters, adapted)
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
-            graphs = {"explains": not no_explain, "scores": not no_score, "mixed_runs": mixed_runs}
-            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, **graphs)))
+            graphs = {
+                "explains": not no_explain,
+                "scores": not no_score,
+                "mixed_runs": mixed_runs,
+                "paged": paged,
+            }
+            lines = checked(checkpoint, choices, slots, bundle, adapters=places, **graphs)
+            typer.echo("\n".join(lines))
             return
         if bundle is None:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
@@ -229,7 +245,8 @@ def export(
             mixed_runs=mixed_runs,
             explains=not no_explain,
             scores=not no_score,
-            adapters=None if adapters is None else adaptable(adapters, adapted),
+            adapters=places,
+            paged=paged,
             force=force,
             choices=choices,
             on_stage=on_stage,

@@ -55,7 +55,7 @@ def manifest_of(
         family=checkpoint.family,
         description=checkpoint.description,
         precision=precision,
-        states=states_of(checkpoint.model, precision),
+        states=states_of(checkpoint.model, precision, paged=checkpoint.paged),
         text=checkpoint.text,
         image=checkpoint.image,
         audio=checkpoint.audio,

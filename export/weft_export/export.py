@@ -20,6 +20,7 @@ from weft_export.converters.convert import Converted, convert, is_foreign
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import estimate, told
+from weft_export.families.writer import Writer
 from weft_export.graphs.adapting import NAMES, Adaptable, adapted, adapter_spec, attach
 from weft_export.graphs.answering import torch_run
 from weft_export.graphs.graphs import graphs_of
@@ -34,6 +35,7 @@ from weft_export.proofs.session import runtime_version
 from weft_export.rounding.rounding import rounded
 from weft_export.target import check_target, put
 from weft_proto.bundle_rules import HOST_PRECISIONS, ROUNDED, precision_name
+from weft_proto.paging import PAGED_PRECISIONS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -76,6 +78,7 @@ def export_checkpoint(
     explains: bool = True,
     scores: bool = True,
     adapters: Adaptable | None = None,
+    paged: bool = False,
     force: bool = False,
     choices: Choices | None = None,
     on_stage: OnStage = lambda *_: None,
@@ -86,6 +89,7 @@ def export_checkpoint(
     mixed_runs adds a graph that reads a prompt beside decoding rows. It is for a model that generates.
     Without explains, no graph says what an answer attended to. Without scores, none says how probable a given one is.
     adapters says which products take adapters. The default is none.
+    paged keeps keys and values in blocks, which sequences hold as they grow. It is for a model that generates, on CUDA.
     held_out is the file of examples that rounding is measured on. By default it is the checkpoint's held_out.jsonl.
     choices are for a Hugging Face directory, which does not say them.
     on_note gets what a person should know of the checkpoint as soon as it is read: what follows takes minutes.
@@ -100,6 +104,7 @@ def export_checkpoint(
             ExportErrors too.
     """
     started = time.monotonic()
+    check_adaptable(adapters, choices)
     home = check_target(bundle_dir, force=force)
     try:
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
@@ -119,6 +124,7 @@ def export_checkpoint(
                 explains=explains,
                 scores=scores,
                 adapters=adapters,
+                paged=paged,
             )
             size_bytes = sum(path.stat().st_size for path in work.iterdir())
             put(work, bundle_dir, Path(scratch) / "replaced" if force else None)
@@ -150,13 +156,13 @@ def _build(
     explains: bool,
     scores: bool,
     adapters: Adaptable | None,
+    paged: bool,
 ) -> bundle_pb2.BundleManifest:
-    original = replace(loaded.checkpoint, explains=explains)
+    original = replace(loaded.checkpoint, explains=explains, paged=paged)
+    check_paged(original, precision)
     if adapters is not None:
         check_adapters(precision)
-        if TASKS[original.task].matches:
-            raise ExportError("adapters are not for models that match")
-        original = replace(original, adapters=adapter_spec(original.model, *adapters))
+        original = replace(original, adapters=spec_of(original, adapters))
     check_tokenizers(original)
     check_bf16(original, precision)
     check_mixed_runs(original, precision, mixed_runs=mixed_runs)
@@ -217,6 +223,19 @@ def adaptable(rank: int, names: str | None) -> Adaptable:
     return Adaptable(rank, chosen)
 
 
+def check_adaptable(adapters: Adaptable | None, choices: Choices | None) -> None:
+    """Raise ExportError for a bundle whose adapters could not be made: nothing says afterwards what was chosen."""
+    if adapters is not None and choices is not None and choices.labels:
+        raise ExportError("adapters are not for labels that stay: leave out --labels, or --adapters")
+
+
+def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSpec:
+    """Return which products of a checkpoint shall take adapters. Raises ExportError where none can."""
+    if TASKS[checkpoint.task].matches:
+        raise ExportError("adapters are not for models that match")
+    return adapter_spec(checkpoint.model, *adapters)
+
+
 def check_adapters(precision: bundle_pb2.Precision.ValueType) -> None:
     """Raise ExportError for a precision at which nobody has tried adapters."""
     if precision not in HOST_PRECISIONS:
@@ -247,6 +266,17 @@ def check_bf16(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType
     refused = any(isinstance(module, _NOT_IN_BF16) for module in checkpoint.model.modules())
     if refused and precision == bundle_pb2.PRECISION_BF16:
         raise ExportError("bf16 is not for models that recur or convolve: CUDA has no such kernels; take fp16")
+
+
+def check_paged(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
+    """Raise ExportError for a model whose caches shall lie in blocks and cannot, or for a precision without kernels."""
+    if not checkpoint.paged:
+        return
+    why = checkpoint.model.unpaged if isinstance(checkpoint.model, Writer) else "it has no caches"
+    if why is not None:
+        raise ExportError(f"--paged is not for {checkpoint.family}: {why}")
+    if precision not in PAGED_PRECISIONS:
+        raise ExportError(f"--paged is for fp16 and bf16, on CUDA; at {precision_name(precision)} caches lie in slots")
 
 
 def check_mixed_runs(checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType, *, mixed_runs: bool) -> None:

@@ -91,8 +91,7 @@ class App:
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
-        # CUDA gives up a capture if another thread allocates memory meanwhile.
-        self._places = 1 if config.cuda_graphs else loading_places(cpu_quota())
+        self._places = loading_places(cpu_quota())
         self.keeper = Keeper(
             self.models,
             config,

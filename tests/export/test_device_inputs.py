@@ -11,6 +11,7 @@ FROM_HOST = {
     "Expand": {1},
     "GroupQueryAttention": {6},
     "Pad": {1, 2},
+    "PagedAttention": {16},
     "Range": {0, 1, 2},
     "ReduceMax": {1},
     "ReduceMean": {1},

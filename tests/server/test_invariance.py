@@ -81,7 +81,7 @@ async def answers_of(directory, asked, order, *, crowd):
     config = read_config(repository=directory, slots=32 if crowd else 1, lanes=2 if crowd else 1, threads=1)
     bundle = load_bundle(directory)
     model = build_model(bundle, config, Metrics().for_model("m", 1, "t"), asyncio.get_running_loop())
-    model.start()
+    await model.start()
     answers = {}
 
     async def ask(index):

@@ -61,6 +61,8 @@ class Checkpoint:
     rounding: bundle_pb2.Rounding | None = None
     multiplied: Mapping[str, Tensor] = field(default_factory=dict)
     divided: Mapping[str, Tensor] = field(default_factory=dict)
+    paged: bool = False
+    """Whether its bundle keeps keys and values in blocks, if the model can."""
     adapters: bundle_pb2.AdapterSpec | None = None
     """Which products of the model take adapters. None: none."""
 

@@ -11,6 +11,7 @@ from weft_export.families.writer import Writer
 from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
+from weft_export.layers.packed_run import PackedRun
 from weft_export.layers.pooling import last_position
 from weft_export.layers.run import Run
 from weft_export.layers.score_bias import ScoreBias
@@ -87,6 +88,13 @@ class CausalLayer(StyledLayer):
         given = self.before(self.attention_norm, x)
         out, present, prompt_present = self.attention.mixed_step(given, past, run, prompt_past, prompt, rotary, biases)
         return self._feed(x, out), present, prompt_present
+
+    def packed_step(
+        self, x: Tensor, past: KeyValue, run: PackedRun, rotary: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """Map the tokens of many rows, x [tokens, 1, d_model], over caches in blocks."""
+        out, present = self.attention.packed_step(self.before(self.attention_norm, x), past, run, rotary)
+        return self._feed(x, out), present
 
     def _feed(self, x: Tensor, out: Tensor) -> Tensor:
         """Go on from a layer's input and what its attention gave."""
@@ -197,6 +205,25 @@ class CausalTransformer(Writer):
         num_rows = run.input_ids.shape[0]
         last = torch.cat((x[:num_rows, 0], x[num_rows:, 0].index_select(0, prompt.lengths.long() - 1)))
         return self.logits(self.norm(last)), list(flat(presents)), list(flat(prompt_presents))
+
+    @property
+    def unpaged(self) -> str | None:
+        """See Writer."""
+        if self.score_bias is not None:
+            return "it adds a bias to the scores of attention, which the operator for blocks does not take"
+        if any(state.encoded for state in self.states):
+            return "its caches begin with a picture"
+        return None
+
+    def packed_step(self, run: PackedRun, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """See Writer."""
+        # Each token is embedded as a row of its own.
+        x = self.embed(run.input_ids[:, None], run.positions)
+        presents = []
+        for layer, past, rotary in zip(self.layers, pairs(states), self.rotary, strict=True):
+            x, present = layer.packed_step(x, past, run, rotary)
+            presents.append(present)
+        return self.logits(self.norm(x.squeeze(1).index_select(0, run.last_index))), list(flat(presents))
 
     def decode(self, target_ids: Tensor, *source: Tensor) -> Tensor:  # noqa: ARG002 - there is no source
         """Return logits [batch, target, vocab]."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from weft_export.families.state import State
 from weft_export.layers.explaining import Explanation
+from weft_export.layers.packed_run import PackedRun
 from weft_export.layers.run import Run
 
 
@@ -38,6 +39,11 @@ class Writer(nn.Module):
     """Whether explain has a summary of all layers. Without one, the checkpoint names the layer that explains."""
 
     @property
+    def unpaged(self) -> str | None:
+        """Why its caches cannot lie in blocks. None: they can."""
+        return "only models that go on from a prompt keep keys and values in blocks"
+
+    @property
     def cached_attentions(self) -> Sequence[nn.Module]:
         """The attention behind each pair of states that are keys and values, in order. All states are such, or none.
 
@@ -60,6 +66,13 @@ class Writer(nn.Module):
 
         run has seq 1. prompt has batch 1, and states of its own. Returns logits [batch + 1, vocab], of which the
         prompt's are the last, and the present states of both.
+        """
+        raise NotImplementedError
+
+    def packed_step(self, run: PackedRun, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Do a step of many rows over caches in blocks, [blocks, block_tokens, kv_heads, head_dim]: in a graph alone.
+
+        Returns logits [rows, vocab] after each row's last token, and the present caches.
         """
         raise NotImplementedError
 

@@ -20,9 +20,13 @@ from weft_export.graphs.views import (
     EncoderView,
     ExplainView,
     MixedView,
+    PackedView,
     ScoreView,
 )
+from weft_export.layers.feed_forward import merge_feed_forwards
+from weft_export.layers.paged_attention import block_tokens
 from weft_proto.bundle_rules import CANDIDATE_PORTS, FLOAT_TYPE, HOST_PRECISIONS, PROMPT, SCORE_PORTS, SCORED_PORTS
+from weft_proto.paging import PAGED_PORTS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
@@ -50,7 +54,7 @@ _STATELESS: dict[bundle_pb2.GraphRole.ValueType, tuple[str, Callable[[Classifier
 # What a SCORE graph is made of.
 _SCORED = (bundle_pb2.GRAPH_ROLE_ENCODER, bundle_pb2.GRAPH_ROLE_DECODER)
 # Sizes to trace with. They all differ, and none is below 2: torch.export would take that for a constant.
-_BATCH, _SEQ, _TARGET = 2, 5, 3
+_BATCH, _SEQ, _TARGET, _BLOCKS, _TOKENS = 2, 5, 3, 6, 7
 _ROWS = {0: "batch"}
 
 
@@ -81,13 +85,19 @@ class Graph:
     made_of: tuple[str, ...] = ()
 
 
-def states_of(model: nn.Module, precision: bundle_pb2.Precision.ValueType) -> list[bundle_pb2.StateTensor]:
-    """Return the state tensors of a decoder in the order of its inputs; none for a classifier."""
-    return [_state(state, precision) for state in model.states] if isinstance(model, Writer) else []
+def states_of(
+    model: nn.Module, precision: bundle_pb2.Precision.ValueType, *, paged: bool = False
+) -> list[bundle_pb2.StateTensor]:
+    """Return the state tensors of a decoder in the order of its inputs, perhaps in blocks; none for a classifier."""
+    states = [_state(state, precision) for state in model.states] if isinstance(model, Writer) else []
+    return [_in_blocks(state) for state in states] if paged else states
 
 
 def zeros_of(state: bundle_pb2.StateTensor, batch: int) -> Tensor:
-    """Return an empty state, [batch, *shape]. It takes no memory before something is written into it."""
+    """Return an empty state of so many slots or blocks, [batch, *shape].
+
+    It takes no memory before something is written into it.
+    """
     dtype, shape = _TORCH_TYPES[state.data_type], (batch, *state.shape)
     # The system gives these zeros without touching them. torch.zeros writes them, and numpy asks for huge pages: a few
     # tokens of each head would take those of all.
@@ -109,23 +119,25 @@ def graphs_of(
         return [graph for tower in checkpoint.towers for graph in graphs_of(tower, precision)]
     model = sharing(checkpoint.model, _TORCH_TYPES[FLOAT_TYPE[precision]])
     runs_on_cpu = precision in HOST_PRECISIONS
+    if not runs_on_cpu:
+        merge_feed_forwards(model)
     graphs = []
     if not isinstance(model, Writer):
         (role,) = TASKS[checkpoint.task].needs
         name, view, output = _STATELESS[role]
         graphs.append(Graph(role, name, view(model), _source(checkpoint, _BATCH), (output,)))
     else:
-        states = states_of(model, precision)
+        states = states_of(model, precision, paged=checkpoint.paged)
         encoded = tuple(state.encoder_output for state in states if state.encoder_output)
         if encoded:
             source = _source(checkpoint, _BATCH)
             graphs.append(Graph(bundle_pb2.GRAPH_ROLE_ENCODER, "encoder.onnx", EncoderView(model), source, encoded))
-        decoders = [_decoder(checkpoint, model, states)]
+        decoders = [_paged(model, states) if checkpoint.paged else _decoder(checkpoint, model, states)]
         if mixed_runs:
             decoders.append(_mixed(checkpoint, model, states))
         # On a device a condition would wait for the host, and CUDA's captured graphs know none.
         attends = all(state.kind != RECURRENT for state in states)
-        if runs_on_cpu and attends:
+        if runs_on_cpu and attends and not checkpoint.paged:
             decoders = [replace(graph, deferred=DEFERRED_PORTS) for graph in decoders]
         graphs += decoders
     if checkpoint.explained_heads:
@@ -148,6 +160,16 @@ def _state(state: State, precision: bundle_pb2.Precision.ValueType) -> bundle_pb
         length_axis=state.length_axis,
         encoder_output=f"{encoder_output}.{state.name}" if state.encoded else "",
     )
+
+
+def _in_blocks(state: bundle_pb2.StateTensor) -> bundle_pb2.StateTensor:
+    """Return a cache of a slot as one of a block. Its ports keep their names."""
+    heads, _, head_dim = state.shape
+    paged = bundle_pb2.StateTensor()
+    paged.CopyFrom(state)
+    paged.kind, paged.length_axis = bundle_pb2.STATE_KIND_PAGED_CACHE, 0
+    paged.shape[:] = [block_tokens(head_dim), heads, head_dim]
+    return paged
 
 
 def _source(checkpoint: Checkpoint, batch: int) -> tuple[Input, ...]:
@@ -181,6 +203,25 @@ def _decoder(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.Stat
     inputs += [Input(state.past, zeros_of(state, _BATCH), _ROWS) for state in states]
     outputs = (*CANDIDATE_PORTS, *(state.present for state in states if state.present))
     return Graph(bundle_pb2.GRAPH_ROLE_DECODER, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
+
+
+def _paged(model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:
+    # The sizes of cumulative_lengths and past_lengths have names of their own: what one says of the other has none.
+    examples: dict[str, tuple[tuple[int, ...], torch.dtype, dict[int, str]]] = {
+        "input_ids": ((_TOKENS,), torch.int64, {0: "tokens"}),
+        "positions": ((_TOKENS,), torch.int64, {0: "tokens"}),
+        "cumulative_lengths": ((_BATCH + 1,), torch.int32, {0: "ends"}),
+        "past_lengths": ((_BATCH,), torch.int32, {0: "rows"}),
+        "block_table": ((_BATCH, _SEQ), torch.int32, {0: "rows", 1: "blocks_of_a_row"}),
+        "slot_mapping": ((_TOKENS,), torch.int32, {0: "tokens"}),
+        "attention_bounds": ((3,), torch.int32, {}),
+    }
+    ports = ((name, *examples[name]) for name in PAGED_PORTS)
+    inputs = [Input(name, torch.zeros(shape, dtype=dtype), axes) for name, shape, dtype, axes in ports]
+    inputs += [Input(state.past, zeros_of(state, _BLOCKS), {0: "blocks"}) for state in states]
+    outputs = (*CANDIDATE_PORTS, *(state.present for state in states))
+    role, view = bundle_pb2.GRAPH_ROLE_DECODER, PackedView(model)
+    return Graph(role, "decoder.onnx", view, tuple(inputs), outputs, states=tuple(states))
 
 
 def _mixed(checkpoint: Checkpoint, model: Writer, states: list[bundle_pb2.StateTensor]) -> Graph:

@@ -12,6 +12,7 @@ import torch
 
 from weft_export.graphs.adapting import expand
 from weft_export.graphs.deferred import defer
+from weft_export.graphs.fusing import fuse_residual_norms
 from weft_export.graphs.graphs import Graph
 from weft_export.graphs.score_graph import score_graph
 from weft_export.graphs.simplifying import simplify
@@ -54,7 +55,9 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
     assert program is not None
     expand(program.model)
     simplify(program.model)
+    fuse_residual_norms(program.model)
     forget_origin(program.model)
+    _name_rows(program.model)
     _take_in(program.model, len(graph.outputs), INNER.get(graph.role, ""))
     path = directory / graph.file_name
     (files or WeightFiles()).save(program, path, graph.role)
@@ -62,6 +65,13 @@ def write_graph(graph: Graph, directory: Path, files: WeightFiles | None = None)
         model = onnx.load(path, load_external_data=False)
         defer(model.graph, graph.deferred)
         onnx.save(model, path)
+
+
+def _name_rows(model: onnx_ir.Model) -> None:
+    """Call the first axis of outputs `rows` where the tracer found out that there is one less than `ends`."""
+    for value in model.graph.outputs:
+        if value.shape is not None and str(value.shape[0]) == "ends - 1":
+            value.shape[0] = onnx_ir.SymbolicDim("rows")
 
 
 def _take_in(model: onnx_ir.Model, num_outputs: int, name: str) -> None:

@@ -11,8 +11,10 @@ from weft_export.families.classifier import IDENTITY, SIGMOID, Classifier
 from weft_export.families.state import MEMORY
 from weft_export.families.writer import Writer
 from weft_export.layers.explaining import Explanation, watching
+from weft_export.layers.packed_run import PackedRun
 from weft_export.layers.run import Run
 from weft_proto.bundle_rules import MAX_TOP_TOKENS
+from weft_proto.paging import PAGED_PORTS
 
 # With more candidates, or fewer tokens, TopK over everything is as fast.
 _FEW, _MANY, _GROUP = 16, 4096, 64
@@ -71,6 +73,20 @@ class MixedView(nn.Module):
         own, others = states[: len(states) // 2], states[len(states) // 2 :]
         logits, presents, prompt_presents = self.model.mixed_step(run, own, prompt, others)
         return (*candidates(logits, self.model.max_candidates), *presents, *prompt_presents)
+
+
+class PackedView(nn.Module):
+    """One run of a decoder whose caches lie in blocks."""
+
+    def __init__(self, model: Writer) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the candidates of each row and the present caches. inputs are those of PackedRun, then the caches."""
+        given = len(PAGED_PORTS)
+        logits, presents = self.model.packed_step(PackedRun(*inputs[:given]), inputs[given:])
+        return (*candidates(logits, self.model.max_candidates), *presents)
 
 
 class ScoreView(nn.Module):

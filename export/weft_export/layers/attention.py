@@ -17,6 +17,8 @@ from weft_export.layers.cached_attention import (
 )
 from weft_export.layers.explaining import noted
 from weft_export.layers.norms import RmsNorm
+from weft_export.layers.packed_run import PackedRun
+from weft_export.layers.paged_attention import append_and_attend_packed
 from weft_export.layers.positions import rotate
 from weft_export.layers.run import Run
 
@@ -243,6 +245,28 @@ class SelfAttention(nn.Module):
         out, present = self._append(own, past, run, rotary, biases[0])
         prompt_out, prompt_present = self._append(others, prompt_past, prompt, rotary, biases[1])
         return self.output(torch.cat((out, prompt_out.transpose(0, 1)))), present, prompt_present
+
+    def packed_step(
+        self, x: Tensor, past: KeyValue, run: PackedRun, rotary: KeyValue | None
+    ) -> tuple[Tensor, KeyValue]:
+        """Do step for the tokens of many rows, x [tokens, 1, d_model]; see append_and_attend_packed for the rest.
+
+        In a graph alone. The norm of queries and keys is the operator's there.
+        """
+        norm = self.qk_norm
+        out, present = append_and_attend_packed(
+            self.qkv(x).squeeze(1),
+            past,
+            run,
+            num_heads=self.num_heads,
+            num_kv_heads=self.num_kv_heads,
+            rotary=rotary,
+            qk_norm=None if norm is None else (norm.query.gain, norm.key.gain, norm.query.eps),
+            window=self.window,
+            scale=self.scale,
+            softcap=self.softcap,
+        )
+        return self.output(out[:, None]), present
 
     def _append(
         self, qkv: Tensor, past: KeyValue, run: Run, rotary: KeyValue | None, bias: Tensor | None = None

@@ -54,3 +54,36 @@ class GatedFeedForward(nn.Module):
         """Map x [batch, seq, d_model] to the same shape."""
         out: Tensor = self.outer(self.activation(self.gate(x)) * self.inner(x))
         return out
+
+
+class MergedFeedForward(nn.Module):
+    """A GatedFeedForward over copies of its weights, whose first two products are one."""
+
+    def __init__(self, gated: GatedFeedForward) -> None:
+        super().__init__()
+        self.activation = gated.activation
+        self.outer = gated.outer
+        parts = (gated.gate, gated.inner)
+        has_bias = gated.gate.bias is not None
+        with torch.device("meta"):
+            self.first = nn.Linear(gated.gate.in_features, 2 * gated.gate.out_features, bias=has_bias)
+        self.first.weight = nn.Parameter(torch.cat([part.weight for part in parts]), requires_grad=False)
+        if has_bias:
+            self.first.bias = nn.Parameter(torch.cat([part.bias for part in parts]), requires_grad=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map x [batch, seq, d_model] to the same shape."""
+        gate, inner = self.first(x).chunk(2, dim=-1)
+        out: Tensor = self.outer(self.activation(gate) * inner)
+        return out
+
+
+def merge_feed_forwards(model: nn.Module) -> None:
+    """Make one product of two in each GatedFeedForward of a model, in place.
+
+    A device reads what is multiplied once then, and has one kernel less to start.
+    """
+    for module in list(model.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, GatedFeedForward):
+                setattr(module, name, MergedFeedForward(part))

@@ -1,6 +1,6 @@
 """The golden request of a bundle and its answer by torch: what a server must reproduce before it is ready."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,8 @@ class GoldenRequest:
     """A checkpoint's golden request. It may be answered again, and torch computes each token of the answer once."""
 
     def __init__(self, checkpoint: Checkpoint, precision: bundle_pb2.Precision.ValueType) -> None:
-        self.checkpoint, self.precision = checkpoint, precision
+        # Torch keeps slots.
+        self.checkpoint, self.precision = replace(checkpoint, paged=False), precision
         self._gauge = gauge_of(precision, checkpoint.model)
         self._longest = num_passes(checkpoint.model, _MAX_TOKENS)
         self._values: list[float] = []

@@ -4,6 +4,7 @@ The reference is torch in float32 whatever the bundle's precision. Requests are 
 apart into neighbouring slots, so that decode batches grow and are ragged.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from weft_export.proofs.end_parity import check_end
 from weft_export.proofs.explain_parity import ExplainParity
 from weft_export.proofs.gauge import Gauge
 from weft_export.proofs.mixed_parity import check_mixed
+from weft_export.proofs.packed_parity import check_packs
 from weft_export.proofs.score_parity import check_score
 from weft_export.proofs.session import open_session
 from weft_proto.tasks import TASKS
@@ -51,6 +53,8 @@ def check_parity(
     if TASKS[checkpoint.task].matches:
         return _worst([check_parity(tower, directory, precision) for tower in checkpoint.towers])
     exact = bundle_pb2.PRECISION_FP32
+    # Whether caches lie in blocks or in slots shows in no answer: torch keeps slots.
+    checkpoint = replace(checkpoint, paged=False)
     graphs = {graph.role: graph for graph in graphs_of(checkpoint, exact, mixed_runs=mixed_runs, scores=scores)}
 
     def opened(role: bundle_pb2.GraphRole.ValueType) -> Any:
@@ -83,6 +87,7 @@ def check_parity(
             run = DecodeParity(gauge, graphs[role], opened(role), states, requests, reads_prefix=reads_prefix)
             num_steps = run.check(encoded)
             assert checkpoint.text is not None
+            check_packs(run, checkpoint.text.target_vocab_size)
             # The stand-in of a bf16 graph has no caches in place, which this proof is about.
             if not is_bf16:
                 check_end(run, encoded, checkpoint.text.target_vocab_size)

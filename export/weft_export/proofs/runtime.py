@@ -12,6 +12,7 @@ from torch import Tensor
 from weft_export.graphs.answering import Run
 from weft_export.graphs.graphs import Graph
 from weft_export.proofs.adapted_session import AdaptedSession
+from weft_export.proofs.paged_session import PagedSession
 from weft_export.proofs.session import onnxruntime, open_session
 from weft_proto.bundle_rules import READS_ALL
 from weft_proto.v1 import bundle_pb2
@@ -38,6 +39,10 @@ def onnx_run(graphs: Sequence[Graph], directory: Path) -> Run:
         graph = by_role[role]
         if role not in sessions:
             sessions[role] = open_session(directory / graph.file_name)
+        if isinstance(sessions[role], PagedSession):
+            fed = {name: tensor.numpy() for name, tensor in inputs.items()}
+            told = run_in_place(sessions[role], fed, graph.states)
+            return {name: torch.from_numpy(output) for name, output in told.items()}
         ports = {port.name: port for port in sessions[role].get_inputs()}
         pasts = {state.past for state in graph.states}
         arrays = {}
@@ -63,6 +68,9 @@ def run_in_place(
 
     The present of a cache or a memory is written over its past, as in a server. That of a recurrent state is not.
     """
+    if isinstance(session, PagedSession):
+        fed = session.packed(arrays, states)
+        return session.unpack(fed, run_in_place(session.session, fed, states), arrays, states)
     binding = session.io_binding()
     bound = session.whole(arrays) if isinstance(session, AdaptedSession) else arrays
     outputs = {}

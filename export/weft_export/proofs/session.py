@@ -6,6 +6,7 @@ from typing import Any
 
 from weft_export.errors import ExportError
 from weft_export.proofs.adapted_session import AdaptedSession, Pairs, takes_adapters
+from weft_export.proofs.paged_session import PagedSession, is_paged_session
 from weft_export.proofs.widening import runnable
 
 
@@ -21,6 +22,8 @@ def runtime_version() -> str:
 def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None) -> Any:
     """Load an .onnx file as an InferenceSession on CPU. One that takes adapters gets `adapter` for each row, or none.
 
+    One whose caches lie in blocks is told its runs in slots.
+
     Raises:
         ExportError: onnxruntime is not installed.
     """
@@ -31,6 +34,8 @@ def open_session(path: Path, num_threads: int = 1, adapter: Pairs | None = None)
     options.log_severity_level = 3
     with runnable(path) as stand_in:
         session = runtime.InferenceSession(stand_in, options, providers=["CPUExecutionProvider"])
+    if is_paged_session(session):
+        return PagedSession(session)
     return AdaptedSession(session, adapter) if takes_adapters(session) else session
 
 

@@ -1,7 +1,8 @@
-"""A bfloat16 graph for a processor that has no kernels for it: computed in float32, each result rounded to bfloat16.
+"""Graphs for devices, as a CPU can run them, which has no kernels for bfloat16 nor for caches in blocks.
 
-It stands in for the graph in the parity run. Graphs in float16 need none: ONNX Runtime does the same by itself.
-Its ports are float32, because numpy knows no bfloat16.
+A bfloat16 graph is computed in float32, and each result rounded to bfloat16. Its ports are float32, because numpy knows
+no bfloat16. Graphs in float16 need that not: ONNX Runtime does the same by itself.
+For caches in blocks see paged_stand_in.py.
 """
 
 from collections.abc import Iterator
@@ -11,17 +12,19 @@ from pathlib import Path
 import onnx
 from onnx import helper
 
+from weft_export.proofs.paged_stand_in import call_stand_ins, inline, stands_for
+
 BFLOAT16, FLOAT32 = onnx.TensorProto.BFLOAT16, onnx.TensorProto.FLOAT
 
 
 @contextmanager
 def runnable(path: Path) -> Iterator[Path]:
-    """Yield an .onnx file that a CPU can load: `path` itself, or a stand-in for it if it has bfloat16."""
+    """Yield an .onnx file that a CPU can load: `path` itself, or a stand-in for it if a CPU has no kernels for it."""
     model = onnx.load(path, load_external_data=False)
-    if all(tensor.data_type != BFLOAT16 for tensor in model.graph.initializer):
+    if not (stands_for(model) or _is_narrow(model)):
         yield path
         return
-    widen(model)
+    model = _stand_in(model)
     # Beside the original, whose file of weights it shares.
     stand_in = path.with_suffix(".wide.onnx")
     onnx.save(model, stand_in)
@@ -29,6 +32,25 @@ def runnable(path: Path) -> Iterator[Path]:
         yield stand_in
     finally:
         stand_in.unlink()
+
+
+def on_cpu(path: Path) -> bytes:
+    """Return a graph of a bundle with its weights, as a CPU can run it: that of a small model, below 2 GiB."""
+    stood_in: bytes = _stand_in(onnx.load(path)).SerializeToString()
+    return stood_in
+
+
+def _stand_in(model: onnx.ModelProto) -> onnx.ModelProto:
+    # Before its nodes lie bare, the operator's stand-in is one node, whose results are rounded as any other's.
+    if is_paged := stands_for(model):
+        call_stand_ins(model)
+    if _is_narrow(model):
+        widen(model)
+    return inline(model) if is_paged else model
+
+
+def _is_narrow(model: onnx.ModelProto) -> bool:
+    return any(tensor.data_type == BFLOAT16 for tensor in model.graph.initializer)
 
 
 def widen(model: onnx.ModelProto) -> None:

@@ -131,6 +131,23 @@ class _GraphRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GraphRole.V
     MEMORY it is at most as long as the picture. A graph may have
     an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
     the DECODER has.
+
+    With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
+    piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
+    int64 [tokens], each token's place in its sequence; `cumulative_lengths` int32 [rows + 1], from 0: row r has the tokens from
+    cumulative_lengths[r] up to cumulative_lengths[r + 1]; `past_lengths` [rows], tokens already in the cache; `block_table`
+    int32 [rows, blocks], the blocks of each row in the order of its tokens, each below the number of blocks: place p of a row is
+    place p % block_tokens of its block p / block_tokens; `slot_mapping` int32 [tokens], where each token's key and value are
+    written, block * block_tokens + place in the block, or -1 for nowhere; `attention_bounds` int32 [3] on the host: what is at
+    least the most new tokens of a row, what is at least the longest row's past and new tokens, and what is at most the latter,
+    or 0. Then the states' past tensors. Outputs as above for each row's last new token; the first axis of the presents is that
+    of the past tensors. There are at least one row and one token.
+
+    Padding: tokens behind cumulative_lengths[rows] belong to no row. Their slot_mapping is -1, their input_ids any token of
+    the vocabulary, their positions 0, and no output is of them. A row with past_lengths 0 and without new tokens is padding too,
+    and nobody may read what the outputs say of it. Such rows stand behind all others, which have a new token each at least.
+    Entries of block_table behind a row's last block are 0. What lies in blocks, or places of them, that hold no token of a row
+    changes nothing.
     """
     GRAPH_ROLE_CLASSIFIER: _GraphRole.ValueType  # 3
     """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
@@ -190,6 +207,23 @@ tensors of the states that have one. With a RECURRENT state, and outside TASK_GE
 MEMORY it is at most as long as the picture. A graph may have
 an input `reads_all` int32 [1] on the host: where it is 0, `logsumexp` and `logits` may be empty. A MIXED graph has it if
 the DECODER has.
+
+With states of kind PAGED_CACHE, for TASK_GENERATE, a run has rows of any number of new tokens: a decoding row has one, a
+piece of a prompt several. The tokens of all rows are packed, row behind row. Inputs: `input_ids` [tokens]; `positions`
+int64 [tokens], each token's place in its sequence; `cumulative_lengths` int32 [rows + 1], from 0: row r has the tokens from
+cumulative_lengths[r] up to cumulative_lengths[r + 1]; `past_lengths` [rows], tokens already in the cache; `block_table`
+int32 [rows, blocks], the blocks of each row in the order of its tokens, each below the number of blocks: place p of a row is
+place p % block_tokens of its block p / block_tokens; `slot_mapping` int32 [tokens], where each token's key and value are
+written, block * block_tokens + place in the block, or -1 for nowhere; `attention_bounds` int32 [3] on the host: what is at
+least the most new tokens of a row, what is at least the longest row's past and new tokens, and what is at most the latter,
+or 0. Then the states' past tensors. Outputs as above for each row's last new token; the first axis of the presents is that
+of the past tensors. There are at least one row and one token.
+
+Padding: tokens behind cumulative_lengths[rows] belong to no row. Their slot_mapping is -1, their input_ids any token of
+the vocabulary, their positions 0, and no output is of them. A row with past_lengths 0 and without new tokens is padding too,
+and nobody may read what the outputs say of it. Such rows stand behind all others, which have a new token each at least.
+Entries of block_table behind a row's last block are 0. What lies in blocks, or places of them, that hold no token of a row
+changes nothing.
 """
 GRAPH_ROLE_CLASSIFIER: GraphRole.ValueType  # 3
 """GRAPH_ROLE_CLASSIFIER: inputs as the encoder's; output `probabilities` float32 [batch, labels]."""
@@ -286,6 +320,11 @@ class _StateKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StateKind.V
     """STATE_KIND_RECURRENT: replaced by each run; past and present are two buffers that change roles. Starts at zero unless
     encoder_output is set.
     """
+    STATE_KIND_PAGED_CACHE: _StateKind.ValueType  # 4
+    """STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
+    Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16 and bf16, on a CUDA device. All states
+    of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
+    """
 
 class StateKind(_StateKind, metaclass=_StateKindEnumTypeWrapper):
     """StateKind is how a state tensor lives."""
@@ -301,6 +340,11 @@ STATE_KIND_MEMORY: StateKind.ValueType  # 2
 STATE_KIND_RECURRENT: StateKind.ValueType  # 3
 """STATE_KIND_RECURRENT: replaced by each run; past and present are two buffers that change roles. Starts at zero unless
 encoder_output is set.
+"""
+STATE_KIND_PAGED_CACHE: StateKind.ValueType  # 4
+"""STATE_KIND_PAGED_CACHE: blocks that any sequence can hold: [blocks, shape...], where GRAPH_ROLE_DECODER says which are whose.
+Past and present are the same memory; a run writes in place. For TASK_GENERATE at fp16 and bf16, on a CUDA device. All states
+of a bundle are of this kind or none, and all have blocks of as many tokens. Such a bundle has no MIXED graph, no adapters.
 """
 Global___StateKind: _TypeAlias = StateKind  # noqa: Y015
 
@@ -870,7 +914,9 @@ Global___Port: _TypeAlias = Port  # noqa: Y015
 
 @_typing.final
 class StateTensor(_message.Message):
-    """StateTensor is one tensor of a sequence's state. Across sequences it is slot-major: [slots, shape...]."""
+    """StateTensor is one tensor of a sequence's state. Across sequences it is slot-major: [slots, shape...]. A PAGED_CACHE is
+    block-major.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -891,7 +937,7 @@ class StateTensor(_message.Message):
     """data_type is its element type, as the bundle's precision says."""
     length_axis: _builtins.int
     """length_axis is the axis of shape that grows with the sequence or the source, at most 6: 1 for a
-    KV_CACHE, unused for RECURRENT.
+    KV_CACHE, 0 for a PAGED_CACHE, unused for RECURRENT.
     """
     encoder_output: _builtins.str
     """encoder_output is the encoder's output port that fills it at admission, at most 256 characters; required for MEMORY. Of the
@@ -899,8 +945,9 @@ class StateTensor(_message.Message):
     """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """shape is one slot's shape: [kv_heads, max_len, head_dim] for a KV_CACHE. At most 7 sizes, each at most 1,073,741,824;
-        their product is at most 4,294,967,296.
+        """shape is one slot's shape: [kv_heads, max_len, head_dim] for a KV_CACHE. Of a PAGED_CACHE it is one block's:
+        [block_tokens, kv_heads, head_dim], where block_tokens is a power of 2 from 16 to 1,024. At most 7 sizes, each at most
+        1,073,741,824; their product is at most 4,294,967,296.
         """
 
     def __init__(

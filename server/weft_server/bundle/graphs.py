@@ -19,6 +19,8 @@ from weft_server.errors import BundleError, require
 # ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
 REFUSED_METADATA = {"ort_config"}
 
+# Which input of GroupQueryAttention is added to its scores.
+_BIAS = 10
 _NUMBER = re.compile(r"[0-9]{1,15}")
 # Operators that look up rows of a table, and what each calls the axis.
 _LOOKUPS = {"Gather": "axis", "GatherBlockQuantized": "gather_axis"}
@@ -48,6 +50,13 @@ def weight_bytes(path: Path) -> int:
         math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
         for tensor in model.graph.initializer
     )
+
+
+def attends_with_bias(path: Path) -> bool:
+    """Whether attention over a cache adds something to its scores: for each place of the cache, in this graph."""
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    attending = (node.input for node in model.graph.node if node.op_type == "GroupQueryAttention")
+    return any(any(inputs[_BIAS : _BIAS + 1]) for inputs in attending)
 
 
 def _verify_model(model: onnx.ModelProto, path: str, sizes: dict[str, int]) -> None:

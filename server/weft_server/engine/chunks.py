@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
+# On a device a new shape costs much. With these, the end of any prompt fits into some bucket, up to the cache's end.
+_SMALL_BUCKETS = (2, 4)
 
 
 class Chunk:
@@ -56,11 +58,17 @@ class Chunks:
     @property
     def buckets(self) -> tuple[int, ...]:
         """The padded lengths of chunks that end before the cache does, ascending."""
-        return (1,) if self._one_by_one else PREFILL_BUCKETS
+        if self._one_by_one:
+            return (1,)
+        return PREFILL_BUCKETS if self._device.in_place else _SMALL_BUCKETS + PREFILL_BUCKETS
 
-    def size(self, budget: int) -> int:
-        """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded."""
-        return max((bucket for bucket in self.buckets if bucket <= budget), default=self.buckets[0])
+    def size(self, budget: int, past: int = 0) -> int:
+        """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded.
+
+        On a device it ends before the cache does, of which `past` places are taken.
+        """
+        most = budget if self._device.in_place else min(budget, self._max_total - past)
+        return max((bucket for bucket in self.buckets if bucket <= most), default=self.buckets[0])
 
     def filled(self, token_ids: np.ndarray, past: int, memory: int) -> Chunk:
         """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""

@@ -11,6 +11,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from weft_server.runtime.gate import gate_of
+
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
 
@@ -59,11 +61,12 @@ def enter(device: Device) -> None:
 
 def free_on(device: Device) -> int | None:
     """Return the bytes of a device's memory that are free now, or None where nobody says."""
-    enter(device)
     if device.kind != "cuda" or (library := _library()) is None:
         return None
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
-    _check(library, library.waits.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
+    with gate_of(device):
+        enter(device)
+        _check(library, library.waits.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
     return free.value
 
 

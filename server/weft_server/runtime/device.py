@@ -59,11 +59,8 @@ def devices_of(config: ServerConfig) -> list[Device]:
     """
     is_cpu = config.device == "cpu"
     numbers = config.cuda_devices
-    # CUDA gives up a capture if another thread allocates memory meanwhile.
-    changes = [name for name in ("admin", "watch", "idle_unload_s") if getattr(config, name)]
     unfit = {
-        "cuda_graphs": config.cuda_graphs
-        and ((is_cpu and "are for --device cuda") or (changes and f"do not go with {flag_name(changes[0])}")),
+        "cuda_graphs": config.cuda_graphs and is_cpu and "are for --device cuda",
         # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
         "lanes": config.lanes > len(numbers)
         and not is_cpu

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft_server.runtime import cuda
+from weft_server.runtime.gate import GATE, gate_of
 
 if TYPE_CHECKING:
     from weft_server.runtime.device import Device
@@ -24,14 +26,16 @@ class FarMemory:
     def __init__(self, num_bytes: int, device: Device) -> None:
         """Raises MemoryError where there is not so much."""
         self._device = device
+        self._gate = gate_of(device)
         self._num_bytes = num_bytes
         if device.kind == "cpu":
             self._bytes = np.empty(num_bytes, np.uint8)
             self.pointer: int = self._bytes.ctypes.data
         else:
-            self.pointer = cuda.allocate(num_bytes, device)
+            with self._gate:
+                self.pointer = cuda.allocate(num_bytes, device)
             # It goes with its last holder. At the exit of the process the system takes all.
-            weakref.finalize(self, cuda.release, self.pointer, device).atexit = False
+            weakref.finalize(self, GATE.free, partial(cuda.release, self.pointer, device)).atexit = False
 
     def send(self, array: np.ndarray) -> None:
         """Copy an array of this size here. It is there when this returns."""
@@ -40,7 +44,8 @@ class FarMemory:
         if self._device.kind == "cpu":
             ctypes.memmove(self.pointer, array.ctypes.data, self._num_bytes)
         else:
-            cuda.send(array.ctypes.data, self.pointer, self._num_bytes, self._device)
+            with self._gate:
+                cuda.send(array.ctypes.data, self.pointer, self._num_bytes, self._device)
 
     def fetch(self, array: np.ndarray) -> None:
         """Copy all of it into an array of this size."""
@@ -48,4 +53,5 @@ class FarMemory:
         if self._device.kind == "cpu":
             ctypes.memmove(array.ctypes.data, self.pointer, self._num_bytes)
         else:
-            cuda.fetch(self.pointer, array.ctypes.data, self._num_bytes, self._device)
+            with self._gate:
+                cuda.fetch(self.pointer, array.ctypes.data, self._num_bytes, self._device)

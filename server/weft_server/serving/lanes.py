@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,20 +11,23 @@ import structlog
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.graphs import attends_with_bias
 from weft_server.config import MEBIBYTE, flag_name
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.classify_lane import ClassifyLane
-from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.decode_lane import DecodeLane, largest_allowance
 from weft_server.engine.mixed_proof import verify_mixed
 from weft_server.engine.recall import Recall, prefix_cache_of
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.score_lane import ScoreLane
+from weft_server.engine.shapes import EXACT, Shapes
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.session import Session
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_scorer
+from weft_server.serving.longest import longest_source, takes_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Lane
     from weft_server.engine.prefix_cache import PrefixCache
     from weft_server.runtime.device import Device
+    from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
@@ -70,6 +75,11 @@ class Graphs:
             POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
         return session
 
+    def attend_with_bias(self, role: bundle_pb2.GraphRole.ValueType) -> bool:
+        """Whether the graph of a role adds something to the scores of its attention over a cache."""
+        graph = self.bundle.graph(role)
+        return graph is not None and attends_with_bias(self.bundle.path(graph.path))
+
 
 class Lanes(NamedTuple):
     """An engine's lanes, and how the one of an index is made anew: its buffers, and what is bound to them.
@@ -83,7 +93,7 @@ class Lanes(NamedTuple):
 
 def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
     """Return lanes that classify, tag or embed. Raises BundleError when the graph is not what it should be."""
-    sessions = []
+    sessions, longest = [], {}
     for place in graphs.places:
         here = []
         for role in sorted(TASKS[graphs.manifest.task].needs):
@@ -91,8 +101,10 @@ def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics
             assert session is not None, "a bundle without its graph was accepted. This is a bug."
             verify_classifier(session, graphs.manifest, role)
             here.append(session)
+            source = longest_source(graphs.manifest, takes_image=takes_picture(graphs.manifest, role))
+            longest[source.port] = source
         sessions.append(here)
-    return _batching(ClassifyLane, sessions, graphs, num_lanes, config, metrics)
+    return _batching(ClassifyLane, sessions, longest, graphs, num_lanes, config, metrics)
 
 
 def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
@@ -107,12 +119,13 @@ def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     if session is None:
         return None
     verify_scorer(session, graphs.manifest)
-    return _batching(ScoreLane, [[session]], graphs, num_lanes, config, metrics)
+    return _batching(ScoreLane, [[session]], {}, graphs, num_lanes, config, metrics)
 
 
 def _batching(
     kind: type[ClassifyLane],
     sessions: list[list[Session]],
+    longest: dict[str, Source],
     graphs: Graphs,
     num_lanes: int,
     config: ServerConfig,
@@ -129,6 +142,7 @@ def _batching(
             max_batch=config.max_batch,
             batch_tokens=config.batch_tokens,
             metrics=metrics,
+            longest=longest,
             stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
@@ -139,7 +153,10 @@ def _batching(
 
 
 def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
-    """Return lanes that produce text, warm. Raises BundleError when a graph is not what it should be."""
+    """Return lanes that produce text. Raises BundleError when a graph is not what it should be.
+
+    On the host they are warm. On a device each has to warm itself, in its own thread.
+    """
     manifest = graphs.manifest
     text = manifest.text
     encoders = [graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER, place) for place in graphs.places]
@@ -152,15 +169,17 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
+    is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
         place = index % len(decoders)
-        decoder = decoders[place]
+        encoder, decoder = encoders[place], decoders[place]
         assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
-        runner = DecodeRunner(manifest, encoders[place], decoder, slots, mixed)
+        shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
+        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased)
         lane = DecodeLane(
             slots,
             runner,
@@ -179,11 +198,21 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     lanes: list[Lane] = []
     for index in range(num_lanes):
         lane = make(index)
-        lane.runner.warm()
+        if graphs.device.in_place:
+            lane.runner.warm()
         if index in graphs.places:
             _verify_runner(lane.runner, lane.slots, manifest)
         lanes.append(lane)
     return Lanes(lanes, make)
+
+
+def _encoder_shapes(graphs: Graphs, num_slots: int, config: ServerConfig) -> Shapes:
+    """Which shapes the runs of an encoder have."""
+    if graphs.device.in_place:
+        return EXACT
+    source = longest_source(graphs.manifest, takes_image=TASKS[graphs.manifest.task].takes_image)
+    budget = largest_allowance(config.prefill_budget, num_slots)
+    return Shapes(graphs.device, attrgetter("width"), {source.port: source}, most=num_slots, budget=budget)
 
 
 def stack_of(manifest: bundle_pb2.BundleManifest, num_places: int) -> AdapterStack | None:

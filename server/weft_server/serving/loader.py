@@ -131,7 +131,7 @@ async def _load(
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop, placement)
         try:
-            model.start()
+            await model.start()
             await _ask_golden(model)
         except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)

@@ -156,10 +156,13 @@ class Model:
         """That which produces answers, and that which scores given ones, if there is one."""
         return [self.engine] if self.scorer is None else [self.engine, self.scorer]
 
-    def start(self) -> None:
-        """Start the lanes of all engines."""
-        for engine in self.engines:
-            engine.start()
+    async def start(self) -> None:
+        """Start the lanes of all engines, and wait until each lane is warm. Raises what the warm-up of one raises.
+
+        This is for a thread that does not give way: threads inherit that.
+        """
+        for warm in [warm for engine in self.engines for warm in engine.start()]:
+            await asyncio.wrap_future(warm)
 
     def stats(self) -> EngineStats:
         """A snapshot of all engines, for gauges."""

@@ -1,6 +1,7 @@
 """The stand-in for CUDA's runtime, as the tests see it: whether it is there, and what it has counted."""
 
 import ctypes
+import gc
 from contextlib import contextmanager
 
 # In the order of src/device.hpp.
@@ -24,7 +25,13 @@ _FIELDS = [
     "launched_operations",
     "hazards",
     "violations",
+    "streams",
+    "events",
+    "graphs",
+    "pinned",
 ]
+# Of these, what is there now. The others only grow.
+_HELD = ("allocated_bytes", "streams", "events", "graphs", "pinned")
 
 
 class Device(ctypes.Structure):
@@ -69,12 +76,40 @@ def counted():
     return Counts(zip(_FIELDS, RUNTIME.standin_counts().contents, strict=True))
 
 
+def held():
+    """What the process holds of the device now."""
+    # What a model held goes with its last reference.
+    gc.collect()
+    counts = counted()
+    return {name: counts[name] for name in _HELD}
+
+
+@contextmanager
+def failing(kind, after=0):
+    """Let one allocation, launch or replay fail within, once so many have succeeded."""
+    RUNTIME.standin_fail(kind.encode(), after)
+    try:
+        yield
+    finally:
+        RUNTIME.standin_fail(kind.encode(), -1)
+
+
 @contextmanager
 def counting():
     """Yield what happens within."""
     before, counts = counted(), Counts()
     yield counts
     counts.update({name: value - before[name] for name, value in counted().items()})
+
+
+@contextmanager
+def lingering(milliseconds):
+    """Let each capture within last so much longer."""
+    RUNTIME.standin_linger(milliseconds)
+    try:
+        yield
+    finally:
+        RUNTIME.standin_linger(0)
 
 
 def verify_clean(counts):

@@ -93,17 +93,21 @@ async def loaded(directory, placement, **settings):
     return entry
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_lane_on_each_device(halves, name):
-    """One model with a lane on each answers as the CPU does. Both work, nothing strays, and nothing is left."""
+@pytest.mark.parametrize(("name", "cuda_graphs"), [*((name, False) for name in NAMES), ("en-es", True)])
+def test_a_lane_on_each_device(halves, name, cuda_graphs):
+    """One model with a lane on each answers as the CPU does. Both work, nothing strays, and nothing is left.
+
+    So it is if each lane captures its steps.
+    """
     directory = halves / name / "1"
     expected, *_ = asyncio.run(answers(directory))
     verify_device(Device("cuda", 1, in_place=False))
     before = allocated()
     with counting() as counts:
-        found, where, num_operations = asyncio.run(answers(directory, lanes=2, **BOTH))
+        found, where, num_operations = asyncio.run(answers(directory, lanes=2, cuda_graphs=cuda_graphs, **BOTH))
     assert (expected, {"cuda:0", "cuda:1"}) == (found, set(where))
     assert min(num_operations) > 0
+    assert cuda_graphs == bool(counts.launches)
     verify_clean(counts)
     assert before == allocated()
 

@@ -20,6 +20,8 @@ struct Counts {
   long strays;
   long kernels, unemulated, to_device, to_device_bytes, to_host, to_host_bytes, within, within_bytes, memsets, syncs;
   long allocations, frees, allocated_bytes, captures, launches, launched_operations, hazards, violations;
+  // What is there now.
+  long streams, events, graphs, pinned;
 };
 extern Counts counts;
 
@@ -65,6 +67,9 @@ cudaError_t failed(cudaError_t error, const char* why);
 // A call that a capture forbids: it breaks the capture on a GPU.
 bool forbidden(const char* what);
 
+// --- faults.cpp: whether this call is the one that fails
+bool fails(const char* kind);
+
 // --- launches.cpp: what a kernel was given
 struct Launch {
   std::string name;       // demangled, without its arguments: onnxruntime::cuda::_Fill<int, 256, 4>
@@ -89,5 +94,6 @@ Work moving(const Launch& launch);
 Work arranging(const Launch& launch);
 Work reducing(const Launch& launch);
 Work attending(const Launch& launch);
+Work paging(const Launch& launch);
 
 }  // namespace standin

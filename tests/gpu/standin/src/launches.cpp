@@ -60,6 +60,7 @@ cudaError_t run(const void* function, dim3 grid, dim3 block, void** arguments, c
     return failed(cudaErrorInvalidConfiguration, launch.name.c_str());
   }
   Watch watch(home_of(stream_of(stream)));
+  if (fails("launch")) return failed(cudaErrorLaunchOutOfResources, launch.name.c_str());
   Work work = emulated(launch);
   if (!work) {
     counts.unemulated++;
@@ -86,7 +87,7 @@ std::string Launch::type(int index) const {
 }
 
 Work emulated(const Launch& launch) {
-  for (auto family : {elementwise, moving, arranging, reducing, attending})
+  for (auto family : {elementwise, moving, arranging, reducing, attending, paging})
     if (Work work = family(launch)) return work;
   return {};
 }

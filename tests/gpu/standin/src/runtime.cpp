@@ -51,6 +51,7 @@ void standin_mark(const char* text) { standin::log("=== %s", text); }
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   LOCKED;
   counts.allocations++;
+  if (fails("allocation")) return failed(cudaErrorMemoryAllocation, "a test asked for it");
   if (forbidden("an allocation")) return failed(cudaErrorStreamCaptureUnsupported, "allocation in a capture");
   *pointer = allocate(bytes);
   standin::log("allocate %zu at %p", bytes, *pointer);
@@ -68,12 +69,14 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   LOCKED;
   *pointer = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   pinned.insert(*pointer);
+  counts.pinned = long(pinned.size());
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return cudaMallocHost(pointer, bytes); }
 cudaError_t cudaFreeHost(void* pointer) {
   LOCKED;
   pinned.erase(pointer);
+  counts.pinned = long(pinned.size());
   free(pointer);
   return cudaSuccess;
 }

@@ -1,8 +1,10 @@
 // Streams, events and graphs. Nothing runs when it is issued, but when something waits for it: what forgets to wait reads
 // what was there before.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -55,6 +57,7 @@ Stream default_streams[kMostDevices]{{0, true, 0}, {-1, true, 1}, {-2, true, 2},
 std::vector<Stream*> streams{&default_streams[0], &default_streams[1], &default_streams[2], &default_streams[3]};
 int next_id = 1;
 thread_local cudaError_t last_error = cudaSuccess;
+std::atomic<int> linger_ms{0};
 
 void run_to(Stream* stream, long issued) {
   while (stream->done < issued && !stream->waiting.empty()) {
@@ -160,6 +163,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   LOCKED;
   auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking), current()};
   streams.push_back(stream);
+  counts.streams++;
   *handle = reinterpret_cast<cudaStream_t>(stream);
   return cudaSuccess;
 }
@@ -170,6 +174,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Stream* stream = stream_of(handle);
   finish(stream);
   streams.erase(std::find(streams.begin(), streams.end(), stream));
+  counts.streams--;
   return cudaSuccess;
 }
 
@@ -201,11 +206,18 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+  LOCKED;
+  counts.events++;
   *handle = reinterpret_cast<cudaEvent_t>(new Event);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  LOCKED;
+  counts.events--;
+  delete reinterpret_cast<Event*>(handle);
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   LOCKED;
   auto* event = reinterpret_cast<Event*>(handle);
@@ -243,26 +255,40 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   log("s%d captures", stream->id);
   return cudaSuccess;
 }
+// Let each capture last so many milliseconds longer, for what other threads may do meanwhile.
+void standin_linger(int milliseconds) { linger_ms = milliseconds; }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  usleep(1000 * linger_ms);
   LOCKED;
   Stream* stream = stream_of(handle);
   if (!stream->graph) return failed(cudaErrorStreamCaptureInvalidated, "no capture");
   *graph = reinterpret_cast<cudaGraph_t>(stream->graph);
+  counts.graphs++;
   stream->graph = nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* launched, cudaGraph_t graph, unsigned long long) {
   LOCKED;
   *launched = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  counts.graphs++;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  LOCKED;
+  counts.graphs--;
   delete reinterpret_cast<Graph*>(graph);
   return cudaSuccess;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t launched) {
+  LOCKED;
+  finish_all();  // it may be under way
+  counts.graphs--;
+  delete reinterpret_cast<Graph*>(launched);
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   LOCKED;
+  if (fails("replay")) return failed(cudaErrorLaunchOutOfResources, "a test asked for it");
   auto* graph = reinterpret_cast<Graph*>(handle);
   counts.launches++;
   counts.launched_operations += long(graph->operations.size());

@@ -1,0 +1,193 @@
+// Attention over a cache in blocks: lengths, rotation, what goes where, and flash attention, which reads blocks by a table.
+#include <algorithm>
+#include <vector>
+
+#include "numbers.hpp"
+
+namespace standin {
+
+namespace {
+
+Work lengths(const Launch& launch) {
+  // (sums of the keys' lengths, sums of the queries', past, rows)
+  auto array = [&](int index) { return Numbers(launch.get<void*>(index), Kind::i32); };
+  Numbers sums(array(0)), queries(array(1)), past(array(2));
+  int rows = launch.get<int>(3);
+  return [=] {
+    sums.set(0, 0);
+    for (int b = 0; b < rows; b++) sums.set(b + 1, sums[b] + past[b] + queries[b + 1] - queries[b]);
+  };
+}
+
+struct Strides {
+  int token, head, element;
+};
+
+// The norm of each head of queries or of keys, and its rotation.
+struct Turn {
+  Numbers output, input, cosines, sines, past, queries, gain;
+  float epsilon;
+  int rows, heads, width, rotated;
+  bool interleaved;
+  Strides from, to;
+
+  void head(int b, int token, int n) const {
+    std::vector<Wide> x(width);
+    for (int h = 0; h < width; h++) x[h] = input[size_t(token) * from.token + n * from.head + h];
+    if (gain) {
+      Wide square = 0;
+      for (Wide each : x) square += each * each / width;
+      for (int h = 0; h < width; h++) x[h] *= gain[h] / sqrtl(square + epsilon);
+    }
+    std::vector<Wide> old = x;
+    int half = rotated / 2;
+    size_t at = half ? size_t(past[b] + token - queries[b]) * half : 0;
+    for (int pair = 0; pair < half; pair++) {
+      int one = interleaved ? 2 * pair : pair, other = interleaved ? 2 * pair + 1 : pair + half;
+      x[one] = old[one] * cosines[at + pair] - old[other] * sines[at + pair];
+      x[other] = old[other] * cosines[at + pair] + old[one] * sines[at + pair];
+    }
+    for (int h = 0; h < width; h++) output.set(size_t(token) * to.token + n * to.head + h, x[h]);
+  }
+};
+
+Work turn(const Launch& launch) {
+  // <type>(output, input, cosines, sines, past, sums of the queries' lengths, gain, epsilon, rows, width, rotated, where
+  // rotation begins, interleaved, strides of input and of output)
+  const std::string type = launch.type(0);
+  auto array = [&](int index) { return Numbers(launch.get<void*>(index), type); };
+  if (launch.get<int>(11)) return {};
+  Turn work{array(0), array(1), array(2), array(3), Numbers(launch.get<void*>(4), Kind::i32),
+            Numbers(launch.get<void*>(5), Kind::i32), array(6), launch.get<float>(7), launch.get<int>(8),
+            int(launch.grid.y), launch.get<int>(9), launch.get<int>(10), launch.get<bool>(12), launch.get<Strides>(13),
+            launch.get<Strides>(14)};
+  return [work] {
+    for (int b = 0; b < work.rows; b++)
+      for (int token = int(work.queries[b]); token < work.queries[b + 1]; token++)
+        for (int n = 0; n < work.heads; n++) work.head(b, token, n);
+  };
+}
+
+Work unpack(const Launch& launch) {
+  // <type>(input, output, tokens, width, width of a packed token)
+  const std::string type = launch.type(0);
+  Numbers input(launch.get<void*>(0), type), output(launch.get<void*>(1), type);
+  int tokens = launch.get<int>(2), width = launch.get<int>(3), packed = launch.get<int>(4);
+  return [=] {
+    for (int token = 0; token < tokens; token++)
+      for (int h = 0; h < width; h++) output.set(size_t(token) * width + h, input[size_t(token) * packed + h]);
+  };
+}
+
+Work store(const Launch& launch) {
+  // <type, cache's type, who knows the places>(keys, values, their caches, their scales, two scales by channel, places, numbers
+  // in all, width, strides of keys and of values, places in all)
+  const std::string type = launch.type(0);
+  bool has_scales = launch.get<void*>(4) || launch.get<void*>(5);
+  bool is_told = launch.type(2).find("ExplicitSlotResolver") != std::string::npos;
+  if (launch.type(1) != type || has_scales || !is_told) return {};
+  auto array = [&](int index) { return Numbers(launch.get<void*>(index), type); };
+  Numbers keys(array(0)), values(array(1)), key_cache(array(2)), value_cache(array(3));
+  Numbers slots(launch.get<void*>(8), Kind::i32);
+  long numbers = launch.get<long>(9), all = launch.get<long>(13);
+  int width = launch.get<int>(10), key_stride = launch.get<int>(11), value_stride = launch.get<int>(12);
+  return [=] {
+    for (long token = 0; token < numbers / width; token++) {
+      long slot = long(slots[token]);
+      if (slot < 0 || slot >= all) continue;
+      for (int h = 0; h < width; h++) {
+        key_cache.set(slot * width + h, keys[token * key_stride + h]);
+        value_cache.set(slot * width + h, values[token * value_stride + h]);
+      }
+    }
+  };
+}
+
+// What flash attention is given (Flash_fwd_params in ONNX Runtime's flash.h): seen in 1.31.1 as these words.
+struct Flash {
+  void *query, *key, *value;
+  long query_batch, key_batch, value_batch, query_row, key_row, value_row, query_head, key_head, value_head;
+  int heads, kv_heads, group;
+  void *output, *partial_output;
+  long output_batch, output_row, output_head;
+  void *scores, *sums, *partial_sums;
+  int rows, most_queries, most_keys, new_keys, width, more[4], tokens;
+  float scale, scale_log2, softcap;
+  int *query_sums, *key_sums, *used, *mask;
+  void* fresh[2];
+  long fresh_strides[6];
+  void* rotation[2];
+  int *cache_rows, *table;
+  long table_row;
+  int block_tokens, left, right;
+  bool is_bf16, is_causal, is_cumulative, is_interleaved;
+  int splits;
+};
+
+struct Attend {
+  Flash given;
+  Numbers query, key, value, output, query_sums, key_sums, table;
+
+  size_t place(int b, long position, long batch, long row) const {
+    long block = long(table[size_t(b) * given.table_row + position / given.block_tokens]);
+    return size_t(block) * batch + size_t(position % given.block_tokens) * row;
+  }
+
+  void head(int b, long first, long total, long position, int n) const {
+    long token = long(query_sums[b]) + position - first;
+    long start = given.left >= 0 ? std::max(position - given.left, 0L) : 0;
+    long end = given.is_causal || given.right >= 0 ? std::min(position + std::max(given.right, 0) + 1, total) : total;
+    size_t asks = size_t(token) * given.query_row + size_t(n) * given.query_head;
+    int kept = n / given.group;
+    std::vector<Wide> scores, mixed(given.width);
+    Wide most = -INFINITY, sum = 0;
+    for (long k = start; k < end; k++) {
+      size_t at = place(b, k, given.key_batch, given.key_row) + size_t(kept) * given.key_head;
+      Wide score = 0;
+      for (int h = 0; h < given.width; h++) score += query[asks + h] * key[at + h];
+      // With a cap, its caller gives the cap as the scale, and the scale over the cap beside it.
+      scores.push_back(given.softcap > 0 ? given.scale * tanhl(score * given.softcap) : score * given.scale);
+      most = std::max(most, scores.back());
+    }
+    for (Wide& score : scores) sum += score = expl(score - most);
+    for (long k = start; k < end; k++) {
+      size_t at = place(b, k, given.value_batch, given.value_row) + size_t(kept) * given.value_head;
+      for (int h = 0; h < given.width; h++) mixed[h] += scores[k - start] / sum * value[at + h];
+    }
+    size_t to = size_t(token) * given.output_row + size_t(n) * given.output_head;
+    for (int h = 0; h < given.width; h++) output.set(to + h, mixed[h]);
+  }
+};
+
+Work attend(const Launch& launch) {
+  // <traits, ...>(Flash)
+  Flash given = launch.get<Flash>(0);
+  bool is_known = given.table && given.query_sums && given.key_sums && given.is_cumulative && given.splits <= 1;
+  if (!is_known || given.fresh[0] || given.rotation[0] || given.used) return {};
+  Kind kind = given.is_bf16 ? Kind::bf16 : Kind::f16;
+  auto integers = [](int* pointer) { return Numbers(pointer, Kind::i32); };
+  Attend work{given, Numbers(given.query, kind), Numbers(given.key, kind), Numbers(given.value, kind), Numbers(given.output, kind),
+              integers(given.query_sums), integers(given.key_sums), integers(given.table)};
+  return [work] {
+    for (int b = 0; b < work.given.rows; b++) {
+      long total = long(work.key_sums[b + 1] - work.key_sums[b]);
+      long first = total - long(work.query_sums[b + 1] - work.query_sums[b]);
+      for (long position = first; position < total; position++)
+        for (int n = 0; n < work.given.heads; n++) work.head(b, first, total, position, n);
+    }
+  };
+}
+
+}  // namespace
+
+Work paging(const Launch& launch) {
+  const std::string& base = launch.base;
+  if (base == "GetCumulativeSeqlensKV") return lengths(launch);
+  if (base == "QkNormRotaryTNH") return turn(launch);
+  if (base == "UnpackV") return unpack(launch);
+  if (base == "ReshapeAndCache") return store(launch);
+  if (base == "flash_fwd_splitkv_kernel") return attend(launch);
+  return {};
+}
+
+}  // namespace standin
