@@ -28,30 +28,30 @@ class FarMemory:
         self._device = device
         self._gate = gate_of(device)
         self._num_bytes = num_bytes
-        if device.kind == "cpu":
-            self._bytes = np.empty(num_bytes, np.uint8)
-            self.pointer: int = self._bytes.ctypes.data
-        else:
-            with self._gate:
-                self.pointer = cuda.allocate(num_bytes, device)
-            # It goes with its last holder. At the exit of the process the system takes all.
-            weakref.finalize(self, GATE.free, partial(cuda.release, self.pointer, device)).atexit = False
+        with self._gate:
+            if device.kind == "cpu":
+                self._bytes = np.empty(num_bytes, np.uint8)
+                self.pointer: int = self._bytes.ctypes.data
+                return
+            self.pointer = cuda.allocate(num_bytes, device)
+        # It goes with its last holder. At the exit of the process the system takes all.
+        weakref.finalize(self, GATE.free, partial(cuda.release, self.pointer, device)).atexit = False
 
     def send(self, array: np.ndarray) -> None:
         """Copy an array of this size here. It is there when this returns."""
         array = np.ascontiguousarray(array)
         assert array.nbytes == self._num_bytes, f"{array.nbytes} bytes for {self._num_bytes}. This is a bug."
-        if self._device.kind == "cpu":
-            ctypes.memmove(self.pointer, array.ctypes.data, self._num_bytes)
-        else:
-            with self._gate:
+        with self._gate:
+            if self._device.kind == "cpu":
+                ctypes.memmove(self.pointer, array.ctypes.data, self._num_bytes)
+            else:
                 cuda.send(array.ctypes.data, self.pointer, self._num_bytes, self._device)
 
     def fetch(self, array: np.ndarray) -> None:
         """Copy all of it into an array of this size."""
         assert array.nbytes == self._num_bytes, f"{self._num_bytes} bytes into {array.nbytes}. This is a bug."
-        if self._device.kind == "cpu":
-            ctypes.memmove(array.ctypes.data, self.pointer, self._num_bytes)
-        else:
-            with self._gate:
+        with self._gate:
+            if self._device.kind == "cpu":
+                ctypes.memmove(array.ctypes.data, self.pointer, self._num_bytes)
+            else:
                 cuda.fetch(self.pointer, array.ctypes.data, self._num_bytes, self._device)

@@ -18,7 +18,7 @@ from weft_server.runtime import session as session_module
 from weft_server.runtime.blocks import FLOAT, block_of
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.device import Device
-from weft_server.runtime.session import Session, Value
+from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.serving.golden import verify_golden
 from weft_server.serving.lanes import Graphs
 
@@ -173,7 +173,7 @@ def bound_of(session, num_rows, capacity):
 
 def test_tensors_take_what_they_ask_for(exported):
     """Of 3 x 11 MiB of weights or states, the device gives 33 MiB and not the next power of two."""
-    Value((1,), FLOAT, CUDA)
+    verify_device(CUDA)
     with counting() as counts:
         held = [Value((11 * MEBIBYTE // 4,), FLOAT, CUDA) for _ in range(3)]
     assert 33 == len(held) * 11 == counts.allocated_bytes // MEBIBYTE
