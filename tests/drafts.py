@@ -18,6 +18,7 @@ DTYPES = {
     "i": (pb.DATA_TYPE_INT32, TensorProto.INT32),
     "l": (pb.DATA_TYPE_INT64, TensorProto.INT64),
     "b": (pb.DATA_TYPE_INT8, TensorProto.INT8),
+    "h": (pb.DATA_TYPE_FLOAT16, TensorProto.FLOAT16),
 }
 KINDS = {data_type: kind for kind, (data_type, _) in DTYPES.items()}
 
@@ -55,6 +56,13 @@ MEMORY_STATE = pb.StateTensor(
     encoder_output="memory_out.0.key",
 )
 
+PAGED_STATE = pb.StateTensor(
+    kind=pb.STATE_KIND_PAGED_CACHE,
+    past="past_key_values.0.key",
+    present="present.0.key",
+    data_type=pb.DATA_TYPE_FLOAT16,
+    shape=[16, 2, 4],
+)
 RECURRENT_STATE = pb.StateTensor(
     kind=pb.STATE_KIND_RECURRENT,
     past="past_recurrent.0",
@@ -211,6 +219,34 @@ def generate(directory: Path) -> Draft:
     return _with_explain(draft, one | TARGET_IN, "rows", "seq", default_layer=1)
 
 
+def generate_paged(directory: Path) -> Draft:
+    """Two caches in blocks, at fp16."""
+    draft = _with_text(Draft(directory, common_pb2.TASK_GENERATE), **TARGET)
+    draft.manifest.precision = pb.PRECISION_FP16
+    value = pb.StateTensor()
+    value.CopyFrom(PAGED_STATE)
+    value.past, value.present = "past_key_values.0.value", "present.0.value"
+    _with_decoder(draft, PAGED_STATE, value)
+    draft.manifest.ClearField("graphs")
+    packed = {
+        "input_ids": ("l", ["tokens"]),
+        "positions": ("l", ["tokens"]),
+        "cumulative_lengths": ("i", ["rows_and_one"]),
+        "past_lengths": ("i", ["rows"]),
+        "block_table": ("i", ["rows", "width"]),
+        "slot_mapping": ("i", ["tokens"]),
+        "attention_bounds": ("i", [3]),
+        "reads_all": ("i", [1]),
+    }
+    blocks = ("h", ["blocks", 16, 2, 4])
+    pasts, presents = (
+        {PAGED_STATE.past: blocks, value.past: blocks},
+        {PAGED_STATE.present: blocks, value.present: blocks},
+    )
+    draft.graph(pb.GRAPH_ROLE_DECODER, "decoder.onnx", packed | pasts, DECODER_OUT | presents)
+    return draft
+
+
 def generate_mixed(directory: Path) -> Draft:
     """With a graph that reads a prompt beside rows, and both are told what is read of them."""
     one = ("i", [1])
@@ -304,6 +340,7 @@ MAKERS = [
     generate,
     generate_with_levels,
     generate_mixed,
+    generate_paged,
     classify_text,
     classify_image,
     tag,

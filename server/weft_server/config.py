@@ -105,6 +105,11 @@ class ServerConfig(BaseSettings):
     cuda_graphs: bool = Field(
         False, description="Capture decode steps as CUDA graphs and replay them. Only with `--device cuda`."
     )
+    cache_gb: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = Field(
+        4.0,
+        description="GB of a device's memory for the blocks of each model whose cache is paged. "
+        "It takes no more than `--slots` sequences of the longest length could fill. Of no effect on other models.",
+    )
     prefill_budget: Count = Field(
         8,
         le=1_000_000,

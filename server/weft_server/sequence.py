@@ -257,6 +257,8 @@ class Sequence:
     lane: int | None = None
     # When its tenant was charged for it, as the waiting room counts time. None: it was not.
     charged_in: int | None = None
+    # Which of its lane's sequences it is, in the order in which they were taken.
+    turn: int = 0
     # How many slots it holds, and one of them. Of several, it is the first at the beginning, and later any.
     num_slots: int = 0
     slot: int | None = None
@@ -285,6 +287,16 @@ class Sequence:
     def width(self) -> int:
         """How many slots it takes, all at once."""
         return self.decoding.width if self.decoding else 1
+
+    @property
+    def ranks_left(self) -> list[int]:
+        """Which of its rows have not ended."""
+        return [rank for rank in range(self.width) if rank not in self.outputs]
+
+    @property
+    def keeps_its_row(self) -> bool:
+        """Whether it has one row, which is all that there is of it."""
+        return self.width == 1 and self.decoding is not None and self.decoding.beams is None
 
     @property
     def most_tokens(self) -> int:

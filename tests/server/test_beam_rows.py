@@ -40,13 +40,13 @@ def drawn(rng, rows):
 
 def watched(rows):
     """The copies that rows ask for from now on: (sources, targets, starts, stops) of each."""
-    copies, fork = [], rows._runner.fork
+    copies, fork = [], rows._pasts.fork
 
     def noted(*pairs):
         copies.append([each.tolist() for each in pairs])
         fork(*pairs)
 
-    rows._runner.fork = noted
+    rows._pasts.fork = noted
     return copies
 
 
@@ -95,10 +95,10 @@ def test_only_further_children_are_copied_and_only_from_where_they_part(opened, 
 def test_a_source_is_copied_once_to_each_beam(opened):
     """All of its states, when it has been read. No step copies its memory again, however beams move."""
     rows, rng = rows_of(opened), np.random.default_rng(1)
-    (memory,) = (state for state in rows._runner._states.states if state.memory)
+    (memory,) = (state for state in rows._pasts._states.states if state.memory)
     memory.buffers[:, 0] = 7
-    moves, move = [], rows._runner.move
-    rows._runner.move = lambda *pair: moves.append(pair) or move(*pair)
+    moves, move = [], rows._pasts.move
+    rows._pasts.move = lambda *pair: moves.append(pair) or move(*pair)
     one = search("search", 5)
 
     rows.begin(one, START)

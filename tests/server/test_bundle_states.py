@@ -2,7 +2,17 @@
 
 import pytest
 
-from drafts import caption, classify_text, generate, generate_mixed, refused, tag, translate, translate_with_rnn
+from drafts import (
+    caption,
+    classify_text,
+    generate,
+    generate_mixed,
+    generate_paged,
+    refused,
+    tag,
+    translate,
+    translate_with_rnn,
+)
 
 STATES = [
     (generate, "m.states[0].shape[:] = [2**30, 16, 4]", "has 68,719,476,736 elements, over 4,294,967,296"),
@@ -32,6 +42,21 @@ STATES = [
     (translate, "m.states[0].encoder_output = 'x'", "not filled by an encoder"),
     (translate, "m.states[1].encoder_output = ''", "has no encoder_output"),
     (generate, "m.states[0].encoder_output = 'x'", "waits for an encoder"),
+    (generate_paged, "m.states[0].kind = 1", "some states are of kind paged_cache and others are not"),
+    (generate_paged, "m.states[0].shape[0] = 32", "blocks of two states have different numbers of tokens"),
+    (
+        generate_paged,
+        "m.states[0].shape[0] = m.states[1].shape[0] = 24",
+        "a block does not have a power of 2 of tokens, from 16 to 1024",
+    ),
+    (generate_paged, "m.states[0].length_axis = 1", "a paged_cache is not [block_tokens, kv_heads, head_dim]"),
+    (generate_paged, "m.states[0].data_type = 1", "not of the bundle's precision"),
+    (
+        generate_paged,
+        "m.precision = 1; m.states[0].data_type = m.states[1].data_type = 1",
+        "a paged_cache is for fp16 and bf16, not for fp32",
+    ),
+    (translate, "m.states[0].kind = 4", "a paged_cache is for generate"),
 ]
 
 

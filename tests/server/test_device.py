@@ -5,7 +5,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
-from weft_server.runtime.device import HOST, Device, devices_of, verify_precision
+from weft_server.runtime.device import HOST, Device, devices_of, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
 FAR = Device(in_place=False)
@@ -70,6 +70,25 @@ def test_a_precision_without_kernels_is_refused(precision, device, text):
     """A bundle that no kernel of the device can run is refused with the precisions that it can."""
     with pytest.raises(BundleError, match=text):
         verify_precision(precision, device)
+
+
+@pytest.mark.parametrize(
+    ("device", "text"),
+    [
+        (HOST, "its cache lies in blocks, which is for --device cuda; on the CPU export without --paged"),
+        (Device("cuda", in_place=False, captures=True), "such runs are not captured: serve it without --cuda-graphs"),
+    ],
+)
+def test_a_paged_cache_is_for_a_device_that_captures_nothing(device, text):
+    """Elsewhere a bundle is refused with what to do instead. One that keeps slots is not."""
+    paged, slotted = (
+        bundle_pb2.BundleManifest(states=[{"kind": kind}])
+        for kind in (bundle_pb2.STATE_KIND_PAGED_CACHE, bundle_pb2.STATE_KIND_KV_CACHE)
+    )
+    with pytest.raises(BundleError, match=text):
+        verify_caches(paged, device)
+    verify_caches(slotted, device)
+    verify_caches(paged, CUDA)
 
 
 def test_batches_are_exact_on_the_host_and_few_elsewhere():

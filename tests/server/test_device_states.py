@@ -18,6 +18,7 @@ from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.graphs import attends_with_bias
+from weft_server.engine.chunks import Chunks
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.slots import Slots
@@ -171,6 +172,17 @@ def test_kernels_are_told_the_longest_row(tmp_path, captures, totals):
         runner.decode(2)
         heard.append(int(runner._total_length[0]))
     assert totals == heard
+
+
+def test_a_device_reads_larger_pieces_of_prompts():
+    """A run reads up to 2,048 tokens there and 128 on the host; what recurs reads one token wherever it is."""
+    far, near, recurrent = (
+        Chunks(device, max_total=10_000, pad_id=0, one_by_one=one_by_one, has_memory=False)
+        for device, one_by_one in ((FAR, False), (HOST, False), (FAR, True))
+    )
+    assert [2048, 128, 1] == [chunks.size(5000) for chunks in (far, near, recurrent)]
+    assert [384, 64, 1] == [chunks.size(400 if chunks is far else 100) for chunks in (far, near, recurrent)]
+    assert [768, 610] == [far.filled(np.arange(600), past, 0).bucket for past in (0, 10_000 - 610)]
 
 
 @pytest.fixture(scope="module")

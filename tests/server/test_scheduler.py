@@ -121,6 +121,21 @@ def test_places_and_tokens_are_had_all_or_none():
     assert 0 == scheduler.num_reserved
 
 
+def test_who_finds_no_memory_stays_the_first():
+    """A lane that has slots and lacks something else takes nobody, and whoever would fit does not pass."""
+    scheduler = Scheduler(1, max_queued_requests=99, max_queued_tokens=99)
+    large, small = enqueue(scheduler, 9, 1)
+    asked = []
+
+    def fits(sequence):
+        asked.append(sequence)
+        return sequence.num_input_tokens < 5 or len(asked) > 1
+
+    assert [] == scheduler.take(0, most=2, budget=99, fits=fits)
+    assert [large, small] == scheduler.take(0, most=2, budget=99, fits=fits)
+    assert [large, large, small] == asked
+
+
 def test_a_lane_takes_its_even_share_of_what_waits():
     """Whoever asks first, two lanes hold the same number; one that holds more than the other takes nothing."""
     scheduler = Scheduler(2, 99, 1000)

@@ -52,6 +52,24 @@ def test_a_held_slot_is_not_given_twice():
         slots.place(0, make("b"))
 
 
+def test_a_row_that_is_taken_out_comes_back_whole():
+    """In another slot it has all its numbers, but for the past, which it has to read again; its old slot is free."""
+    slots, row = Slots(3, 8), make("a", Sampling(0.5, 3, 0.9, 11))
+    slots.place(1, row)
+    slots.num_new[1], slots.output_ids[1], slots.past_lengths[1], slots.tops[1] = 3, range(8), 9, ["top"]
+
+    kept = slots.take_out(1)
+    assert (None, 0, 0) == (row.slot, row.num_slots, slots.num_used)
+    slots.place(1, make("b"))
+    slots.put_back(2, kept)
+
+    assert (2, 1, row) == (row.slot, row.num_slots, slots.sequences[2])
+    assert (3, 0.5, 11, 0) == tuple(
+        each[2] for each in (slots.num_new, slots.temperature, slots.seed, slots.past_lengths)
+    )
+    assert ([*range(8)], ["top"], []) == (slots.output_ids[2].tolist(), slots.tops[2], slots.tops[1])
+
+
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_rows_keep_their_numbers_through_any_moves(ends):
     """Fill, end rows in any order as a lane does, refill: every row keeps its numbers, and rows are a prefix."""

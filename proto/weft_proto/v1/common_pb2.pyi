@@ -1012,8 +1012,8 @@ class Completion(_message.Message):
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
     score: _builtins.float
-    """score is the answer's score in a beam search, else unset. See Beams. Unset with TranslateRequest.split_sentences, where each
-    sentence is a search of its own. A score below the lowest finite float is that.
+    """score is the answer's score in a beam search, else unset. See Beams. Unset where the input was cut into several parts, the
+    sentences of a text or the windows of a recording: each is a search of its own. A score below the lowest finite float is that.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -12,6 +12,7 @@ from weft_proto.bundle_rules import (
     SCORED_PORTS,
     adapter_ports,
 )
+from weft_proto.paging import is_paged
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
@@ -150,13 +151,24 @@ def _score(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict
 def _decoder(manifest: bundle_pb2.BundleManifest) -> tuple[dict[str, Demand], dict[str, Demand]]:
     vocab = manifest.text.target_vocab_size
     length = Demand(bundle_pb2.DATA_TYPE_INT32, (None,))
-    inputs = {
+    packed = Demand(bundle_pb2.DATA_TYPE_INT64, (None,))
+    slotted = {
         "input_ids": Demand(bundle_pb2.DATA_TYPE_INT64, (None, None)),
         "past_lengths": length,
         "lengths": length,
         "total_length": Demand(bundle_pb2.DATA_TYPE_INT32, (1,)),
-        READS_ALL: Demand(bundle_pb2.DATA_TYPE_INT32, (1,)),
     }
+    paged = {
+        "input_ids": packed,
+        "positions": packed,
+        "cumulative_lengths": length,
+        "past_lengths": length,
+        "block_table": Demand(bundle_pb2.DATA_TYPE_INT32, (None, None)),
+        "slot_mapping": length,
+        "attention_bounds": Demand(bundle_pb2.DATA_TYPE_INT32, (3,)),
+    }
+    inputs = paged if is_paged(manifest.states) else slotted
+    inputs[READS_ALL] = Demand(bundle_pb2.DATA_TYPE_INT32, (1,))
     if any(state.kind == bundle_pb2.STATE_KIND_MEMORY for state in manifest.states):
         inputs["memory_lengths"] = length
     outputs = {

@@ -3,6 +3,7 @@
 import math
 
 from weft_proto.bundle_rules import FLOAT_TYPE, MAX_STATE_ELEMENTS, ROUNDED
+from weft_proto.paging import is_paged, paging_fault
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.errors import require
@@ -19,6 +20,10 @@ def verify_states(manifest: bundle_pb2.BundleManifest) -> None:
     require(states, "states are missing")
     ports = [name for state in states for name in (state.past, state.present) if name]
     require(len(set(ports)) == len(ports), "two states share a port")
+    if is_paged(states):
+        require(TASKS[manifest.task].takes_prompt, "a paged_cache is for generate")
+        fault = paging_fault(manifest)
+        require(fault is None, str(fault))
     for state in states:
         _verify_state(state, manifest)
     begun = {bool(state.encoder_output) for state in states if state.kind == bundle_pb2.STATE_KIND_KV_CACHE}
@@ -40,7 +45,7 @@ def _verify_state(state: bundle_pb2.StateTensor, manifest: bundle_pb2.BundleMani
     require(elements <= MAX_STATE_ELEMENTS, f"{name} has {elements:,} elements, over {MAX_STATE_ELEMENTS:,}")
     has_encoder = not TASKS[manifest.task].takes_prompt
     require(has_encoder or not state.encoder_output, f"{name} waits for an encoder that is not there")
-    if state.kind == bundle_pb2.STATE_KIND_RECURRENT:
+    if state.kind in {bundle_pb2.STATE_KIND_RECURRENT, bundle_pb2.STATE_KIND_PAGED_CACHE}:
         return
     require(state.length_axis < len(state.shape), f"{name} has length_axis {state.length_axis} outside its shape")
     if state.kind == bundle_pb2.STATE_KIND_KV_CACHE:

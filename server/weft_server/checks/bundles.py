@@ -10,7 +10,7 @@ from weft_server.bundle.repository import Candidate, RepositoryError, scan_repos
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.config import ConfigError, flag_name
 from weft_server.errors import BundleError
-from weft_server.runtime.device import devices_of, verify_precision
+from weft_server.runtime.device import devices_of, verify_caches, verify_precision
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.session import verify_device
 from weft_server.serving.build import sizes_of, widths_of
@@ -58,6 +58,7 @@ def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bun
     """Return a bundle that loading would not refuse before it opens a graph. Raises BundleError."""
     bundle = load_bundle(candidate.directory)
     manifest = bundle.manifest
+    verify_caches(manifest, device)
     if TASKS[manifest.task].writes_text:
         verify_default(manifest, widths_of(manifest, config))
     verify_precision(manifest.precision, device)

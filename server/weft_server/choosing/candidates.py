@@ -51,26 +51,27 @@ class Candidates:
     def stretched(self, num_rows: int) -> Candidates:
         """The same, with the last row repeated until there are `num_rows`: the rows of a prompt that was read once."""
         num_read = len(self.topk_ids)
-        if num_read == num_rows:
-            return self
-        rows = np.minimum(np.arange(num_rows), num_read - 1)
+        return self if num_read == num_rows else self.picked(np.minimum(np.arange(num_rows), num_read - 1))
+
+    def picked(self, rows: NDArray[np.int64]) -> Candidates:
+        """The same of some rows, in this order. A row may come several times."""
         return replace(
             self,
             topk_logits=self.topk_logits[rows],
             topk_ids=self.topk_ids[rows],
             logsumexp=self.logsumexp[rows],
-            logits=_Stretched(self.logits, num_read),
+            logits=_Picked(self.logits, rows.tolist()),
         )
 
 
-class _Stretched:
-    """Logits whose last row stands for all behind it too."""
+class _Picked:
+    """Some rows of logits."""
 
-    def __init__(self, logits: LogitRows, num_read: int) -> None:
+    def __init__(self, logits: LogitRows, rows: list[int]) -> None:
         self._logits = logits
-        self._last = num_read - 1
-        self.shape = logits.shape
+        self._rows = rows
+        self.shape = (len(rows), *logits.shape[1:])
 
     def __getitem__(self, row: int) -> NDArray[np.float32]:
         """Return one row, [vocab]."""
-        return self._logits[min(row, self._last)]
+        return self._logits[self._rows[row]]

@@ -21,7 +21,7 @@ from weft_server.sequence import EarlyStopping, FinishReason, Output
 
 if TYPE_CHECKING:
     from weft_server.choosing.candidates import Candidates, Count
-    from weft_server.engine.runner import DecodeRunner
+    from weft_server.engine.pasts import Pasts
     from weft_server.engine.slots import Slots
     from weft_server.errors import RequestError
     from weft_server.sequence import Sequence
@@ -64,9 +64,9 @@ class _Step(NamedTuple):
 class BeamRows:
     """All searches of a lane. `num` is how many there are."""
 
-    def __init__(self, slots: Slots, runner: DecodeRunner, *, end_ids: np.ndarray, count: Count) -> None:
+    def __init__(self, slots: Slots, pasts: Pasts, *, end_ids: np.ndarray, count: Count) -> None:
         self._slots = slots
-        self._runner = runner
+        self._pasts = pasts
         self._end_ids = end_ids
         self._count = count
         self._kinds: dict[tuple[int, int], _Kind] = {}
@@ -286,7 +286,7 @@ class BeamRows:
         slots = self._slots
         num_new = slots.num_new[sources]
         stops = slots.past_lengths[sources].astype(np.int64)
-        self._runner.fork(sources, targets, stops - num_new + slots.num_shared(sources, targets), stops)
+        self._pasts.fork(sources, targets, stops - num_new + slots.num_shared(sources, targets), stops)
         slots.fork(sources, targets)
 
     def _answers(self, search: _Search) -> list[Output]:

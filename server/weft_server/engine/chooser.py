@@ -102,12 +102,14 @@ class Chooser:
         what the first one is, which is no part of any answer.
         """
         first = group[0]
+        ranks = self._slots.rank[start:][group].tolist()
         barred = self._end_ids if self._slots.is_short(start + first) else self._end_ids[:0]
-        found = best_of_row(candidates, first, len(group), barred, self._count)
+        found = best_of_row(candidates, first, ranks[-1] + 1, barred, self._count)
         # Where none may come, the first one ends, with what it has been given.
         found = found or [int(ids[first])]
-        ids[group] = found + found[:1] * (len(group) - len(found))
-        return group[len(found) :]
+        for row, rank in zip(group, ranks, strict=True):
+            ids[row] = found[rank] if rank < len(found) else found[0]
+        return [row for row, rank in zip(group, ranks, strict=True) if rank >= len(found)]
 
     def _note_own_ends(
         self, start: int, candidates: Candidates, ids: np.ndarray, log_probs: np.ndarray, at_end: np.ndarray

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
-# On a device a new shape costs much. With these, the end of any prompt fits into some bucket, up to the cache's end.
-_SMALL_BUCKETS = (2, 4)
+# On a device a new shape costs much. The small ones let the end of any prompt fit into some bucket, up to the cache's
+# end. Less than the large ones does not keep a device busy, and each run costs it the reading of all weights.
+DEVICE_BUCKETS = (2, 4, *PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
 class Chunk:
@@ -60,7 +61,7 @@ class Chunks:
         """The padded lengths of chunks that end before the cache does, ascending."""
         if self._one_by_one:
             return (1,)
-        return PREFILL_BUCKETS if self._device.in_place else _SMALL_BUCKETS + PREFILL_BUCKETS
+        return PREFILL_BUCKETS if self._device.in_place else DEVICE_BUCKETS
 
     def size(self, budget: int, past: int = 0) -> int:
         """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded.
@@ -85,5 +86,5 @@ class Chunks:
         It is two or more, because a prompt leaves room for a new token. One token alone takes another kernel and gets
         other bits, and how a prompt is cut must not show.
         """
-        assert length <= PREFILL_CHUNK, "a chunk is longer than the largest bucket. This is a bug."
+        assert length <= self.buckets[-1], "a chunk is longer than the largest bucket. This is a bug."
         return min(next(bucket for bucket in self.buckets if bucket >= length), self._max_total - past)

@@ -70,6 +70,7 @@ class DecodeLane:
         self.runner = runner
         self._start_id = start_id
         self._budget = prefill_budget
+        self._unwatched_budget = max(UNWATCHED_BUDGET, runner.largest_chunk)
         self._metrics = metrics
         # None: there is no prefix cache.
         self._recall = recall
@@ -227,11 +228,12 @@ class DecodeLane:
         1. Somebody watches, and sees the gap between two tokens: three for each two rows. Then a step with one such run
            takes less than twice as long as one without. The run costs by itself as much as the decode run, because both
            read all weights. But a prompt's token costs less than a row's, which also goes through the vocabulary.
-        2. All callers wait for the whole answer: UNWATCHED_BUDGET. They notice no gap, and gain by full steps.
+        2. All callers wait for the whole answer: UNWATCHED_BUDGET, or one run on a device, which may read more. They
+           notice no gap, and gain by full steps.
 
         It is never less than the lane's own budget.
         """
-        enough = self.slots.num_running * 3 // 2 if self._rows.is_watched() else UNWATCHED_BUDGET
+        enough = self.slots.num_running * 3 // 2 if self._rows.is_watched() else self._unwatched_budget
         return max(self._budget, enough)
 
     def _beside(self, take: Take) -> Piece | None:

@@ -304,14 +304,20 @@ class Engine:
         """The waiting room as a lane asks it."""
 
         def take(
-            *, most: int, budget: int, room: int | None = None, least: int = 1, shapes: Shapes | None = None
+            *,
+            most: int,
+            budget: int,
+            room: int | None = None,
+            least: int = 1,
+            shapes: Shapes | None = None,
+            fits: Callable[[Sequence], bool] | None = None,
         ) -> list[Sequence]:
             now = time.monotonic()
             with self._lock:
                 if post.is_given_up:
                     return []
                 taken = self._scheduler.take(
-                    post.index, most=most, budget=budget, room=room, least=least, shapes=shapes, now=now
+                    post.index, most=most, budget=budget, room=room, least=least, shapes=shapes, fits=fits, now=now
                 )
                 late = self._books.end_late()
             if late:

@@ -17,7 +17,14 @@ class Take(Protocol):
     """The waiting room as one lane sees it. What is taken belongs to the lane."""
 
     def __call__(
-        self, *, most: int, budget: int, room: int | None = None, least: int = 1, shapes: Shapes | None = None
+        self,
+        *,
+        most: int,
+        budget: int,
+        room: int | None = None,
+        least: int = 1,
+        shapes: Shapes | None = None,
+        fits: Callable[[Sequence], bool] | None = None,
     ) -> list[Sequence]:
         """At most `most` waiting sequences for `room` slots, of `budget` input tokens; see Scheduler.take."""
 

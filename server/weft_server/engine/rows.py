@@ -18,42 +18,48 @@ if TYPE_CHECKING:
 
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.chooser import Given
-    from weft_server.engine.runner import DecodeRunner
-    from weft_server.engine.slots import Slots
+    from weft_server.engine.pasts import Pasts
+    from weft_server.engine.slots import Kept, Slots
     from weft_server.errors import RequestError
     from weft_server.sequence import Outcome, Sequence
     from weft_server.telemetry.metrics import ModelMetrics
 
 
 class Rows:
-    """The rows of running sequences, one or more of each, and at most one prompt in prefill, behind them."""
+    """The rows of running sequences, one or more of each, and prompts in prefill behind them."""
 
     def __init__(
         self,
         slots: Slots,
-        runner: DecodeRunner,
+        pasts: Pasts,
         *,
         end_ids: tuple[int, ...],
         metrics: ModelMetrics,
     ) -> None:
         self.slots = slots
-        # In prefill, in slot num_running.
-        self.prompt: Sequence | None = None
+        # In prefill, in the order in which they end. Each holds the first of the slots that it will have rows in.
+        # Between two steps there is one at most.
+        self.prompts: list[Sequence] = []
         # Rows of the last prompt that ended.
         self._num_begun = 1
-        self._runner = runner
+        self._pasts = pasts
         self._metrics = metrics
         ends = np.array(end_ids, np.int64)
-        self._beams = BeamRows(slots, runner, end_ids=ends, count=metrics.read_whole)
+        self._beams = BeamRows(slots, pasts, end_ids=ends, count=metrics.read_whole)
         self._chooser = Chooser(slots, self._beams, end_ids=ends, count=metrics.read_whole)
         self._deliveries: list[Delivery] = []
         # Monotonic seconds of the tokens of the last decode run.
         self._last_token = 0.0
 
     @property
+    def prompt(self) -> Sequence | None:
+        """The one in prefill that ends first, if there is one. It holds slot num_running."""
+        return self.prompts[0] if self.prompts else None
+
+    @property
     def num_held(self) -> int:
         """Slots that are held: a prefix of all. A prompt holds as many as it will have rows, from its beginning on."""
-        return self.slots.num_running + (self.prompt.width if self.prompt is not None else 0)
+        return self.slots.num_running + sum(len(prompt.ranks_left) for prompt in self.prompts)
 
     def is_watched(self) -> bool:
         """Whether somebody is given each token of a row as it comes."""
@@ -67,7 +73,7 @@ class Rows:
             slots.place(slots.num_running, sequence, given, rank)
             slots.input_ids[slots.num_running] = start_id
             slots.memory_lengths[slots.num_running] = sequence.source.num_places
-            slots.past_lengths[slots.num_running] = self._runner.num_begun(sequence.source)
+            slots.past_lengths[slots.num_running] = self._pasts.num_begun(sequence.source)
             slots.num_running += 1
         self._begin_search(sequence, first)
 
@@ -76,27 +82,60 @@ class Rows:
         if sequence.width > 1:
             first = slot_of(sequence)
             for slot in range(first + 1, first + sequence.width):
-                self._runner.move(first, slot)
+                self._pasts.share(first, slot)
                 self.slots.follow(first, slot)
 
-    def begin_prompt(self, sequence: Sequence) -> None:
-        """Give a sequence the slot behind the rows, to read its prompt there. Its other slots are kept free."""
-        self.slots.place(self.slots.num_running, sequence, _prompt_of(sequence))
-        self.prompt = sequence
-        self._runner.begin(self.slots.num_running)
+    def begin_prompt(self, sequence: Sequence, kept: Kept | None = None) -> int:
+        """Give a sequence the slot behind all that are held, to read its prompt there. Its other slots are kept free.
 
-    def end_prompt(self) -> None:
-        """Make rows of the prompt: its last token has been read. All begin with what the first one holds."""
-        sequence, self.prompt = self.prompt, None
-        assert sequence is not None, "no prompt has ended. This is a bug."
+        One that was parked goes on with the row that was `kept`. Returns the slot.
+        """
+        slot = self.num_held
+        if kept is None:
+            self.slots.place(slot, sequence, _prompt_of(sequence), sequence.ranks_left[0])
+        else:
+            self.slots.put_back(slot, kept)
+        self.prompts.append(sequence)
+        self._pasts.begin(slot)
+        return slot
+
+    def end_prompt(self) -> int:
+        """Make rows of the prompt: its last token has been read. All begin with what the first one holds.
+
+        Returns how many there are.
+        """
+        assert self.prompts, "no prompt has ended. This is a bug."
+        sequence = self.prompts.pop(0)
         slots, first = self.slots, self.slots.num_running
-        for rank in range(1, sequence.width):
-            slots.place(first + rank, sequence, _prompt_of(sequence), rank)
-            self._runner.move(first, first + rank)
-            slots.past_lengths[first + rank] = slots.past_lengths[first]
-        slots.num_running += sequence.width
-        self._num_begun = sequence.width
+        for slot, rank in enumerate(sequence.ranks_left[1:], first + 1):
+            slots.place(slot, sequence, _prompt_of(sequence), rank)
+            self._pasts.share(first, slot)
+            slots.past_lengths[slot] = slots.past_lengths[first]
+        self._num_begun = len(sequence.ranks_left)
+        slots.num_running += self._num_begun
         self._begin_search(sequence, first)
+        return self._num_begun
+
+    def park(self, sequence: Sequence) -> Kept | None:
+        """Take a sequence out of its slots. It ends later, or begins again with what is returned.
+
+        The row of a sequence that has one is kept. Several rows, and searches, begin anew: nobody has been given any of
+        their tokens. Answers of rows that have ended stay.
+        """
+        if not sequence.keeps_its_row:
+            self._free_all(sequence)
+            return None
+        slot = slot_of(sequence)
+        kept = self.slots.take_out(slot)
+        self._close(slot, sequence)
+        return kept
+
+    def end_parked(self, sequence: Sequence, kept: Kept | None, outcome: Outcome) -> None:
+        """End a sequence that was parked."""
+        if kept is not None:
+            sequence.num_output_tokens += kept.num_new
+            kept.close()
+        self._deliver_end(sequence, outcome)
 
     def start(self, candidates: Candidates) -> None:
         """Give the rows of the prompt that has ended their first token, of the prefill run that ended it."""
@@ -124,11 +163,12 @@ class Rows:
             if sequence is not None:
                 sequence.num_output_tokens += int(slots.num_new[slot])
                 slots.clear(slot)
+                self._pasts.end(slot)
                 ended[sequence] = None
         for sequence in ended:
             self._deliver_end(sequence, outcome())
         slots.num_running = 0
-        self.prompt = None
+        self.prompts.clear()
         self._beams.clear()
 
     def hand_over(self) -> list[Delivery]:
@@ -275,17 +315,22 @@ class Rows:
     def _free(self, hole: int, sequence: Sequence) -> None:
         """Free a slot. The last row moves into it, and the prompt into that row's place: held slots stay a prefix."""
         self.slots.clear(hole)
-        if sequence is self.prompt:
-            self.prompt = None
+        self._close(hole, sequence)
+
+    def _close(self, hole: int, sequence: Sequence) -> None:
+        """Close the hole that a row of a sequence, or its prompt, has left."""
+        self._pasts.end(hole)
+        if sequence in self.prompts:
+            self.prompts.remove(sequence)
             return
         self.slots.num_running -= 1
         self._move(self.slots.num_running, hole)
-        if self.prompt is not None:
+        if self.prompts:
             self._move(self.slots.num_running + 1, self.slots.num_running)
 
     def _move(self, source: int, hole: int) -> None:
         if hole != source:
-            self._runner.move(source, hole)
+            self._pasts.move(source, hole)
             self.slots.move(source, hole)
 
     def _sequence(self, slot: int) -> Sequence:

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_proto.bundle_rules import PROMPT, READS_ALL
+from weft_proto.bundle_rules import PROMPT
 from weft_proto.questions import begins_filled, picture_places
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.engine.asking import Asking
 from weft_server.engine.chunks import PREFILL_CHUNK, Chunks
 from weft_server.engine.shapes import EXACT
 from weft_server.runtime.blocks import block_of
@@ -102,12 +103,7 @@ class DecodeRunner:
         vocab = manifest.text.target_vocab_size
         num_candidates = candidates_of(manifest)
         self._next = NextTokens(slots.num_slots, num_candidates, vocab, device)
-        # There are two cases in which each run computes all:
-        # 1. The graph has no port to ask for less.
-        # 2. Every candidate might be an end token that must not come yet. Then even a greedy row may need all logits.
-        self._asks = READS_ALL in decoder.input_names
-        self._always_all = not self._asks or len(manifest.text.end_ids) >= num_candidates
-        self._flags = {flag: np.array([flag], np.int32) for flag in (False, True)}
+        self._asking = Asking(manifest, decoder, num_candidates)
 
         self._chunks = Chunks(
             device,
@@ -144,6 +140,11 @@ class DecodeRunner:
         """How many tokens of a question a run reads. What attends to a memory takes no more than that has places."""
         return self._chunks.size(min(PREFILL_CHUNK, self._num_places) if self._has_memory else PREFILL_CHUNK)
 
+    @property
+    def largest_chunk(self) -> int:
+        """The most tokens that a run reads of a prompt."""
+        return self._chunks.buckets[-1]
+
     def chunk(self, budget: int, past: int = 0) -> int:
         """Return how many prompt tokens a run should read within `budget`, behind `past` others. See Chunks.size."""
         return self._chunks.size(budget, past)
@@ -163,7 +164,7 @@ class DecodeRunner:
         self._states.fill(self._encoder, feeds, slots, lengths)
 
     def prefill(self, slot: int, token_ids: np.ndarray) -> tuple[int, Candidates]:
-        """Append up to PREFILL_CHUNK prompt tokens to the slot's state.
+        """Append prompt tokens to the slot's state, as many as the largest bucket at most.
 
         Returns the number of tokens computed, padding included, and candidates [1, ...] after the last real one.
         """
@@ -222,6 +223,13 @@ class DecodeRunner:
         self._slots.past_lengths[:num_rows] += 1
         self._states.turn(0, num_rows, self._num_held)
         return self._next.read(batch, num_rows, reads_all=reads_all)
+
+    def end(self, slot: int) -> None:
+        """See Pasts. A slot's memory is its own, whoever holds it."""
+
+    def share(self, source: int, target: int) -> None:
+        """See Pasts."""
+        self.move(source, target)
 
     def move(self, source: int, target: int) -> None:
         """Move a slot's state into a hole."""
@@ -284,6 +292,8 @@ class DecodeRunner:
             for length in self._chunks.buckets:
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
                     break
+                if length >= 2 * self._max_total:
+                    break  # one of a smaller bucket has been as long as the cache
                 token_ids = np.full(min(length, self._max_total), self._pad_id)
                 # On a device, the first tokens of a prompt take another kernel than later ones.
                 for past in (0,) if self._device.in_place else (0, length):
@@ -298,7 +308,7 @@ class DecodeRunner:
     @property
     def _readings(self) -> list[bool]:
         """Whether runs read all logits: both kinds, if there are two."""
-        return [False] if self._always_all else [False, True]
+        return [False] if self._asking.always_all else [False, True]
 
     @property
     def _num_held(self) -> int:
@@ -307,7 +317,7 @@ class DecodeRunner:
 
     def _reads_all(self, start: int, stop: int) -> bool:
         """Whether one of the rows [start, stop) needs more of a run than its best candidates."""
-        return self._always_all or bool(self._slots.reads_all[start:stop].any())
+        return self._asking.reads_all(self._slots, slice(start, stop))
 
     def _adapt(self, bound: Bound, adapters: np.ndarray, seq: int) -> None:
         """Let a run read the adapters of its rows, [rows], each of so many positions."""
@@ -335,8 +345,7 @@ class DecodeRunner:
 
     def _told(self, *, reads_all: bool) -> dict[str, Block]:
         """What every run reads on the host."""
-        told = {"total_length": block_of(self._total_length)}
-        return told | {READS_ALL: block_of(self._flags[reads_all])} if self._asks else told
+        return {"total_length": block_of(self._total_length)} | self._asking.told(reads_all=reads_all)
 
     def _tell(self, longest: int, columns: Columns) -> None:
         """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""

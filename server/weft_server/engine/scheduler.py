@@ -14,7 +14,7 @@ from weft_server.sequence import ANYBODY
 from weft_server.source import SHORT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from weft_server.engine.shapes import Shapes
     from weft_server.sequence import Sequence, Standing
@@ -140,11 +140,13 @@ class Scheduler:
         room: int | None = None,
         least: int = 1,
         shapes: Shapes | None = None,
+        fits: Callable[[Sequence], bool] | None = None,
         now: float = 0.0,
     ) -> list[Sequence]:
         """Hand waiting sequences to `lane`: at most `most`, of `budget` padded input tokens together.
 
-        Together they are no wider than `room`, the lane's free slots. Without it, each takes one of `most` places.
+        Together they are no wider than `room`, the lane's free slots. Without it, each takes one of `most` places. Of
+        one that has slots, `fits` says whether the lane has all else that it needs now. If not, it stays the first.
         The first one may cost more than the budget. Otherwise a sequence that is too long for it would wait forever.
 
         There are two cases:
@@ -158,7 +160,7 @@ class Scheduler:
         if shapes:
             taken = self._take_alike(lane, shapes, now)
         else:
-            taken = self._take_share(lane, most, most if room is None else room, budget, least, now)
+            taken = self._take_share(lane, most, most if room is None else room, budget, least, now, fits)
         if taken:
             self._pace.note(len(taken), max(0.0, now - self._moved))
             self._moved = now
@@ -218,7 +220,16 @@ class Scheduler:
             self._drop(late)
         return [self._admit(lane, sequence) for sequence in chosen if sequence.deadline > now]
 
-    def _take_share(self, lane: int, most: int, room: int, budget: int, least: int, now: float) -> list[Sequence]:
+    def _take_share(
+        self,
+        lane: int,
+        most: int,
+        room: int,
+        budget: int,
+        least: int,
+        now: float,
+        fits: Callable[[Sequence], bool] | None,
+    ) -> list[Sequence]:
         if not self.may_take(lane) or self._should_wait(most, least, now):
             return []
         loads = self._loads_beside(lane)
@@ -227,7 +238,7 @@ class Scheduler:
         taken: list[Sequence] = []
         while len(taken) < most and self.loads[lane] < limit and (first := self._first(now)):
             budget -= first.source.bucket
-            if first.width > room:
+            if first.width > room or (fits and not fits(first)):
                 self.waiting.hold_up(first)
                 break
             if taken and budget < 0:

@@ -1,7 +1,7 @@
 """The decode slots of one lane: which sequence holds which, and each row's numbers.
 
 The numbers are columns that the runner binds directly. Running sequences hold the slots [0, num_running). One sequence
-may be in prefill: it holds slot num_running.
+may be in prefill: it holds slot num_running. Within a step of a paged lane there may be more.
 
 A sequence may hold several slots, in any order and anywhere among those that run. Its rank says which of its rows a
 slot is.
@@ -9,7 +9,8 @@ slot is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +31,22 @@ if TYPE_CHECKING:
 # Seeds are counted modulo this.
 _NUM_SEEDS = 1 << 64
 _NO_SEARCH = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A row that is out of its slot: its part of each column, its rules and the most probable tokens of its steps."""
+
+    sequence: Sequence
+    num_new: int
+    columns: list[Any]
+    rules: RowRules | None
+    tops: list[Top]
+
+    def close(self) -> None:
+        """Let go of its rules: it does not come back."""
+        if self.rules is not None:
+            self.rules.close()
 
 
 class Slots:
@@ -247,6 +264,28 @@ class Slots:
         rules, self.rules[slot] = self.rules[slot], None
         if rules is not None:
             rules.close()
+
+    def take_out(self, slot: int) -> Kept:
+        """Take a row out of its slot, leaving a hole. The past that it has read is lost."""
+        sequence = self.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        assert self.stack is None, "the adapter of a row that leaves its slot is lost. This is a bug."
+        columns = [column[slot].copy() for column in self._columns]
+        kept = Kept(sequence, int(self.num_new[slot]), columns, self.rules[slot], self.tops[slot])
+        self.rules[slot] = None
+        self.clear(slot)
+        return kept
+
+    def put_back(self, slot: int, kept: Kept) -> None:
+        """Put a row into a slot that is free. It goes on where it was when its past has been read again."""
+        assert self.sequences[slot] is None, f"slot {slot} is held. This is a bug."
+        for column, value in zip(self._columns, kept.columns, strict=True):
+            column[slot] = value
+        self.past_lengths[slot] = 0
+        self.rules[slot], self.tops[slot] = kept.rules, kept.tops
+        self.sequences[slot] = kept.sequence
+        kept.sequence.num_slots += 1
+        kept.sequence.slot = slot
 
     def held_by(self, sequence: Sequence) -> list[int]:
         """Return the slots that a sequence holds, ascending."""

@@ -69,7 +69,7 @@ class Parcel:
 
 
 class Columns:
-    """Arrays [rows, ...] of the host that runs read, by port."""
+    """Arrays [rows, ...] of the host that runs read, by port. Where runs read them whole, they may differ in rows."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], device: Device) -> None:
         self._arrays = arrays
@@ -79,6 +79,10 @@ class Columns:
     def rows(self, start: int, stop: int) -> dict[str, Block]:
         """Where a run reads the rows [start, stop)."""
         return {name: block.rows(start, stop) for name, block in self._blocks.items()}
+
+    def whole(self) -> dict[str, Block]:
+        """Where a run reads all rows."""
+        return self._blocks
 
     def send(self) -> None:
         """Let the next runs see the arrays as they are now."""

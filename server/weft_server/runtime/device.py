@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from weft_proto.bundle_rules import ROUNDED, precision_name
+from weft_proto.paging import is_paged
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, both_names, flag_name
 from weft_server.errors import BundleError
@@ -83,3 +84,13 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
     if precision in ROUNDED and device.kind == "cuda":
         name = precision_name(precision)
         raise BundleError(f"{name} is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
+
+
+def verify_caches(manifest: bundle_pb2.BundleManifest, device: Device) -> None:
+    """Raise BundleError if a device does not run graphs whose caches lie in blocks."""
+    if not is_paged(manifest.states):
+        return
+    if device.in_place:
+        raise BundleError("its cache lies in blocks, which is for --device cuda; on the CPU export without --paged")
+    if device.captures:
+        raise BundleError("its cache lies in blocks, and such runs are not captured: serve it without --cuda-graphs")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from weft_server.runtime.device import Device
     from weft_server.runtime.session import Arrays, Session
 
-_ELEMENT_TYPES = {
+ELEMENT_TYPES = {
     bundle_pb2.DATA_TYPE_FLOAT32: onnx.TensorProto.FLOAT,
     bundle_pb2.DATA_TYPE_FLOAT16: onnx.TensorProto.FLOAT16,
     bundle_pb2.DATA_TYPE_BFLOAT16: onnx.TensorProto.BFLOAT16,
@@ -38,7 +38,7 @@ class DeviceState:
         self.spec = spec
         self.recurrent = spec.kind == bundle_pb2.STATE_KIND_RECURRENT
         shape = (num_slots, *spec.shape)
-        element_type = _ELEMENT_TYPES[spec.data_type]
+        element_type = ELEMENT_TYPES[spec.data_type]
         self._blocks = [Value(shape, element_type, device).block for _ in range(2 if self.recurrent else 1)]
         # A slot is [outer, length, inner]. A recurrent one has a single position.
         self._outer = 1 if self.recurrent else math.prod(spec.shape[: spec.length_axis])

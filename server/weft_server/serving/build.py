@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_proto.paging import is_paged
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.choosing.beams import most_beams
@@ -17,7 +18,7 @@ from weft_server.engine.runner import candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.device import devices_of, verify_precision
+from weft_server.runtime.device import devices_of, verify_caches, verify_precision
 from weft_server.serving.adapter_loader import AdapterLoader
 from weft_server.serving.adapters import Adapters
 from weft_server.serving.decoding import Widths, default_width
@@ -26,13 +27,16 @@ from weft_server.serving.extremes import verify_explainer
 from weft_server.serving.label_vectors import LabelVectors
 from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
 from weft_server.serving.model import Model, worker_name
+from weft_server.serving.paged_lanes import paged_lanes
 from weft_server.serving.placement import Placement
+from weft_server.serving.pool_room import pool_size
 from weft_server.serving.room import lane_rooms, verify_room
 from weft_server.serving.tokenizing import Tokenizing
 from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from weft_server.bundle.load import Bundle
     from weft_server.config import ServerConfig
@@ -61,6 +65,7 @@ def build_model(
     placement = placement or Placement(devices_of(config))
     device = placement.devices[0]
     verify_precision(manifest.precision, device)
+    verify_caches(manifest, device)
     if manifest.adapters.layers and not device.in_place:
         raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
     num_lanes, threads = _share(manifest, config, device)
@@ -102,8 +107,7 @@ def _build(
 
     restarts = Restarts(config.max_restarts)
     explainer = _explainer(graphs, config, metrics, restarts)
-    make_lanes = decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
-    lanes = make_lanes(graphs, num_lanes, config, metrics)
+    lanes = _make_lanes_of(manifest)(graphs, num_lanes, config, metrics)
     scoring = score_lanes(graphs, num_lanes, config, metrics)
 
     grammars = Grammars(
@@ -134,6 +138,14 @@ def _build(
     )
     model.adapters.begin_loading = AdapterLoader(model).begin
     return model
+
+
+def _make_lanes_of(
+    manifest: bundle_pb2.BundleManifest,
+) -> Callable[[Graphs, int, ServerConfig, ModelMetrics], Lanes]:
+    if is_paged(manifest.states):
+        return paged_lanes
+    return decode_lanes if TASKS[manifest.task].writes_text else classify_lanes
 
 
 def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
@@ -175,12 +187,14 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
     if not TASKS[manifest.task].writes_text:
         return Widths(0, 0, 0)
     text = manifest.text
-    num_slots = config.slots // _share(manifest, config, devices_of(config)[0])[0]
+    device = devices_of(config)[0]
+    num_slots = config.slots // _share(manifest, config, device)[0]
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.
     max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
     max_beams = min(num_slots, most_beams(num_candidates, len(text.end_ids)))
-    return Widths(max_beams, max_outputs, num_candidates)
+    pool = pool_size(manifest, config) if is_paged(manifest.states) and not device.in_place else None
+    return Widths(max_beams, max_outputs, num_candidates, pool)
 
 
 def capped_threads(threads: int, manifest: bundle_pb2.BundleManifest) -> int:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.constraint import Constraint
     from weft_server.choosing.rules import Rule
     from weft_server.content.tokenizer import Tokenizer
+    from weft_server.engine.pool_size import PoolSize
 
 MAX_STOP_STRINGS = 4
 MAX_STOP_BYTES = 64
@@ -44,11 +45,15 @@ DRAWN_SEED_BITS = 53
 
 
 class Widths(NamedTuple):
-    """How many rows a request may take, 0 where it may not at all, and how many candidates each row has."""
+    """How many rows a request may take, 0 where it may not at all, and how many candidates each row has.
+
+    pool: the blocks that all rows of a request have to fit into, if the model's cache is paged.
+    """
 
     max_beams: int
     max_outputs: int
     num_candidates: int
+    pool: PoolSize | None = None
 
 
 class Forced(NamedTuple):
@@ -101,6 +106,7 @@ def resolve_decoding(
         num_decided = min(widths.max_beams, most_beams(widths.num_candidates, len(end_ids)))
         beams = _beams(requested, chosen.beams, num_decided, len(stop_ids))
     num_outputs = _num_outputs(requested, chosen, beams, widths.max_outputs)
+    _check_pool(widths.pool, num_prompt_tokens, max_new, num_outputs, beams)
     forced = _forced(changes, reader, max_new, end_ids)
     if kind == "alternatives" and len(forced.first) + (forced.last is not None) >= max_new:
         # All tokens are forced, so all answers would be the same.
@@ -292,6 +298,16 @@ def _max_new_tokens(requested: common_pb2.Decoding, manifest: bundle_pb2.BundleM
         why = f", what {num_prompt} prompt tokens leave" if num_prompt and room < manifest.text.max_new_tokens else ""
         raise InvalidRequest("decoding.max_new_tokens", f"must be 1..{limit}{why}, not {asked}")
     return asked
+
+
+def _check_pool(pool: PoolSize | None, num_prompt: int, max_new: int, num_outputs: int, beams: Beams | None) -> None:
+    """Refuse rows that could not be at their ends together, even if nobody else were there."""
+    width = beams.num_beams if beams else num_outputs
+    if pool is None or (need := pool.most(num_prompt, max_new, width)) <= pool.num_blocks:
+        return
+    field = "decoding.beams.num_beams" if beams else "decoding.num_outputs"
+    why = f"{width} times {max_new} new tokens behind {num_prompt} fill {need} blocks of the cache"
+    raise InvalidRequest(field, f"must be less, or max_new_tokens: {why}, which has {pool.num_blocks}")
 
 
 def _check_stop(requested: common_pb2.Decoding) -> None:

@@ -16,6 +16,7 @@ from weft_proto.first_line import first_line
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_server.engine.chunks import PREFILL_BUCKETS
+from weft_server.engine.paged_runner import Piece
 from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
 from weft_server.runtime.adapter_stack import NONE
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from weft_proto.v1 import bundle_pb2
+    from weft_server.engine.paged_runner import PagedRunner
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
     from weft_server.runtime.session import Session
@@ -92,6 +94,37 @@ def verify_decoder(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.Bund
         slots.stack.let_go(int(slots.adapters[0]))
         slots.adapters[0] = NONE
     slots.input_ids[:], slots.past_lengths[:], slots.memory_lengths[:] = 0, 0, 1
+
+
+def verify_paged(runner: PagedRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
+    """Raise BundleError unless a paged graph takes the last ids and the last position, alone and beside a prompt.
+
+    The slots and blocks are as new afterwards.
+    """
+    text, num_rows = manifest.text, min(2, slots.num_slots)
+    longest = text.max_total_tokens - 1
+    piece = np.full(min(longest, PREFILL_BUCKETS[0]), text.source_vocab_size - 1)
+    for field, past in (("text.target_vocab_size", 0), ("text.max_total_tokens", longest)):
+        with _claims(manifest, field):
+            slots.input_ids[0], slots.past_lengths[0] = text.target_vocab_size - 1, past
+            runner.grow(0, past + 1)
+            runner.run(1, [])
+            runner.end(0)
+    for field, past in (("text.source_vocab_size", 0), ("text.max_total_tokens", longest - len(piece))):
+        with _claims(manifest, field):
+            slots.past_lengths[0] = past
+            runner.grow(0, past + len(piece))
+            runner.run(0, [Piece(0, piece, ends=True)])
+            runner.end(0)
+    if num_rows > 1 and runner.pool.num_free > 1:
+        with _claims(manifest, "text.source_vocab_size"):
+            slots.past_lengths[:2] = 0
+            runner.grow(0, 1)
+            runner.grow(1, min(len(piece), runner.pool.size.block_tokens))
+            runner.run(1, [Piece(1, piece[: runner.pool.size.block_tokens], ends=True)])
+            runner.end(0)
+            runner.end(1)
+    slots.input_ids[:], slots.past_lengths[:] = 0, 0
 
 
 def verify_explainer(explainer: Explainer, manifest: bundle_pb2.BundleManifest) -> None:

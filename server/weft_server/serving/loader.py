@@ -14,8 +14,10 @@ from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.config import flag_name
 from weft_server.errors import BundleError, LaneFailed, RequestError
 from weft_server.runtime.cpus import give_way
+from weft_server.runtime.session import is_out_of_memory
 from weft_server.serving.build import build_model, has_lone_threads, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import GOLDEN_S, verify_golden
@@ -131,7 +133,7 @@ async def _load(
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
         model = await work(build_model, bundle, config, model_metrics, loop, placement)
         try:
-            await model.start()
+            await _warm(model)
             await _ask_golden(model)
         except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)
@@ -139,6 +141,17 @@ async def _load(
     finally:
         worker.shutdown(wait=False)
     return model
+
+
+async def _warm(model: Model) -> None:
+    """Start a model. On a device its lanes run every shape first, and the largest may be too much for it."""
+    try:
+        await model.start()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        flags = " or ".join(map(flag_name, ("slots", "max_batch", "cache_gb")))
+        raise BundleError(f"its largest runs take more memory than there is: a smaller {flags} takes less") from error
 
 
 async def _ask_golden(model: Model) -> None:

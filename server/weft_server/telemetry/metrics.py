@@ -50,6 +50,7 @@ class ModelMetrics:
         self.computed_tokens = self.counters["computed_tokens_total", ""]
         self.prefix_cache_tokens = self.counters["prefix_cache_tokens_total", ""]
         self.prefix_cache_evictions = self.counters["prefix_cache_evictions_total", ""]
+        self.preemptions = self.counters["preemptions_total", ""]
         self.adapter_evictions = self.counters["adapter_evictions_total", ""]
         self.padding_tokens = self.counters["padding_tokens_total", ""]
         self.request_duration = self.histograms["request_duration_seconds"]

@@ -81,6 +81,11 @@ TABLE = (
         "result",
     ),
     Spec("counter", "label_cache_evictions_total", "Vectors of labels that were dropped for others."),
+    Spec(
+        "counter",
+        "preemptions_total",
+        "Sequences that gave up their blocks of a paged cache to older ones, and were read again later.",
+    ),
     Spec("counter", "adapter_loads_total", "Adapters loaded, by result: ready or refused.", "result"),
     Spec("counter", "adapter_evictions_total", "Adapters that left the memory for others."),
     Spec("counter", "model_loads_total", "Bundles loaded, by result: ready or refused.", "result", per_model=False),
@@ -99,7 +104,12 @@ TABLE = (
     Spec("gauge", "requests_explaining", "Finished answers that wait for their explanation."),
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
     Spec("gauge", "decode_slots_max", "All decode slots of the model."),
-    Spec("gauge", "kv_cache_utilization", "Share of the cache entries that hold a token, from 0 to 1."),
+    Spec(
+        "gauge",
+        "kv_cache_utilization",
+        "Share of the cache entries that hold a token, from 0 to 1. Of a paged cache, the share of its blocks that are "
+        "held.",
+    ),
     Spec(
         "gauge",
         "restarts_left",

@@ -1,0 +1,101 @@
+"""The blocks of a cache: which row holds which, and which are free. Pure policy: no arrays, no clock.
+
+A row holds blocks in the order of its tokens. Several rows of a sequence may hold a block that is full: they have read
+the same. What a row writes next goes into a block that it holds alone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from weft_server.engine.pool_size import PoolSize
+
+
+class Copy(NamedTuple):
+    """A block whose content another one needs."""
+
+    source: int
+    target: int
+
+
+class BlockPool:
+    """Blocks 0 to num_blocks - 1 of the rows 0 to num_rows - 1. Each is free, or held by one or more rows."""
+
+    def __init__(self, size: PoolSize, num_rows: int) -> None:
+        self.size = size
+        # Of each row, in the order of its tokens.
+        self.tables: list[list[int]] = [[] for _ in range(num_rows)]
+        # The last one is taken next.
+        self._free = list(range(size.num_blocks))
+        # How many rows hold each block.
+        self._holders = [0] * size.num_blocks
+
+    @property
+    def num_free(self) -> int:
+        """Blocks that nobody holds."""
+        return len(self._free)
+
+    @property
+    def num_held(self) -> int:
+        """Blocks that somebody holds, those of several rows once."""
+        return self.size.num_blocks - len(self._free)
+
+    def lacks(self, row: int, num_tokens: int) -> int:
+        """Return how many blocks a row needs more to hold so many tokens."""
+        return max(0, self.size.blocks_of(num_tokens) - len(self.tables[row]))
+
+    def grow(self, row: int, num_tokens: int) -> None:
+        """Give a row the blocks that it lacks to hold so many tokens. They must be free."""
+        for _ in range(self.lacks(row, num_tokens)):
+            self.tables[row].append(self._take())
+
+    def release(self, row: int) -> None:
+        """Take all blocks from a row."""
+        for block in self.tables[row]:
+            self._holders[block] -= 1
+            if not self._holders[block]:
+                self._free.append(block)
+        self.tables[row] = []
+
+    def move(self, source: int, target: int) -> None:
+        """Give the blocks of a row to another, which has none."""
+        assert not self.tables[target], f"row {target} holds {self.tables[target]}. This is a bug."
+        self.tables[target], self.tables[source] = self.tables[source], []
+
+    def share(self, source: int, target: int, num_tokens: int) -> Copy | None:
+        """Let a row begin with the tokens that another holds, in place of its own blocks.
+
+        It shares those that are full. Returns which block it needs a copy of, if one is not: its own copy is written
+        next.
+        """
+        num_full, rest = divmod(num_tokens, self.size.block_tokens)
+        self.release(target)
+        table = self.tables[source][:num_full]
+        for block in table:
+            self._holders[block] += 1
+        self.tables[target] = table
+        if not rest:
+            return None
+        table.append(self._take())
+        return Copy(self.tables[source][num_full], table[-1])
+
+    def check_integrity(self) -> None:
+        """Raise AssertionError unless each block is free, or held as often as rows have it."""
+        held = Counter(block for table in self.tables for block in table)
+        for row, table in enumerate(self.tables):
+            assert len(set(table)) == len(table), f"row {row} holds a block twice: {table}. This is a bug."
+        counted = {block: number for block, number in enumerate(self._holders) if number}
+        assert held == counted, f"rows hold {dict(held)}, and {counted} is counted. This is a bug."
+        free = sorted([*self._free, *held])
+        assert free == list(range(self.size.num_blocks)), f"free and held are {free}. This is a bug."
+
+    def _take(self) -> int:
+        assert self._free, f"{self!r} has no free block. This is a bug."
+        block = self._free.pop()
+        self._holders[block] = 1
+        return block
+
+    def __repr__(self) -> str:
+        return f"<BlockPool [{self.num_held}/{self.size.num_blocks} held]>"

@@ -1,0 +1,243 @@
+"""A lane whose cache lies in blocks. Its step is one run: a token for every row, and pieces of prompts beside them.
+
+A sequence takes blocks as it grows. When there is none for a row, the youngest sequence is parked: it gives its blocks
+up, and begins again before anybody who is younger. So the oldest always goes on, and everybody becomes the oldest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft_server.engine.paged_runner import Piece
+from weft_server.engine.rows import Rows, slot_of
+from weft_server.engine_stats import Usage
+from weft_server.errors import DeadlineExpired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from weft_server.engine.lane import Take
+    from weft_server.engine.paged_runner import PagedRunner
+    from weft_server.engine.pool_size import PoolSize
+    from weft_server.engine.slots import Kept, Slots
+    from weft_server.sequence import Delivery, Outcome, Sequence
+    from weft_server.telemetry.metrics import ModelMetrics
+
+# Tokens of prompts that a step may read while somebody is given each token of a row. Nobody has measured on a device
+# what they cost beside rows. While nobody is, a step reads as many as a run may have.
+WATCHED_BUDGET = 512
+
+
+class Parked(NamedTuple):
+    """A sequence that holds no blocks for a while, and its row, if it is kept."""
+
+    sequence: Sequence
+    kept: Kept | None
+
+    def to_begin(self, size: PoolSize) -> int:
+        """Return how many blocks must be free before it begins again.
+
+        What begins anew loses all that it has produced. It waits until that cannot happen again.
+        """
+        if self.kept is None:
+            return _most(self.sequence, size)
+        return _to_begin(self.sequence, self.sequence.num_input_tokens + self.kept.num_new, size)
+
+
+class PagedLane:
+    """Slots, their rows, and a runner with a pool of blocks. Only its engine thread calls it, except for `gone`."""
+
+    def __init__(
+        self,
+        slots: Slots,
+        runner: PagedRunner,
+        *,
+        end_ids: tuple[int, ...],
+        prefill_budget: int,
+        metrics: ModelMetrics,
+    ) -> None:
+        self.slots = slots
+        # Sequences to drop before the next step, with their outcome. Any thread appends.
+        self.gone: deque[tuple[Sequence, Outcome]] = deque()
+        self.runner = runner
+        self._pool = runner.pool
+        self._rows = Rows(slots, runner, end_ids=end_ids, metrics=metrics)
+        # From the oldest on. Each is younger than all that hold blocks.
+        self._parked: deque[Parked] = deque()
+        self._turns = count(1)
+        self._budget = max(prefill_budget, WATCHED_BUDGET)
+        self._metrics = metrics
+
+    def first_runs(self) -> Iterator[None]:
+        """Run each shape once."""
+        yield from self.runner.first_runs()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a step has something to do even if nothing waits."""
+        return self._rows.num_held > 0 or bool(self._parked) or bool(self.gone)
+
+    def has_room(self) -> bool:
+        """Whether a waiting sequence could be taken now, if there are blocks for it. Those that are parked go first."""
+        return self._num_free > 0 and not self._parked
+
+    def is_open(self) -> bool:
+        """Whether it takes waiting sequences within some steps."""
+        return self.has_room()
+
+    def usage(self) -> Usage:
+        """Slots that are held, and blocks, as the tokens that they could hold. They may be one step old."""
+        size = self._pool.size
+        kv_used, kv_total = (number * size.block_tokens for number in (self._pool.num_held, size.num_blocks))
+        return Usage(self._rows.num_held, self.slots.num_slots, kv_used, kv_total)
+
+    def step(self, take: Take) -> list[Delivery]:
+        """Drop who is gone, make room for every row's next token, and run: rows, and what prompts there is room for."""
+        self._drop_gone()
+        self._drop_late()
+        self._make_room()
+        pieces = self._next_pieces(take)
+        if pieces or self.slots.num_running:
+            self._run(pieces)
+        return self._rows.hand_over()
+
+    def fail(self, outcome: Callable[[], Exception]) -> list[Delivery]:
+        """End everything after a failed step, each sequence with an outcome of its own."""
+        self._rows.fail(outcome)
+        while self._parked:
+            self._rows.end_parked(*self._parked.popleft(), outcome())
+        return self._rows.hand_over()
+
+    @property
+    def _num_free(self) -> int:
+        return self.slots.num_slots - self._rows.num_held
+
+    @property
+    def _num_spare(self) -> int:
+        """Blocks that are free, and not promised to the other rows of prompts in prefill: these copy the last one."""
+        promised = 0
+        for prompt in self._rows.prompts:
+            is_partial = self._num_to_read(slot_of(prompt)) % self._pool.size.block_tokens > 0
+            promised += is_partial * (len(prompt.ranks_left) - 1)
+        return self._pool.num_free - promised
+
+    def _drop_gone(self) -> None:
+        while self.gone:
+            self._drop(*self.gone.popleft())
+
+    def _drop_late(self) -> None:
+        """End those whose deadline has passed and who are not among the rows. Of a row, its next token tells."""
+        now = time.monotonic()
+        for sequence in [*self._rows.prompts, *(parked.sequence for parked in self._parked)]:
+            if sequence.deadline < now:
+                self._drop(sequence, DeadlineExpired())
+
+    def _drop(self, sequence: Sequence, outcome: Outcome) -> None:
+        parked = next((each for each in self._parked if each.sequence is sequence), None)
+        if parked is None:
+            self._rows.drop(sequence, outcome)
+        else:
+            self._parked.remove(parked)
+            self._rows.end_parked(*parked, outcome)
+
+    def _make_room(self) -> None:
+        """Give every row a place for its next token. While there is none, the youngest sequence gives up its blocks."""
+        while len(full := self._full_rows()) > self._num_spare:
+            held = {sequence for sequence in self.slots.sequences if sequence is not None}
+            assert len(held) > 1, "blocks are too few for one sequence alone. This is a bug."
+            self._park(max(held, key=lambda sequence: sequence.turn))
+        for slot in full:
+            self.runner.grow(slot, int(self.slots.past_lengths[slot]) + 1)
+
+    def _full_rows(self) -> list[int]:
+        """Rows whose next token needs a block more."""
+        pasts = self.slots.past_lengths[: self.slots.num_running]
+        full: list[int] = np.flatnonzero(pasts % self._pool.size.block_tokens == 0).tolist()
+        return [slot for slot in full if self._pool.lacks(slot, int(pasts[slot]) + 1)]
+
+    def _park(self, sequence: Sequence) -> None:
+        self._parked.appendleft(Parked(sequence, self._rows.park(sequence)))
+        self._metrics.preemptions.inc()
+
+    def _next_pieces(self, take: Take) -> list[Piece]:
+        """Return the pieces of prompts that this step reads. All but the last one end."""
+        left = min(self._budget, self.runner.largest_piece) if self._rows.is_watched() else self.runner.largest_piece
+        pieces: list[Piece] = []
+        while left > 0 and (slot := self._next_prompt(len(pieces), take, left)) is not None:
+            done = int(self.slots.past_lengths[slot])
+            token_ids = self._tokens_of(slot)[done : done + left]
+            pieces.append(Piece(slot, token_ids, done + len(token_ids) == self._num_to_read(slot)))
+            left -= len(token_ids)
+        return pieces
+
+    def _next_prompt(self, num_before: int, take: Take, budget: int) -> int | None:
+        """Return the slot of a prompt to read behind so many others: one that is begun, was parked, or waits."""
+        if num_before < len(self._rows.prompts):
+            return slot_of(self._rows.prompts[num_before])
+        if self._parked:
+            if self._parked[0].to_begin(self._pool.size) > self._num_spare:
+                return None
+            return self._begin(*self._parked.popleft())
+        if not self._num_free:
+            return None
+        for sequence in take(most=1, room=self._num_free, budget=budget, fits=self._fits):
+            sequence.turn = next(self._turns)
+            return self._begin(sequence)
+        return None
+
+    def _fits(self, sequence: Sequence) -> bool:
+        """Whether there are blocks for a sequence that waits to begin with."""
+        size = self._pool.size
+        most = _most(sequence, size)
+        assert most <= size.num_blocks, f"{sequence.request_id} can never have its {most} blocks. This is a bug."
+        return _to_begin(sequence, sequence.num_input_tokens, size) <= self._num_spare
+
+    def _begin(self, sequence: Sequence, kept: Kept | None = None) -> int:
+        slot = self._rows.begin_prompt(sequence, kept)
+        self.runner.grow(slot, self._num_to_read(slot))
+        return slot
+
+    def _num_to_read(self, slot: int) -> int:
+        """How many tokens a prompt in prefill has, with those that its row had produced before it was parked."""
+        sequence = self.slots.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        return sequence.num_input_tokens + int(self.slots.num_new[slot])
+
+    def _tokens_of(self, slot: int) -> np.ndarray:
+        sequence = self.slots.sequences[slot]
+        assert sequence is not None, f"slot {slot} is free. This is a bug."
+        return np.concatenate([sequence.source.array, self.slots.output_ids[slot, : self.slots.num_new[slot]]])
+
+    def _run(self, pieces: list[Piece]) -> None:
+        num_rows = self.slots.num_running
+        started = time.monotonic()
+        padded, candidates = self.runner.run(num_rows, pieces)
+        if num_rows:
+            self._metrics.decode_step.observe(time.monotonic() - started)
+            self._metrics.decode_batch_size.observe(num_rows)
+        num_read = sum(len(piece.token_ids) for piece in pieces)
+        self._metrics.computed_tokens.inc(padded)
+        self._metrics.padding_tokens.inc(padded - num_read)
+        # Of which row of the run each row of the lane has its next token.
+        origins = list(range(num_rows))
+        for row, piece in enumerate(pieces, num_rows):
+            if piece.ends:
+                origins += [row] * self._rows.end_prompt()
+        if origins:
+            self._rows.advance(candidates.picked(np.array(origins)))
+
+
+def _most(sequence: Sequence, size: PoolSize) -> int:
+    """Return how many blocks a sequence may hold when all of its rows that have not ended are at their ends."""
+    assert sequence.decoding is not None, f"{sequence.request_id} decodes nothing. This is a bug."
+    return size.most(sequence.num_input_tokens, sequence.decoding.max_new_tokens, len(sequence.ranks_left))
+
+
+def _to_begin(sequence: Sequence, num_tokens: int, size: PoolSize) -> int:
+    """Return how many blocks must be free before a sequence begins that has so many tokens to read."""
+    return size.to_begin(num_tokens, len(sequence.ranks_left), _most(sequence, size))

@@ -1,0 +1,157 @@
+"""Runs a decoder whose caches lie in blocks: decoding rows and pieces of prompts, packed into one run.
+
+It has arrays and no policy. Which row may have which block is the lane's to say, and the pool's to remember.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from weft_proto.paging import block_tokens
+from weft_server.engine.asking import Asking
+from weft_server.engine.block_pool import BlockPool
+from weft_server.engine.packing import Packing, Shapes
+from weft_server.engine.pool_size import PoolSize
+from weft_server.engine.runner import candidates_of
+from weft_server.runtime.next_tokens import NextTokens
+from weft_server.runtime.paged_states import PagedStates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from collections.abc import Sequence as Many
+
+    from weft_proto.v1 import bundle_pb2
+    from weft_server.choosing.candidates import Candidates
+    from weft_server.engine.packing import Shape
+    from weft_server.engine.slots import Slots
+    from weft_server.runtime.session import Bound, Session
+    from weft_server.source import Source
+
+
+class Piece(NamedTuple):
+    """The next tokens of a prompt, the slot that it is read in, and whether it ends with them."""
+
+    slot: int
+    token_ids: np.ndarray
+    ends: bool
+
+
+class PagedRunner:
+    """A decoder bound to one lane's blocks. Which of them a slot holds stands in a table."""
+
+    def __init__(self, manifest: bundle_pb2.BundleManifest, decoder: Session, slots: Slots, num_blocks: int) -> None:
+        self._decoder = decoder
+        self._slots = slots
+        self._device = device = decoder.device
+        size = PoolSize(num_blocks, block_tokens(manifest.states))
+        self.pool = BlockPool(size, slots.num_slots)
+        self._states = PagedStates(manifest.states, num_blocks, device)
+        self._max_total = manifest.text.max_total_tokens
+        self._pad_id = manifest.text.pad_id
+        # The pool's tables, as runs read them: 0 behind the last block of a row.
+        self._table = np.zeros((slots.num_slots, size.blocks_of(self._max_total)), np.int32)
+
+        num_candidates = candidates_of(manifest)
+        self._next = NextTokens(slots.num_slots, num_candidates, manifest.text.target_vocab_size, device)
+        self._asking = Asking(manifest, decoder, num_candidates)
+        self._shapes = Shapes(device.batches(slots.num_slots), self._max_total)
+        self._packings: dict[Shape, Packing] = {}
+        self._bound: dict[tuple[Shape, bool], Bound] = {}
+
+    @property
+    def largest_piece(self) -> int:
+        """The most tokens of prompts that a run reads."""
+        return self._shapes.largest_piece
+
+    def num_begun(self, source: Source) -> int:  # noqa: ARG002
+        """See Pasts. Prompts are read by the decoder alone."""
+        return 0
+
+    def begin(self, slot: int) -> None:
+        """See Pasts. The lane then gives the slot its blocks."""
+        assert not self.pool.tables[slot], f"slot {slot} begins and holds blocks. This is a bug."
+
+    def grow(self, slot: int, num_tokens: int) -> None:
+        """Give a slot what it lacks to hold so many tokens. It must be free."""
+        self.pool.grow(slot, num_tokens)
+        self._note(slot)
+
+    def end(self, slot: int) -> None:
+        """See Pasts."""
+        self.pool.release(slot)
+        self._note(slot)
+
+    def move(self, source: int, target: int) -> None:
+        """See Pasts. No cache is touched."""
+        self.pool.move(source, target)
+        self._note(source)
+        self._note(target)
+
+    def share(self, source: int, target: int) -> None:
+        """See Pasts. Full blocks are shared, and the one that is written next is copied."""
+        copy = self.pool.share(source, target, int(self._slots.past_lengths[source]))
+        if copy is not None:
+            self._states.copy(*copy)
+        self._note(target)
+
+    def fork(self, sources: np.ndarray, targets: np.ndarray, starts: np.ndarray, stops: np.ndarray) -> None:  # noqa: ARG002
+        """See Pasts. Each pair takes as many blocks as the target lets go of, or fewer: both are equally long."""
+        for source, target in zip(sources.tolist(), targets.tolist(), strict=True):
+            self.share(source, target)
+
+    def run(self, num_rows: int, pieces: Many[Piece]) -> tuple[int, Candidates]:
+        """Feed each of the first `num_rows` slots its input id, and read pieces of prompts. Only the last may not end.
+
+        Returns the number of prompt tokens computed, padding included, and candidates: of each row, and of each prompt
+        that has ended.
+        """
+        slots = np.array([*range(num_rows), *(piece.slot for piece in pieces)])
+        token_ids = np.concatenate([self._slots.input_ids[:num_rows, 0], *(piece.token_ids for piece in pieces)])
+        lengths = np.array([1] * num_rows + [len(piece.token_ids) for piece in pieces])
+        shape = self._shapes.of(num_rows, int(lengths[num_rows:].sum()), len(pieces))
+        num_read = num_rows + sum(piece.ends for piece in pieces)
+        reads_all = self._asking.reads_all(self._slots, slots[:num_read])
+        self._packing(shape).fill(token_ids, lengths, self._slots.past_lengths[slots], self._table[slots])
+        self._bind(shape, reads_all=reads_all).run()
+        self._slots.past_lengths[slots] += lengths.astype(np.int32)
+        padded = shape.num_tokens - shape.num_rows if pieces else 0
+        return padded, self._next.read(shape.num_rows, num_read, reads_all=reads_all)
+
+    def warm(self) -> None:
+        """Run each shape once, so that no request pays for being its first."""
+        deque(self.first_runs(), maxlen=0)
+
+    def first_runs(self) -> Iterator[None]:
+        """Do as `warm`, a run a turn: each shape, once with candidates alone and once with all logits."""
+        for reads_all in (True,) if self._asking.always_all else (False, True):
+            for shape in self._shapes.all():
+                self._packing(shape).rehearse(self._max_total)
+                self._bind(shape, reads_all=reads_all).run()
+                if reads_all:
+                    # On a device a row is fetched by a graph of its own, which takes memory the first time.
+                    np.asarray(self._next.read(shape.num_rows, 1, reads_all=True).logits[0])
+                yield
+
+    def _packing(self, shape: Shape) -> Packing:
+        if shape not in self._packings:
+            size = self.pool.size
+            self._packings[shape] = Packing(shape, self._table.shape[1], size.block_tokens, self._pad_id, self._device)
+        return self._packings[shape]
+
+    def _bind(self, shape: Shape, *, reads_all: bool) -> Bound:
+        key = (shape, reads_all)
+        if key not in self._bound:
+            inputs, written = self._states.ports()
+            inputs = inputs | self._packing(shape).ports() | self._asking.told(reads_all=reads_all)
+            written = written | self._next.blocks(shape.num_rows, reads_all=reads_all)
+            self._bound[key] = self._decoder.bind(inputs, written)
+        return self._bound[key]
+
+    def _note(self, slot: int) -> None:
+        """Write a slot's blocks into the table that runs read."""
+        held = self.pool.tables[slot]
+        self._table[slot, : len(held)] = held
+        self._table[slot, len(held) :] = 0

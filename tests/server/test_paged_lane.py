@@ -1,0 +1,439 @@
+"""Laws of a lane over a paged cache: the same answers in any company and any memory, and no block is lost."""
+
+import asyncio
+import itertools
+import random
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paged_toy import END, MAX_TOTAL, VOCAB, PagedToy
+from weft_server.choosing.repetition import Repetition
+from weft_server.engine.paged_lane import PagedLane
+from weft_server.engine.paged_runner import PagedRunner
+from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.slots import Slots
+from weft_server.errors import DeadlineExpired, LaneFailed
+from weft_server.runtime.device import Device
+from weft_server.runtime.session import Session, Value
+from weft_server.sequence import Beams, Cancelled, Decoding, FinishReason, Sampling, Sequence
+from weft_server.source import Ids
+from weft_server.telemetry.metrics import Metrics
+
+FAR = Device(in_place=False)
+LARGE, BLOCK_TOKENS = 400, 4
+# What one sequence of the longest length takes.
+LEAST = MAX_TOTAL // BLOCK_TOKENS
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """The toy, and a session of it."""
+    toy = PagedToy(tmp_path_factory.mktemp("toy"), BLOCK_TOKENS)
+    toy.session = Session(toy.path, 1, FAR)
+    return toy
+
+
+class Served:
+    """A lane over the toy and a real waiting room, and all that it has handed over."""
+
+    def __init__(self, toy, num_blocks=LARGE, num_slots=6):
+        self.toy = toy
+        self.metrics = Metrics().for_model("toy", 1, "generate")
+        self.slots = Slots(num_slots, MAX_TOTAL)
+        self.runner = PagedRunner(toy.manifest, toy.session, self.slots, num_blocks)
+        self.lane = PagedLane(self.slots, self.runner, end_ids=(END,), prefill_budget=8, metrics=self.metrics)
+        self.scheduler = Scheduler(1, 10_000, 1_000_000)
+        self.given, self.outcomes, self.outputs = {}, {}, {}
+        self.now = 0.0
+        # In which step each has ended.
+        self.num_steps, self.ended_in = 0, {}
+
+    def ask(self, prompt, decoding, **more):
+        """Let a prompt wait."""
+        sequence = Sequence(str(len(self.given)), Ids(np.array(prompt)), decoding, **more)
+        self.given[sequence] = []
+        self.scheduler.reserve()
+        self.scheduler.enqueue(sequence)
+        return sequence
+
+    def step(self):
+        """Let the lane step, and check all books after it."""
+        self.num_steps += 1
+        take = partial(self.scheduler.take, 0, now=self.now)
+        for delivery in self.lane.step(take):
+            self.note(delivery)
+        self.check()
+
+    def note(self, delivery):
+        """Take what a lane hands over, as an engine does."""
+        assert delivery.sequence not in self.outcomes, "something came behind an end"
+        self.given[delivery.sequence] += zip(delivery.token_ids, delivery.log_probs, strict=True)
+        if delivery.num_freed:
+            self.scheduler.free(0, delivery.num_freed)
+        if delivery.outcome is not None:
+            self.outcomes[delivery.sequence] = delivery.outcome
+            self.outputs[delivery.sequence] = delivery.outputs
+            self.ended_in[delivery.sequence] = self.num_steps
+
+    def check(self):
+        """Blocks and slots are whole, and full rows hold what they need and no more."""
+        self.slots.check_integrity()
+        self.runner.pool.check_integrity()
+        for slot, sequence in enumerate(self.slots.sequences):
+            table = self.runner.pool.tables[slot]
+            assert bool(table) == (sequence is not None)
+            assert table == self.runner._table[slot, : len(table)].tolist()
+            assert not self.runner._table[slot, len(table) :].any()
+
+    def run(self):
+        """Step until everybody has ended."""
+        while self.lane.is_busy or self.scheduler.waiting:
+            self.step()
+        assert 0 == self.runner.pool.num_held == self.slots.num_used == self.scheduler.loads[0]
+        return self
+
+    @property
+    def answers(self):
+        """The tokens that each has been given, and how all ended."""
+        return [[token for token, _ in given] for given in self.given.values()]
+
+
+def mixture(seed, num=40):
+    """Prompts of all lengths, each with how it decodes."""
+    rng = random.Random(seed)
+    for index in range(num):
+        prompt = [rng.randrange(3, VOCAB) for _ in range(rng.randrange(1, MAX_TOTAL * 2 // 3))]
+        max_new = rng.randrange(1, MAX_TOTAL - len(prompt) + 1)
+        kind = index % 7
+        more = {}
+        if kind == 1:
+            more["sampling"] = Sampling(5.0, 0, 1.0, seed=index)
+        elif kind == 2:
+            more["rules"] = (Repetition(3.0),)
+        elif kind == 3:
+            more |= {"sampling": Sampling(9.0, 0, 1.0, seed=index), "num_outputs": rng.randrange(1, 4)}
+        elif kind == 4:
+            more["beams"] = Beams(rng.randrange(1, 4))
+        elif kind == 5:
+            more |= {"alternatives": True, "num_outputs": rng.randrange(1, 4)}
+        yield prompt, Decoding(max_new, **more), kind == 0
+
+
+def needs(prompt, decoding):
+    """How many blocks a request takes at most."""
+    shared = len(prompt) // BLOCK_TOKENS
+    longest = -(-(len(prompt) + decoding.max_new_tokens - 1) // BLOCK_TOKENS)
+    return shared + decoding.width * (longest - shared)
+
+
+async def served(toy, num_blocks, requests, num_slots=6):
+    """All of these at once."""
+    lane = Served(toy, num_blocks, num_slots)
+    for prompt, decoding, streams in requests:
+        lane.ask(prompt, decoding, wants_tokens=streams, wants_scores=True)
+    return lane.run()
+
+
+def test_greedy_answers_are_the_definitions(toy):
+    """Whoever is beside whom, whatever shares a run: each gets what the definition gives."""
+    requests = [(prompt, Decoding(decoding.max_new_tokens), streams) for prompt, decoding, streams in mixture(1)]
+    lane = asyncio.run(served(toy, LARGE, requests))
+    assert [toy.greedy(prompt, decoding.max_new_tokens) for prompt, decoding, _ in requests] == lane.answers
+    assert 0 == lane.metrics.preemptions.value
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_small_pool_gives_the_answers_of_a_large_one(toy, seed):
+    """Draws, rules, searches, alternatives and streams, parked again and again, are what they are with much room."""
+    small = LEAST + 3
+    requests = [each for each in mixture(seed, 60) if needs(*each[:2]) <= small]
+    roomy = asyncio.run(served(toy, LARGE, requests))
+    tight = asyncio.run(served(toy, small, requests))
+    assert list(roomy.given.values()) == list(tight.given.values())
+    assert list(roomy.outputs.values()) == [tight.outputs[each] for each in _alike(roomy, tight)]
+    assert 0 == roomy.metrics.preemptions.value
+    assert tight.metrics.preemptions.value > len(requests) // 4
+
+
+def _alike(one, other):
+    """The sequences of another lane in the order in which those of the first have ended."""
+    named = {sequence.request_id: sequence for sequence in other.given}
+    return [named[sequence.request_id] for sequence in one.outputs]
+
+
+def test_every_kind_is_parked_somewhere(toy):
+    """Else the law above would hold of nothing: rows alone, several rows and searches are parked."""
+    lane, parked = Served(toy, LEAST + 3), set()
+    park = lane.lane._rows.park
+
+    def watched(sequence):
+        parked.add((sequence.width > 1, sequence.decoding.beams is not None, sequence in lane.lane._rows.prompts))
+        return park(sequence)
+
+    lane.lane._rows.park = watched
+
+    async def run():
+        for prompt, decoding, _ in mixture(3, 120):
+            if needs(prompt, decoding) <= LEAST + 3:
+                lane.ask(prompt, decoding)
+        lane.run()
+
+    asyncio.run(run())
+    assert {(False, False, False), (True, False, False), (True, True, False)} <= parked
+
+
+def test_the_oldest_always_goes_on(toy):
+    """However small the pool, each step gives the oldest row a token; so nobody starves."""
+
+    async def run():
+        lane = Served(toy, LEAST)
+        rng = random.Random(5)
+        for _ in range(12):
+            lane.ask([rng.randrange(3, VOCAB) for _ in range(rng.randrange(1, 20))], Decoding(30, 30))
+        lane.step()
+        while lane.lane.is_busy:
+            there = [each for each in lane.given if each.turn and each not in lane.outcomes]
+            oldest = min(there, key=lambda each: each.turn)
+            before = produced(lane, oldest)
+            lane.step()
+            assert oldest in lane.outcomes or before + 1 == produced(lane, oldest)
+        return lane.metrics.preemptions.value
+
+    assert asyncio.run(run()) > 5
+
+
+def produced(lane, sequence):
+    """How many tokens a row has produced, in its slot or out of it."""
+    if sequence.slot is not None:
+        return int(lane.slots.num_new[sequence.slot])
+    return next(parked.kept.num_new for parked in lane.lane._parked if parked.sequence is sequence)
+
+
+def test_nobody_overtakes_who_was_parked(toy):
+    """Equal ones end in the order in which they came: whoever is parked begins again before anybody who waits."""
+
+    async def run():
+        lane = Served(toy, LEAST, num_slots=4)
+        for _ in range(20):
+            lane.ask([5, 6, 7], Decoding(24, 24))
+        lane.run()
+        return lane.metrics.preemptions.value, [lane.ended_in[sequence] for sequence in lane.given]
+
+    num_parked, ended_in = asyncio.run(run())
+    assert num_parked > 0
+    assert sorted(ended_in) == ended_in
+
+
+def test_a_stream_that_is_parked_neither_repeats_nor_loses_a_token(toy):
+    """Each delivery is the next token, before and after it was parked."""
+
+    async def run():
+        lane = Served(toy, LEAST, num_slots=3)
+        for start in (5, 6, 7):
+            lane.ask([start] * 3, Decoding(40, 40, sampling=Sampling(4.0, 0, 1.0, seed=start)), wants_tokens=True)
+        deliveries = []
+        note = lane.note
+
+        def watched(delivery):
+            deliveries.append((delivery.sequence.request_id, len(delivery.token_ids)))
+            note(delivery)
+
+        lane.note = watched
+        lane.run()
+        return lane, deliveries
+
+    tight, deliveries = asyncio.run(run())
+    requests = [([start] * 3, Decoding(40, 40, sampling=Sampling(4.0, 0, 1.0, seed=start))) for start in (5, 6, 7)]
+    roomy = asyncio.run(served(toy, LARGE, [(*request, True) for request in requests], 3))
+    assert [[token for token, _ in given] for given in roomy.given.values()] == tight.answers
+    assert tight.metrics.preemptions.value > 0
+    assert {(name, 1) for name in "012"} == set(deliveries)
+    assert 3 * 40 == len(deliveries)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_nothing_leaks_whoever_goes(toy, data):
+    """Over any order of coming, cancelling, being late and failing: all blocks are free at the end, all have ended."""
+    requests = list(mixture(data.draw(st.integers(0, 5)), 25))
+
+    async def run():
+        lane = Served(toy, LEAST + 2, num_slots=4)
+        waiting = [each for each in requests if needs(*each[:2]) <= LEAST + 2]
+        while waiting:
+            for prompt, decoding, streams in waiting[:3]:
+                late = data.draw(st.sampled_from([False, False, False, True]))
+                deadline = -1.0 if late and data.draw(st.booleans()) else float("inf")
+                lane.now = -10.0  # the waiting room lets all through, so that the lane finds who is late
+                lane.ask(prompt, decoding, wants_tokens=streams, deadline=deadline)
+            del waiting[:3]
+            for _ in range(data.draw(st.integers(1, 4))):
+                lane.step()
+            admitted = [each for each in lane.given if each.lane is not None and each not in lane.outcomes]
+            for sequence in admitted[: data.draw(st.integers(0, 2))]:
+                lane.lane.gone.append((sequence, Cancelled()))
+        if data.draw(st.booleans()):
+            lane.run()
+        else:
+            for delivery in lane.lane.fail(lambda: LaneFailed("STEP_FAILED", "broken")):
+                lane.note(delivery)
+            assert 0 == lane.runner.pool.num_held == lane.slots.num_used == lane.scheduler.loads[0]
+            lane.check()
+        return lane
+
+    lane = asyncio.run(run())
+    ends = [lane.outcomes[each] for each in lane.given if each.lane is not None]
+    assert all(isinstance(end, FinishReason | Cancelled | DeadlineExpired | LaneFailed) for end in ends)
+
+
+def test_who_is_parked_and_late_or_gone_ends(toy):
+    """One who holds nothing is not forgotten: its deadline and its caller count as before."""
+
+    async def run(end):
+        lane = Served(toy, LEAST, num_slots=2)
+        first = lane.ask([3] * 20, Decoding(40, 40))
+        second = lane.ask([4] * 20, Decoding(40, 40))
+        while not lane.lane._parked:
+            lane.step()
+        assert [second] == [parked.sequence for parked in lane.lane._parked]
+        end(lane, second)
+        lane.step()
+        assert not lane.lane._parked
+        outcome, num_tokens = lane.outcomes[second], second.num_output_tokens
+        lane.run()
+        return type(outcome), num_tokens > 0, lane.outcomes[first]
+
+    def is_late(_, sequence):
+        sequence.deadline = 0.0
+
+    def goes(lane, sequence):
+        lane.lane.gone.append((sequence, Cancelled()))
+
+    assert (DeadlineExpired, True, FinishReason.LENGTH) == asyncio.run(run(is_late))
+    assert (Cancelled, True, FinishReason.LENGTH) == asyncio.run(run(goes))
+
+
+def test_several_prompts_and_rows_share_a_run(toy):
+    """A step is one run, whatever is in it."""
+
+    async def run():
+        lane, runs = Served(toy), []
+        run = lane.runner.run
+
+        def watched(num_rows, pieces):
+            runs.append((num_rows, [len(piece.token_ids) for piece in pieces]))
+            return run(num_rows, pieces)
+
+        lane.runner.run = watched
+        lane.ask([3] * 5, Decoding(9, 9))
+        lane.step()
+        for length in (4, 11, 17):
+            lane.ask([3] * length, Decoding(9, 9))
+        lane.step()
+        lane.step()
+        return runs
+
+    assert [(0, [5]), (1, [4, 11, 17]), (4, [])] == asyncio.run(run())
+
+
+def test_a_long_prompt_is_read_in_pieces_beside_rows(toy):
+    """No step reads more of prompts than its budget, and each gives the row beside them a token."""
+
+    async def run():
+        lane, pieces = Served(toy), []
+        lane.lane._budget = 8
+        run = lane.runner.run
+
+        def watched(num_rows, given):
+            pieces.append([len(piece.token_ids) for piece in given])
+            return run(num_rows, given)
+
+        lane.runner.run = watched
+        streamed = lane.ask([3] * 5, Decoding(20, 20), wants_tokens=True)
+        lane.step()
+        for length in (20, 3):
+            lane.ask([3] * length, Decoding(9, 9), wants_tokens=True)
+        for _ in range(4):
+            lane.step()
+        return pieces, len(lane.given[streamed])
+
+    assert ([[5], [8], [8], [4, 3], []], 5) == asyncio.run(run())
+
+
+def test_what_cannot_begin_waits_and_lets_nobody_pass(toy):
+    """The first who waits needs more blocks than are free: those behind it, who would fit, wait too."""
+
+    async def run():
+        lane = Served(toy, LEAST + 5)
+        lane.ask([3] * 36, Decoding(20, 20))
+        lane.step()
+        large, small = lane.ask([4] * 44, Decoding(2, 2)), lane.ask([5] * 2, Decoding(2, 2))
+        lane.step()
+        waits = large.lane is None and small.lane is None
+        lane.run()
+        return waits, large.turn < small.turn
+
+    assert (True, True) == asyncio.run(run())
+
+
+def test_usage_is_told_in_tokens(toy):
+    """Blocks that are held and all blocks, times their tokens."""
+
+    async def run():
+        lane = Served(toy, 30)
+        lane.ask([3] * 9, Decoding(9, 9))
+        lane.step()
+        return lane.lane.usage()
+
+    assert (1, 6, 12, 120) == asyncio.run(run())
+
+
+def test_runs_have_few_shapes_and_all_are_warm(toy):
+    """Whatever comes: no run is of a shape that was not run before the first request."""
+    lane = Served(toy, LARGE)
+    lane.runner.warm()
+    assert 0 == lane.runner.pool.num_held
+    warm = {shape for shape, _ in lane.runner._bound}
+    before = len(warm)
+
+    async def run():
+        for prompt, decoding, _ in itertools.chain(mixture(1), mixture(2)):
+            lane.ask(prompt, decoding)
+            lane.step()
+        lane.run()
+
+    asyncio.run(run())
+    assert before == len({shape for shape, _ in lane.runner._bound})
+    # 1, 2, 4, 6 rows, and pieces of 8, 16, 32, 64, 128, 256, 384 tokens beside up to 6.
+    assert 4 + 7 == before
+
+
+def test_all_that_a_run_is_given_goes_in_one_transfer(toy, monkeypatch):
+    """A step sends once and fetches once, with rows and prompts in it."""
+    lane = Served(toy)
+    sent, fetched = [], []
+
+    async def run():
+        lane.ask([3] * 5, Decoding(9, 9))
+        lane.step()
+        monkeypatch.setattr("weft_server.runtime.session.Value.send", _counting(sent, "send"))
+        monkeypatch.setattr("weft_server.runtime.session.Value.fetch", _counting(fetched, "fetch"))
+        lane.ask([3] * 7, Decoding(9, 9))
+        lane.step()
+
+    asyncio.run(run())
+    assert (1, 1) == (len(sent), len(fetched))
+
+
+def _counting(calls, name):
+    method = getattr(Value, name)
+
+    def counting(self, *args):
+        calls.append(name)
+        return method(self, *args)
+
+    return counting
