@@ -11,7 +11,7 @@ from weft_server.source import Asked, Ids
 
 async def answers_of(directory, device, monkeypatch):
     """What a whole model on a device answers to random requests that come at once, greedy, sampled and searched."""
-    monkeypatch.setattr(build, "device_of", lambda _: device)
+    monkeypatch.setattr(build, "devices_of", lambda _: [device])
     rng = np.random.default_rng(5)
     async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
         text, image = model.manifest.text, model.manifest.image

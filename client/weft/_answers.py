@@ -228,6 +228,7 @@ def model(message: model_pb2.Model) -> Model:
         version_labels=tuple(message.version_labels),
         canary_share=message.canary_share,
         precision=message.precision,
+        devices=tuple(message.devices),
         dimensions=message.dimensions,
         normalized=message.normalized,
         takes_pairs=message.takes_pairs,

@@ -117,7 +117,8 @@ def _facts(model: Model) -> Iterator[str]:
         "total": model.limits.max_total_tokens,
     }
     if model.precision:
-        yield f"precision: {model.precision}"
+        far = [device for device in model.devices if device != "cpu"]
+        yield ", on ".join([f"precision: {model.precision}", *filter(None, [" and ".join(far)])])
     if stated := [f"{name} {count}" for name, count in limits.items() if count]:
         yield f"tokens: {', '.join(stated)}"
     yield from _hears(model)

@@ -111,7 +111,7 @@ def test_a_warm_up_shows_signs_of_life(far_toy, monkeypatch):
 
 def test_a_model_that_cannot_be_warmed_is_refused(tiny_repository, monkeypatch):
     """What the warm-up of a lane raises is heard by who loads the model, and its threads end."""
-    monkeypatch.setattr(build, "device_of", lambda _: FAR)
+    monkeypatch.setattr(build, "devices_of", lambda _: [FAR])
 
     def broken(self, *_):
         raise RuntimeError("no memory for the capture")
@@ -198,7 +198,7 @@ def test_prompts_end_in_a_bucket_up_to_the_end_of_the_cache(tiny_repository, mon
 
 async def every_prompt(directory, device, monkeypatch):
     """The next token after prompts of each length that the model takes."""
-    monkeypatch.setattr(build, "device_of", lambda _: device)
+    monkeypatch.setattr(build, "devices_of", lambda _: [device])
     async with Loaded(directory, slots=4, lanes=1, threads=1) as model:
         sequences = []
         for length in range(1, model.manifest.text.max_total_tokens):

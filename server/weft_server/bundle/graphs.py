@@ -3,6 +3,7 @@
 What external data can do to a loader, and the defences: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -40,6 +41,15 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         _verify_embeddings(model, graph, manifest)
         _verify_ports(graph.path, "inputs", graph.inputs, model.graph.input)
         _verify_ports(graph.path, "outputs", graph.outputs, model.graph.output)
+
+
+def weight_bytes(path: Path) -> int:
+    """Return how many bytes the weights of a graph have, in its file or beside it."""
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    return sum(
+        math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        for tensor in model.graph.initializer
+    )
 
 
 def attends_with_bias(path: Path) -> bool:

@@ -13,13 +13,16 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
+from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
+from weft_server.runtime.far_memory import FarMemory
 from weft_server.runtime.gate import GATE, gate_of
 
 if TYPE_CHECKING:
@@ -32,10 +35,6 @@ if TYPE_CHECKING:
 
 CUDA = "CUDAExecutionProvider"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": CUDA}
-if CUDA in ort.get_available_providers():
-    # Tensors come from an arena that is no session's. It too shall take what it is asked for: see `_provider_options`.
-    _state = ort.capi.onnxruntime_pybind11_state
-    _state.set_arena_extend_strategy(_state.ArenaExtendStrategy.kSameAsRequested)
 _WARNINGS_AND_UP = 2
 # Optimisations that cost more than they give:
 # - The CPU's kernel for a residual sum and its norm in one takes several times what the two take apart.
@@ -55,10 +54,9 @@ class Value:
     """A tensor in a device's memory. Its content is whatever was there."""
 
     def __init__(self, shape: tuple[int, ...], element_type: int, device: Device) -> None:
-        self._gate = gate_of(device)
-        with self._gate:
-            self._value = ort.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device.kind, device.index)
-        self.block = _block_of_value(self._value, device)
+        self._dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+        self._memory = FarMemory(math.prod(shape) * self._dtype.itemsize, device)
+        self.block = Block(self._memory.pointer, shape, element_type, self._dtype.itemsize, device, self._memory)
 
     @staticmethod
     def like(array: np.ndarray, device: Device) -> Value:
@@ -67,13 +65,12 @@ class Value:
 
     def send(self, array: np.ndarray) -> None:
         """Copy an array of this shape and type to the device. It is there when this returns."""
-        with self._gate:
-            self._value.update_inplace(array)
+        self._memory.send(array)
 
     def fetch(self) -> np.ndarray:
         """Copy the tensor to the host."""
-        with self._gate:
-            array: np.ndarray = self._value.numpy()
+        array = np.empty(self.block.shape, self._dtype)
+        self._memory.fetch(array)
         return array
 
 
@@ -268,12 +265,18 @@ def verify_device(device: Device) -> None:
     # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
     ort.preload_dlls()
     try:
-        Value((1,), FLOAT, device).fetch()
+        # ONNX Runtime loads CUDA with the first tensor that lies there.
+        ort.OrtValue.ortvalue_from_shape_and_type((1,), FLOAT, device.kind, device.index).numpy()
     except RuntimeError as error:
+        if (num_devices := cuda.num_devices()) is not None and device.index >= num_devices:
+            there = f"CUDA has {num_devices}, counted from 0"
+            raise ConfigError(f"{both_names('cuda_device')}: there is no device {device.index}; {there}") from error
         raise ConfigError(
             f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
             "cuDNN, which the gpu extra brings, and a driver for them"
         ) from error
+    if cuda.num_devices() is None:
+        raise ConfigError(f"{where}: CUDA's runtime library (libcudart.so) is not among those that were loaded")
 
 
 def _run_options(graph_id: int) -> Any:

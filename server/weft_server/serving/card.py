@@ -21,6 +21,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card = model_pb2.Model(name=model.name, version=model.version)
     manifest, text = model.manifest, model.manifest.text
     card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
+    card.devices.extend(model.devices)
     card.precision = precision_name(manifest.precision)
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)

@@ -44,22 +44,32 @@ _log = structlog.get_logger(__name__)
 
 
 class Graphs:
-    """Opens the graphs of a bundle, all on one device and with the same number of threads."""
+    """Opens the graphs of a bundle with the same number of threads, on the devices that its model has.
 
-    def __init__(self, bundle: Bundle, device: Device, threads: int) -> None:
+    The host has all lanes. Elsewhere each lane has a device of its own. `device` is the first, and all are of its kind.
+    """
+
+    def __init__(self, bundle: Bundle, devices: list[Device], threads: int) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
-        self.device = device
+        self.device = devices[0]
+        self._devices = devices
         self._threads = threads
 
+    @property
+    def places(self) -> range:
+        """The devices, counted from 0. The lane of an index is at this index, modulo their number."""
+        return range(len(self._devices))
+
     def open(
-        self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False, packs: bool = True
+        self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
     ) -> Session | None:
-        """A session of the graph, or None if the bundle has no such graph."""
+        """A session of the graph on a device, or None if the bundle has no such graph."""
         graph = self.bundle.graph(role)
         if graph is None:
             return None
-        session = Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures, packs=packs)
+        device = self._devices[place]
+        session = Session(self.bundle.path(graph.path), self._threads, device, captures=captures, packs=packs)
         if POINTS:
             name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
             POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
@@ -74,7 +84,7 @@ class Graphs:
 class Lanes(NamedTuple):
     """An engine's lanes, and how the one of an index is made anew: its buffers, and what is bound to them.
 
-    Sessions are the model's. They are opened once, and hold nothing of a run.
+    Sessions are the model's. They are opened once on each device, and hold nothing of a run.
     """
 
     ready: list[Lane]
@@ -84,13 +94,16 @@ class Lanes(NamedTuple):
 def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
     """Return lanes that classify, tag or embed. Raises BundleError when the graph is not what it should be."""
     sessions, longest = [], {}
-    for role in sorted(TASKS[graphs.manifest.task].needs):
-        session = graphs.open(role)
-        assert session is not None, "a bundle without its graph was accepted. This is a bug."
-        verify_classifier(session, graphs.manifest, role)
-        sessions.append(session)
-        source = longest_source(graphs.manifest, takes_image=takes_picture(graphs.manifest, role))
-        longest[source.port] = source
+    for place in graphs.places:
+        here = []
+        for role in sorted(TASKS[graphs.manifest.task].needs):
+            session = graphs.open(role, place)
+            assert session is not None, "a bundle without its graph was accepted. This is a bug."
+            verify_classifier(session, graphs.manifest, role)
+            here.append(session)
+            source = longest_source(graphs.manifest, takes_image=takes_picture(graphs.manifest, role))
+            longest[source.port] = source
+        sessions.append(here)
     return _batching(ClassifyLane, sessions, longest, graphs, num_lanes, config, metrics)
 
 
@@ -106,23 +119,24 @@ def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     if session is None:
         return None
     verify_scorer(session, graphs.manifest)
-    return _batching(ScoreLane, [session], {}, graphs, num_lanes, config, metrics)
+    return _batching(ScoreLane, [[session]], {}, graphs, num_lanes, config, metrics)
 
 
 def _batching(
     kind: type[ClassifyLane],
-    sessions: list[Session],
+    sessions: list[list[Session]],
     longest: dict[str, Source],
     graphs: Graphs,
     num_lanes: int,
     config: ServerConfig,
     metrics: ModelMetrics,
 ) -> Lanes:
+    """Make lanes over the `sessions` of each device."""
     manifest = graphs.manifest
 
-    def make(_: int) -> Lane:
+    def make(index: int) -> Lane:
         lane = kind(
-            sessions,
+            sessions[index % len(sessions)],
             per_token=TASKS[manifest.task].labels_tokens,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,
@@ -145,9 +159,9 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     """
     manifest = graphs.manifest
     text = manifest.text
-    encoder = graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER)
-    decoder = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=graphs.device.captures)
-    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    encoders = [graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER, place) for place in graphs.places]
+    captures = graphs.device.captures
+    decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
     # A MIXED graph is a second copy of the weights. It is of no use in two cases:
     # 1. The device does not compute in place: it has not been tried there.
     # 2. Each lane has one slot: beside its row there is none for a prompt.
@@ -161,6 +175,9 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
         # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
+        place = index % len(decoders)
+        encoder, decoder = encoders[place], decoders[place]
+        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
         shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
         runner = DecodeRunner(manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased)
         lane = DecodeLane(
@@ -183,7 +200,7 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
         lane = make(index)
         if graphs.device.in_place:
             lane.runner.warm()
-        if index == 0:
+        if index in graphs.places:
             _verify_runner(lane.runner, lane.slots, manifest)
         lanes.append(lane)
     return Lanes(lanes, make)
@@ -221,7 +238,7 @@ def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -
 
 
 def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
-    """Try what the first lane runs. The other lanes run the same sessions."""
+    """Try what the first lane of a device runs. The other lanes there run the same sessions."""
     text = manifest.text
     if runner.mixes:
         length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)

@@ -8,7 +8,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
 from weft_server.config import read_config
 from weft_server.content.windows import sound_of
-from weft_server.runtime.device import device_of
+from weft_server.runtime.device import devices_of
 from weft_server.serving.lanes import Graphs, decode_lanes
 from weft_server.source import Asked, Ids, feeds_of
 from weft_server.telemetry.metrics import Metrics
@@ -41,7 +41,7 @@ class Writer:
         bundle = load_bundle(directory)
         config = read_config(repository=directory, slots=NUM_SLOTS, lanes=1, threads=1, **settings)
         self.manifest = bundle.manifest
-        (lane,) = decode_lanes(Graphs(bundle, device_of(config), 1), 1, config, Metrics().for_model("m", 1, "t")).ready
+        (lane,) = decode_lanes(Graphs(bundle, devices_of(config), 1), 1, config, Metrics().for_model("m", 1, "t")).ready
         self.runner, self.slots = lane.runner, lane.slots
         self.decoder = lane.runner._decoder
         self.runner.warm()
@@ -102,7 +102,7 @@ class Writer:
 def read_whole(directory, seed=0, **settings):
     """What the graphs of a model that writes nothing make of three sources, read together and alone."""
     bundle = load_bundle(directory)
-    graphs = Graphs(bundle, device_of(read_config(repository=directory, **settings)), 1)
+    graphs = Graphs(bundle, devices_of(read_config(repository=directory, **settings)), 1)
     rng, said = np.random.default_rng(seed), []
     for role in sorted(TASKS[bundle.manifest.task].needs):
         takes_image = None if role != bundle_pb2.GRAPH_ROLE_EMBEDDER else False

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 # In the order of src/device.hpp.
 _FIELDS = [
+    "strays",
     "kernels",
     "unemulated",
     "to_device",
@@ -33,10 +34,17 @@ _FIELDS = [
 _HELD = ("allocated_bytes", "streams", "events", "graphs", "pinned")
 
 
+class Device(ctypes.Structure):
+    """What a device was given to do, holds now, and has. In the order of src/device.hpp."""
+
+    _fields_ = (("operations", ctypes.c_long), ("allocated_bytes", ctypes.c_long), ("bytes", ctypes.c_long))
+
+
 def runtime():
     """The library, or None where the loader finds a real one or none."""
     try:
         library = ctypes.CDLL("libcudart.so.13")
+        library.standin_device.restype = ctypes.POINTER(Device)
         library.standin_counts.restype = ctypes.POINTER(ctypes.c_long * len(_FIELDS))
     except (OSError, AttributeError):
         return None
@@ -51,6 +59,16 @@ class Counts(dict):
     """What happened between two moments, by name. All names of src/device.hpp are there."""
 
     __getattr__ = dict.__getitem__
+
+
+def device(index):
+    """One of the devices, as it is at any time."""
+    return RUNTIME.standin_device(index).contents
+
+
+def resize(index, num_bytes):
+    """Let a device have so much memory from now on."""
+    RUNTIME.standin_resize(index, ctypes.c_long(num_bytes))
 
 
 def counted():
@@ -95,5 +113,5 @@ def lingering(milliseconds):
 
 
 def verify_clean(counts):
-    """Nothing raced, nothing was done that a capture forbids, and no kernel computed nothing."""
-    assert (0, 0, 0) == (counts.unemulated, counts.hazards, counts.violations)
+    """Nothing raced, nothing was done that a capture forbids, no kernel computed nothing or on the wrong device."""
+    assert (0, 0, 0, 0) == (counts.unemulated, counts.hazards, counts.violations, counts.strays)

@@ -18,7 +18,7 @@ from weft_server.runtime import session as session_module
 from weft_server.runtime.blocks import FLOAT, block_of
 from weft_server.runtime.copies import Copies
 from weft_server.runtime.device import Device
-from weft_server.runtime.session import Session, Value
+from weft_server.runtime.session import Session, Value, verify_device
 from weft_server.serving.golden import verify_golden
 from weft_server.serving.lanes import Graphs
 
@@ -137,7 +137,7 @@ def test_no_request_pays_for_being_the_first(exported, name, cuda_graphs):
 def test_graphs_are_numbered_by_session(exported):
     """Two runs that are bound to one session and captured replay each its own graph."""
     bundle = load_bundle(exported("en-es"))
-    graphs = Graphs(bundle, CUDA, 1)
+    graphs = Graphs(bundle, [CUDA], 1)
     session = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=True)
     capacity = bundle.manifest.text.max_total_tokens
     bounds = [bound_of(session, num_rows, capacity) for num_rows in (2, 1)]
@@ -173,7 +173,7 @@ def bound_of(session, num_rows, capacity):
 
 def test_tensors_take_what_they_ask_for(exported):
     """Of 3 x 11 MiB of weights or states, the device gives 33 MiB and not the next power of two."""
-    Value((1,), FLOAT, CUDA)
+    verify_device(CUDA)
     with counting() as counts:
         held = [Value((11 * MEBIBYTE // 4,), FLOAT, CUDA) for _ in range(3)]
     assert 33 == len(held) * 11 == counts.allocated_bytes // MEBIBYTE
@@ -181,7 +181,7 @@ def test_tensors_take_what_they_ask_for(exported):
 
 def test_a_session_on_a_device_has_one_thread_of_the_host(exported):
     """Others would spin for work that is done elsewhere."""
-    session = Graphs(load_bundle(exported("digits")), CUDA, 4).open(bundle_pb2.GRAPH_ROLE_CLASSIFIER)
+    session = Graphs(load_bundle(exported("digits")), [CUDA], 4).open(bundle_pb2.GRAPH_ROLE_CLASSIFIER)
     assert 1 == session._session.get_session_options().intra_op_num_threads
 
 

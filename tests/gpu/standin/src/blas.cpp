@@ -100,6 +100,7 @@ const char* cublasGetStatusString(int) { return "a status of the stand-in"; }
 int cublasGemmStridedBatchedEx(Handle* handle, int turn_a, int turn_b, int m, int n, int k, const void* alpha, const void* a, int a_type,
                                int a_leading, long long a_stride, const void* b, int b_type, int b_leading, long long b_stride,
                                const void* beta, void* c, int c_type, int c_leading, long long c_stride, int batches, int compute, int) {
+  Watch watch(home_of(stream_of(handle->stream)));
   Kind scale = kind_of_scale(compute);
   return product(handle, m, n, k, scalar(alpha, scale), {Numbers(a, kind_of_data(a_type)), a_leading, a_stride, turn_a != 0},
                  {Numbers(b, kind_of_data(b_type)), b_leading, b_stride, turn_b != 0}, scalar(beta, scale),
@@ -149,7 +150,7 @@ int cublasSgemmBatched(Handle* handle, int turn_a, int turn_b, int m, int n, int
 // C = alpha A + beta B, either turned.
 int cublasSgeam(Handle* handle, int turn_a, int turn_b, int m, int n, const float* alpha, const float* a, int a_leading, const float* beta,
                 const float* b, int b_leading, float* c, int c_leading) {
-  std::lock_guard<std::recursive_mutex> guard(standin::lock);
+  Watch watch(home_of(stream_of(handle->stream)));
   counts.kernels++;
   Wide x = *alpha, y = *beta;
   Numbers left(a, Kind::f32), right(b, Kind::f32), sum(c, Kind::f32);

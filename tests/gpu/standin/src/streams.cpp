@@ -38,7 +38,8 @@ struct Graph {
 };
 struct Stream {
   int id;
-  bool blocking;  // waits for the default stream, and lets it wait
+  bool blocking;  // waits for the default stream of its device, and lets it wait
+  int device;
   std::deque<Operation> waiting;
   long issued = 0, done = 0;
   Graph* graph = nullptr;  // while it captures
@@ -51,8 +52,9 @@ struct Event {
 };
 
 namespace {
-Stream default_stream{0, true};
-std::vector<Stream*> streams{&default_stream};
+static_assert(kMostDevices == 4);
+Stream default_streams[kMostDevices]{{0, true, 0}, {-1, true, 1}, {-2, true, 2}, {-3, true, 3}};
+std::vector<Stream*> streams{&default_streams[0], &default_streams[1], &default_streams[2], &default_streams[3]};
 int next_id = 1;
 thread_local cudaError_t last_error = cudaSuccess;
 std::atomic<int> linger_ms{0};
@@ -63,6 +65,7 @@ void run_to(Stream* stream, long issued) {
     stream->waiting.pop_front();
     stream->done++;
     log("runs %s", operation.what.c_str());
+    Watch watch(stream->device);
     operation.work();
   }
 }
@@ -75,7 +78,7 @@ void violated(const std::string& what) {
 
 // Two streams know nothing of each other, but for the default stream and those that wait for it.
 bool ordered(Stream* one, Stream* other) {
-  return one == other || (one == &default_stream && other->blocking) || (other == &default_stream && one->blocking);
+  return one == other || (is_default(one) && other->blocking) || (is_default(other) && one->blocking);
 }
 
 bool captures_globally(Stream* stream) {
@@ -87,11 +90,12 @@ bool captures_globally(Stream* stream) {
 
 Stream* stream_of(cudaStream_t handle) {
   bool is_legacy = handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-  return is_legacy ? &default_stream : reinterpret_cast<Stream*>(handle);
+  return is_legacy ? &default_streams[current()] : reinterpret_cast<Stream*>(handle);
 }
 
 bool captures(Stream* stream) { return stream->graph != nullptr; }
-bool is_default(Stream* stream) { return stream == &default_stream; }
+bool is_default(Stream* stream) { return stream == &default_streams[stream->device]; }
+int home_of(Stream* stream) { return stream->device; }
 
 cudaError_t failed(cudaError_t error, const char* why) {
   last_error = error;
@@ -106,28 +110,32 @@ bool forbidden(const char* what) {
 }
 
 void finish(Stream* stream) {
-  if (stream == &default_stream)
+  if (is_default(stream))
     for (Stream* each : streams)
-      if (each->blocking && each != stream) run_to(each, each->issued);
+      if (each->blocking && each != stream && each->device == stream->device) run_to(each, each->issued);
   run_to(stream, stream->issued);
 }
 
-void finish_all() {
-  for (Stream* each : streams) run_to(each, each->issued);
+void finish_all(int device) {
+  for (Stream* each : streams)
+    if (device < 0 || each->device == device) run_to(each, each->issued);
 }
 
 cudaError_t enqueue(Stream* stream, const std::string& what, std::function<void()> work) {
+  devices[stream->device].operations++;
+  if (stream->device != current()) stray(what + ", given to device " + std::to_string(stream->device));
   if (stream->graph) {
     stream->graph->operations.push_back({what, std::move(work)});
     log("captured by s%d: %s", stream->id, what.c_str());
     return cudaSuccess;
   }
   for (Stream* other : streams) {
-    if (other->done == other->issued || ordered(stream, other)) continue;
+    if (other->done == other->issued || other->device != stream->device || ordered(stream, other)) continue;
     counts.hazards++;
     log("HAZARD s%d: %s, while s%d has still to do %s", stream->id, what.c_str(), other->id, other->waiting.back().what.c_str());
   }
-  if (stream == &default_stream && std::any_of(streams.begin(), streams.end(), [](Stream* each) { return each->graph && each->blocking; })) {
+  auto is_captured = [&](Stream* each) { return each->graph && each->blocking && each->device == stream->device; };
+  if (is_default(stream) && std::any_of(streams.begin(), streams.end(), is_captured)) {
     violated("the default stream: " + what);
     return failed(cudaErrorStreamCaptureImplicit, "the default stream in a capture");
   }
@@ -153,7 +161,7 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   LOCKED;
-  auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking)};
+  auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking), current()};
   streams.push_back(stream);
   counts.streams++;
   *handle = reinterpret_cast<cudaStream_t>(stream);
@@ -187,7 +195,7 @@ cudaError_t cudaDeviceSynchronize() {
   LOCKED;
   counts.syncs++;
   if (forbidden("a wait for the device")) return failed(cudaErrorStreamCaptureUnsupported, "wait for the device");
-  finish_all();
+  finish_all(current());
   return cudaSuccess;
 }
 
