@@ -200,7 +200,7 @@ def test_rows_that_have_ended_stay_ended(toy, how):
 
     def requests(seed):
         prompt = np.random.default_rng(seed).integers(9, VOCAB, 5).tolist()
-        yield [3] * 20, Decoding(40, 40), False
+        yield [3] * 28, Decoding(30, 30), False
         yield prompt, Decoding(14, num_outputs=4, stop_ids=frozenset(range(5, 12)), **how), False
 
     async def run(seed, num_blocks, num_ended):
@@ -213,8 +213,8 @@ def test_rows_that_have_ended_stay_ended(toy, how):
         return list(lane.given.values()), [lane.outputs[sequence] for sequence in lane.given]
 
     num_ended = []
-    for seed in range(12):
-        assert asyncio.run(run(seed, LARGE, [])) == asyncio.run(run(seed, LEAST + 5, num_ended))
+    for seed in range(10):
+        assert asyncio.run(run(seed, LARGE, [])) == asyncio.run(run(seed, LEAST + 2, num_ended))
     assert max(num_ended) > 0
 
 
