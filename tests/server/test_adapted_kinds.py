@@ -39,7 +39,7 @@ def test_most_kinds_take_adapters():
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in QUICK else pytest.mark.long) for each in NAMES]
+    "name", [pytest.param(each, marks=pytest.mark.slow if each in QUICK else pytest.mark.long) for each in NAMES]
 )
 def test_answers_are_the_same_in_any_company(name, tmp_path, tiny_repository):
     """Tokens, scores, vectors, probabilities and alignments: with an adapter those that it has alone, or the base's."""
