@@ -13,7 +13,7 @@ SERVICES  = $(shell grep -l '^service ' $(PROTOS))
 PROTOC   := PATH="$(CURDIR)/$(BIN):$$PATH" python -m grpc_tools.protoc -Iproto
 
 # The demo has one model for each kind of request, so that nobody needs to name one. The others show the families.
-DEMO     := commands digits en-es pydocs scenes tags topics
+DEMO     := commands digits en-es pydocs scenes scenes-answers tags topics
 NAMES    := $(sort $(notdir $(patsubst %/config.json,%,$(wildcard export/checkpoints/*/config.json))))
 BUNDLES  := $(patsubst %,build/models/%/1/bundle.json,$(filter $(DEMO),$(NAMES)))
 FAMILIES := $(patsubst %,build/families/%/1/bundle.json,$(filter-out $(DEMO),$(NAMES)))
@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-gpu-standin
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-gpu-standin test-gpu-families
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -142,8 +142,8 @@ $(REAL)/peft/peft: tests/real/fetch.py | $(READY)
 demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkpoint to an answer
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
-test-precisions: $(READY) ## weights in blocks for each kind of product, five minutes
-	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py
+test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
+	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py tests/e2e/test_pages.py
 
 test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
@@ -209,7 +209,10 @@ $(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py
 	@touch $@
 
 test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib STANDIN_DEVICES=2 $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
+
+test-gpu-families: $(STANDIN)/lib/.built ## the same with a tiny model of each family, in half precision
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q -m long tests/gpu/standin
 
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 	@$(BIN)/python tests/bench/gpu/bench.py $(ARGS)

@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items):
 def demo_repository():
     """The demo models, as `make models` leaves them."""
     repository = ROOT / "build" / "models"
-    assert 7 == len(list(repository.glob("*/1/bundle.json"))), "run `make models` first"
+    assert 8 == len(list(repository.glob("*/1/bundle.json"))), "run `make models` first"
     return repository
 
 

@@ -60,7 +60,11 @@ class Loaded:
         config = read_config(repository=self.directory, **{"max_queued_requests": 10_000} | self.settings)
         metrics = Metrics().for_model("m", 1, "t")
         self.model = build_model(load_bundle(self.directory), config, metrics, asyncio.get_running_loop())
-        self.model.start()
+        try:
+            await self.model.start()
+        except BaseException:
+            assert self.model.stop(30)
+            raise
         return self.model
 
     async def __aexit__(self, *_):

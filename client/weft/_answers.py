@@ -73,7 +73,12 @@ def _alignment(message: common_pb2.Alignment) -> Alignment:
         optional(message, "head"),
         message.column_s,
         message.num_columns,
+        _region(message.image_region) if message.HasField("image_region") else (0.0, 0.0, 1.0, 1.0),
     )
+
+
+def _region(message: common_pb2.Region) -> tuple[float, float, float, float]:
+    return message.left, message.top, message.right, message.bottom
 
 
 def _explanation(message: Any) -> Alignment | None:
@@ -223,6 +228,7 @@ def model(message: model_pb2.Model) -> Model:
         version_labels=tuple(message.version_labels),
         canary_share=message.canary_share,
         precision=message.precision,
+        devices=tuple(message.devices),
         dimensions=message.dimensions,
         normalized=message.normalized,
         takes_pairs=message.takes_pairs,

@@ -271,12 +271,14 @@ class AsyncClient(AsyncCalls):
         texts: Iterable[Text] | AsyncIterable[Text] | None = None,
         *,
         images: Iterable[Picture] | AsyncIterable[Picture] | None = None,
+        pairs: Iterable[tuple[str, str]] | AsyncIterable[tuple[str, str]] | None = None,
         concurrency: int = 16,
         timeout: float | None = None,
         **options: Unpack[_verb_options.ClassifyOptions],
     ) -> AsyncMany[Classification]:
-        """Put many texts or pictures, one of them, into a model's labels, `concurrency` at a time; see `AsyncMany`."""
-        return self._many(asking(verbs.CLASSIFY, options, texts=texts, images=images), concurrency, timeout)
+        """Put many texts, pictures or pairs of texts, one of them, into a model's labels; see `AsyncMany`."""
+        asked = asking(verbs.CLASSIFY_ONE, options, texts=texts, images=images, pairs=pairs)
+        return self._many(asked, concurrency, timeout)
 
     def tag_many(
         self,

@@ -21,6 +21,7 @@ from weft.plot import plot_alignment
 
 SENTENCE = "we are eating bread"
 DOCSTRING = "Open the named file and return a stream that reads its compressed bytes."
+QUESTION = "how many triangles are there?"
 PROMPT = "Open a file and"
 SEEDED = Decoding(max_new_tokens=64, strategy=Sampling(temperature=0.3, seed=10))  # a draw that reads well
 NOTICE = "Maria Silva sent 25 euros to Lisbon on Monday."
@@ -41,14 +42,16 @@ def demo(
     checkpoints: Annotated[Path, typer.Option(help="Holds the example pictures.")] = Path("export/checkpoints"),
     out: Annotated[Path, typer.Option(help="Where the attention picture goes.")] = Path("build/demo"),
 ) -> None:
-    """Ask for a translation, a caption, a transcription, two classifications, tags and a continuation; show them."""
-    scene, digit = (_first(checkpoints / name / "examples", "png") for name in ("scenes", "digits"))
+    """Ask for a text of each kind, two classifications and tags, and show them."""
+    pictures = ("scenes", "scenes-answers", "digits")
+    scene, asked, digit = (_first(checkpoints / name / "examples", "png") for name in pictures)
     command = _first(checkpoints / "commands" / "examples", "wav")
     with Client(target) as client:
         client.wait_until_ready()
         tour = _Tour()
         translation = tour.ask("translate", SENTENCE, lambda: client.translate(SENTENCE, explain=True))
         tour.ask("caption", scene.name, lambda: client.caption(scene))
+        tour.ask("answer", f"{QUESTION} {asked.name}", lambda: client.answer(asked, QUESTION))
         tour.ask("transcribe", command.name, lambda: client.transcribe(command))
         tour.ask("classify", digit.name, lambda: client.classify(image=digit))
         tour.ask("classify", DOCSTRING, lambda: client.classify(DOCSTRING))
@@ -71,10 +74,10 @@ class _Tour:
         self.answers.add_column(overflow="fold")
         times = "Where the time went, in milliseconds\n"
         self.times = Table(title=times, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-        for column in ("request", "model"):
-            self.times.add_column(column)
+        self.times.add_column("request", no_wrap=True)
+        self.times.add_column("model", overflow="fold")
         for column in ("queue", "prefill", "decode", "round\ntrip"):
-            self.times.add_column(column, justify="right")
+            self.times.add_column(column, justify="right", no_wrap=True)
 
     def ask(self, verb: str, request: str, ask: Callable[[], Answer]) -> Answer:
         """Ask, and add a row to each table."""

@@ -26,7 +26,7 @@ _BLANKS: dict[str, Any] = {
     "messages": (),
     "images": b"",
     "recordings": b"",
-    "pairs": ("", ""),
+    "pairs": ("a", "b"),
     "questions": (b"", ""),
 }
 

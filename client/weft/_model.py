@@ -62,6 +62,7 @@ class Model:
     `takes_constraints` is whether it keeps to `Decoding.json_schema`, `regex`, `lark` and `choices`.
     `version_labels` are the labels of this version, "stable" and "canary". `canary_share` is a canary's share of the
     requests that name neither version nor label. `precision` is what it computes in, such as "fp32" or "int4".
+    `devices` are those that it runs on: "cpu", or "cuda:0", "cuda:1" and so on.
     `dimensions` is how many numbers a vector of `embed` has, and `normalized` whether it has the length 1.
     `takes_pairs` is whether `classify` takes a `text_pair`, and `label_scoring` what the scores of its labels are; by
     default they are probabilities that sum to 1.
@@ -93,6 +94,7 @@ class Model:
     version_labels: tuple[str, ...] = ()
     canary_share: float = 0.0
     precision: str = ""
+    devices: tuple[str, ...] = ()
     dimensions: int = 0
     normalized: bool = False
     takes_pairs: bool = False

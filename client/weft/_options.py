@@ -117,6 +117,8 @@ class Request(Server):
         if self.explain is not None:
             if alignment is None:
                 raise Error("the server did not say what the model looked at; it may be older than this client")
+            if not alignment.target_tokens:
+                raise Error("the answer is empty, so there is nothing to draw")
             from weft.plot import plot_alignment  # noqa: PLC0415 - same
 
             with show.patience("drawing"):

@@ -203,10 +203,30 @@ def classify_request(
     elif text is not None:
         _fill_text(message, text)
     given = {**options}
+    if given.get("text_pair") == "":
+        # On the wire it would be none, and the one text would be judged alone.
+        raise refusal("text_pair", "must not be empty: leave it out where there is one text", "EMPTY_INPUT")
     if "labels" in given:
         given["labels"] = _labels(given["labels"])
     _fill_options(message, given)
     return message
+
+
+def classify_one_request(
+    text: Text | None, image: Picture | None = None, pair: Any = None, **options: Unpack[ClassifyOptions]
+) -> classification_pb2.ClassifyRequest:
+    """Do as `classify_request` for one text, one picture, or two texts in one."""
+    if pair is None:
+        return classify_request(text, image, **options)
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise refusal("pairs", "must each be a tuple of two texts")
+    if options.get("text_pair") is not None:
+        raise refusal("text_pair", "is in each of pairs")
+    first, second = pair
+    if not isinstance(second, str):
+        raise refusal("text_pair", f"must be a str, not {type(second).__name__}")
+    judged: ClassifyOptions = {**options, "text_pair": second}
+    return classify_request(first, **judged)
 
 
 def _labels(labels: Any) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The alignment of a recording: the spectrogram of what was heard, and under it when each token looks."""
+"""The alignment of a recording: the spectrogram of what was heard, and under it when each word looks."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ SPECTRUM_S = 0.032
 WIDTH, SPECTROGRAM, ROW = 9.0, 1.6, 0.22
 # How far below the loudest the spectrogram goes, in decibels.
 DEPTH = 70
+# The least power that is taken for the loudest: that of silence is none.
+LEAST = 1e-6
 
 
 class Sound(NamedTuple):
@@ -58,15 +60,28 @@ def draw_sound(figure: Any, alignment: Alignment, labels: list[str], sound: Soun
         extent=(0, alignment.column_s * alignment.num_columns, len(labels) - 0.5, -0.5),
     )
     below.set_yticks(range(len(labels)), labels, fontsize="small", parse_math=False)
-    below.set(xlabel="seconds", ylabel="token", xlim=(0, window_s))
+    below.set(xlabel="seconds", ylabel="word", xlim=(0, window_s))
     return below, heat
 
 
 def _draw_spectrogram(ax: Any, sound: Sound) -> None:
+    from matplotlib.colors import LogNorm  # noqa: PLC0415 - only who draws loads it
+    from matplotlib.mlab import specgram  # noqa: PLC0415 - same
+
     size = max(16, round(SPECTRUM_S * sound.rate))
-    _, _, _, shown = ax.specgram(
-        sound.samples, NFFT=size, Fs=sound.rate, noverlap=size * 3 // 4, pad_to=2 * size, cmap="magma"
+    hop = size - size * 3 // 4
+    # A recording may be shorter than one spectrum.
+    samples = sound.samples + array("h", bytes(2 * max(0, size + 1 - len(sound.samples))))
+    made: Any = specgram(samples, NFFT=size, Fs=sound.rate, noverlap=size - hop, pad_to=2 * size)
+    powers, hertz, seconds = made
+    loudest = max(float(powers.max()), LEAST)
+    around = hop / sound.rate / 2
+    ax.imshow(
+        powers,
+        cmap="magma",
+        norm=LogNorm(loudest / 10 ** (DEPTH / 10), loudest, clip=True),
+        aspect="auto",
+        origin="lower",
+        extent=(float(seconds[0]) - around, float(seconds[-1]) + around, float(hertz[0]), float(hertz[-1])),
     )
-    loudest = float(shown.get_array().max())
-    shown.set_clim(loudest - DEPTH, loudest)
     ax.set_ylabel("Hz")

@@ -117,9 +117,11 @@ def _facts(model: Model) -> Iterator[str]:
         "total": model.limits.max_total_tokens,
     }
     if model.precision:
-        yield f"precision: {model.precision}"
+        far = [device for device in model.devices if device != "cpu"]
+        yield ", on ".join([f"precision: {model.precision}", *filter(None, [" and ".join(far)])])
     if stated := [f"{name} {count}" for name, count in limits.items() if count]:
         yield f"tokens: {', '.join(stated)}"
+    yield from _hears(model)
     if model.dimensions:
         yield f"vectors: {model.dimensions} dimensions{', of length 1' if model.normalized else ''}"
     if heads := model.attention_heads:
@@ -146,10 +148,16 @@ def _facts(model: Model) -> Iterator[str]:
         yield f"takes {', '.join(taken)}"
 
 
+def _hears(model: Model) -> Iterator[str]:
+    if model.limits.window_s:
+        yield f"hears {model.limits.window_s:g} s at once, of at most {model.limits.max_audio_s} s"
+
+
 def _most(model: Model) -> tuple[tuple[str, int], ...]:
     limits = model.limits
     inputs, labels = ("inputs", limits.max_inputs), ("labels of a request", limits.max_labels)
-    return ("beams", limits.max_beams), ("outputs", limits.max_outputs), inputs, labels
+    outputs = limits.max_outputs if limits.max_outputs > 1 else 0
+    return ("beams", limits.max_beams), ("outputs", outputs), inputs, labels
 
 
 def _ms(seconds: float) -> str:

@@ -104,6 +104,9 @@ class Alignment:
     The targets are the produced tokens and the source is what was given, for `generate` the prompt; for `transcribe`
     they are words; for `classify` the only target is the first label; for `tag` both are the text's tokens.
 
+    `region` is where the grid lies on the upright picture, for a model that cuts the middle out: its left, top, right
+    and bottom edge, as shares of the width and of the height. By default it is all of the picture.
+
     `source_mass[i]` is the share of token i's attention that lay on the source at all, before its row was made to sum
     to 1. `layer` is None for attention rollout, `head` for the average over heads.
     """
@@ -118,6 +121,7 @@ class Alignment:
     head: int | None = None
     column_s: float = 0.0
     num_columns: int = 0
+    region: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
     def rows(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield each target token with its weights over the source."""

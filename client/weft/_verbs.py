@@ -166,6 +166,16 @@ SCORE = Verb(
     _answers.score,
 )
 
+# The same as CLASSIFY, asked about one input: two texts may be one.
+CLASSIFY_ONE = Verb(
+    CLASSIFY.stub,
+    CLASSIFY.service,
+    CLASSIFY.method,
+    CLASSIFY.tasks,
+    _requests.classify_one_request,
+    CLASSIFY.response,
+    CLASSIFY.read,
+)
 # The same as EMBED, asked about one input.
 EMBED_ONE = Verb(
     EMBED.stub, EMBED.service, EMBED.method, EMBED.tasks, _requests.embed_one_request, EMBED.response, EMBED.read

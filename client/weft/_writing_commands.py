@@ -87,7 +87,9 @@ def transcribe(
     """Write down what is said in a recording."""
     asked = {**request.options(), "language": language, "to_english": to_english, "timestamps": timestamps}
     if files.is_asked({"a recording": recording}):
-        _write_lines(files, request, "transcribe", "listening", asked)
+        _write_lines(files, request, "transcribe", "listening", asked, **{"--timestamps": timestamps})
+    elif timestamps and request.stream and not request.as_json:
+        raise InvalidRequest("--timestamps are told at the end: leave --stream out, or give --json too")
     else:
         _write("transcribe", recording, asked, request, "listening", times=timestamps)
 

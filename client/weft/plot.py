@@ -51,10 +51,11 @@ def plot_alignment(
     """Draw an alignment, one of four ways.
 
     Over an image: its grid once for each target token, at the picture's aspect and wrapped into rows. Grid cells stay
-    the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw.
+    the blocks they are: the model gave one number for each, and smoothing would show edges that it never saw. A dotted
+    line is around what the model saw, if it cut that out of the picture.
     Over a text: a matrix, target tokens down, source tokens across; for a single target, the text itself in the colours
     of its weights.
-    Over a recording: a matrix too, seconds across, under the spectrogram of a WAV of 16 bits.
+    Over a recording: a matrix too, words down and seconds across, under the spectrogram of a WAV of 16 bits.
     Where not all attention lay on the source, the shares that did stand beside the rows.
 
     Args:
@@ -145,7 +146,7 @@ def _draw_matrix(ax: Any, alignment: Alignment, *, resize: bool = False) -> None
     ax.set_xticks(across, labels, rotation=0 if upright else 90, fontsize="small", parse_math=False)
     ax.set_yticks(down, [target[i] for i in down], fontsize="small", parse_math=False)
     ax.set_xlabel("looks at")
-    ax.set_ylabel("token")
+    ax.set_ylabel("word" if alignment.num_columns else "token")
 
     if _is_partial(alignment):
         shares = ax.secondary_yaxis("right")
@@ -211,9 +212,12 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     Colour begins above an even share, 1 / cells: a model that looked everywhere alike leaves the picture as it is.
     """
     from matplotlib.colors import LinearSegmentedColormap  # noqa: PLC0415 - only who draws loads it
+    from matplotlib.patches import Rectangle  # noqa: PLC0415 - same
 
     width, height = (alignment.grid_columns, alignment.grid_rows) if picture is None else picture.size
-    extent = (0, width, height, 0)
+    whole = (0, width, height, 0)
+    left, top, right, bottom = alignment.region if picture is not None else (0.0, 0.0, 1.0, 1.0)
+    seen = (left * width, right * width, bottom * height, top * height)
     aspect = min(3.0, max(1 / 3, height / width))
     across = PANEL / math.sqrt(aspect)
     down = PANEL * math.sqrt(aspect)
@@ -226,12 +230,12 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
     for ax in panels:
         ax.set(xticks=[], yticks=[])
     if picture is not None:
-        panels[0].imshow(picture, extent=extent)
+        panels[0].imshow(picture, extent=whole)
         panels[0].set_title("picture", fontsize="medium", style="italic")
 
     even = 1 / (alignment.grid_rows * alignment.grid_columns)
-    top = max(2 * even, *map(max, alignment.weights))  # a map that is nearly flat shall look so
-    begin = even / top
+    most = max(2 * even, *map(max, alignment.weights))  # a map that is nearly flat shall look so
+    begin = even / most
     colours = [(0.0, "#ffdd0000"), (begin, "#ffdd0000"), ((1 + begin) / 2, "#ff7700aa"), (1.0, "#cc0000dd")]
     heat = LinearSegmentedColormap.from_list("heat", colours)
 
@@ -239,8 +243,11 @@ def _draw_panels(figure: Any, alignment: Alignment, picture: Any | None) -> None
         ax = panels[index - len(alignment.target_tokens)]
         ax.set_title(_label(token), fontsize="medium", parse_math=False)
         if picture is not None:
-            ax.imshow(picture.convert("L"), cmap="gray", vmin=0, vmax=255, extent=extent)
-        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=top, extent=extent)
+            ax.imshow(picture.convert("L"), cmap="gray", vmin=0, vmax=255, extent=whole)
+        shown = ax.imshow(alignment.grid(index), cmap=heat, vmin=0.0, vmax=most, extent=seen)
+        ax.set(xlim=whole[:2], ylim=whole[2:])
+        if seen != whole:
+            ax.add_patch(Rectangle(seen[::3], seen[1] - seen[0], seen[2] - seen[3], fill=False, linestyle=":"))
     _draw_scale(figure, shown, panels)
 
 

@@ -216,6 +216,7 @@ def export(
                 raise ExportError(f"{given}: of no meaning with --graphs-only")
         if adapted is not None and adapters is None:
             raise ExportError("--adapted says which products take adapters: it needs --adapters RANK")
+        places = None if adapters is None else adaptable(adapters, adapted)
         if check:
             from weft_export.check import check as checked  # noqa: PLC0415 - same
 
@@ -225,7 +226,8 @@ def export(
                 "mixed_runs": mixed_runs,
                 "paged": paged,
             }
-            typer.echo("\n".join(checked(checkpoint, choices, slots, bundle, **graphs)))
+            lines = checked(checkpoint, choices, slots, bundle, adapters=places, **graphs)
+            typer.echo("\n".join(lines))
             return
         if bundle is None:
             raise ExportError("the directory of the new bundle is missing, such as models/en-es/1")
@@ -243,7 +245,7 @@ def export(
             mixed_runs=mixed_runs,
             explains=not no_explain,
             scores=not no_score,
-            adapters=None if adapters is None else adaptable(adapters, adapted),
+            adapters=places,
             paged=paged,
             force=force,
             choices=choices,

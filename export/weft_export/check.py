@@ -9,9 +9,20 @@ from weft_export.checkpoints.tokenizer import check_tokenizers
 from weft_export.converters.converter import Choices
 from weft_export.errors import ExportError
 from weft_export.estimate import Estimate, estimate, size, told
-from weft_export.export import PRECISIONS, check_bf16, check_mixed_runs, check_paged, load
+from weft_export.export import (
+    PRECISIONS,
+    check_adaptable,
+    check_adapters,
+    check_bf16,
+    check_mixed_runs,
+    check_paged,
+    load,
+    spec_of,
+)
 from weft_export.families.writer import Writer
+from weft_export.graphs.adapting import Adaptable
 from weft_proto.tasks import TASKS
+from weft_proto.v1 import bundle_pb2
 
 
 def check(
@@ -23,17 +34,20 @@ def check(
     explains: bool = True,
     scores: bool = True,
     mixed_runs: bool = False,
+    adapters: Adaptable | None = None,
     paged: bool = False,
 ) -> list[str]:
     """Return what would be made of a checkpoint: a line each, and a row for each precision.
 
     place is where the bundle would be, if that is known. Without explains, no graph says what was attended to.
     Without scores, none says how probable a given answer is. With mixed_runs, one reads prompts in decode runs.
+    adapters says which products take adapters.
     With paged, keys and values lie in blocks, and a slot is a sequence of the longest that holds blocks.
 
     Raises:
         CheckpointError: the checkpoint cannot be exported.
     """
+    check_adaptable(adapters, choices)
     loaded = load(directory, choices, filled=False)
     checkpoint = replace(loaded.checkpoint, explains=explains, paged=paged)
     check_tokenizers(checkpoint)
@@ -44,6 +58,7 @@ def check(
         f"{checkpoint.family}, to {TASKS[checkpoint.task].name}: {exact.num_parameters:,} parameters",
         *_lengths(checkpoint),
         *_more_graphs(checkpoint, scores=scores, mixed_runs=mixed_runs),
+        *([] if adapters is None else [_adapters(spec_of(checkpoint, adapters))]),
         *(f"note: {note}" for note in loaded.notes),
     ]
     if exact.slot_bytes == 0:
@@ -54,6 +69,8 @@ def check(
         try:
             check_bf16(checkpoint, precision)
             check_mixed_runs(checkpoint, precision, mixed_runs=mixed_runs)
+            if adapters is not None:
+                check_adapters(precision)
             check_paged(checkpoint, precision)
         except ExportError as error:
             lines.append(f"{name:13}not possible: {error}")
@@ -100,6 +117,14 @@ def _more_graphs(checkpoint: Checkpoint, *, scores: bool, mixed_runs: bool) -> l
     if mixed_runs:
         lines.append("with a graph that reads prompts in decode runs: a server holds the weights twice (--mixed-runs)")
     return lines
+
+
+def _adapters(spec: bundle_pb2.AdapterSpec) -> str:
+    num_bytes = sum(4 * layer.rank * (layer.inputs + layer.outputs) for layer in spec.layers)
+    return (
+        f"with places for adapters of {len(spec.layers)} products: one takes up to {size(num_bytes)} of a server, and"
+        " as much again beside each row that has it (--adapters)"
+    )
 
 
 def _free(place: Path) -> int:

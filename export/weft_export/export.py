@@ -104,6 +104,7 @@ def export_checkpoint(
             ExportErrors too.
     """
     started = time.monotonic()
+    check_adaptable(adapters, choices)
     home = check_target(bundle_dir, force=force)
     try:
         with tempfile.TemporaryDirectory(prefix=".weft-export-", dir=home) as scratch:
@@ -161,9 +162,7 @@ def _build(
     check_paged(original, precision)
     if adapters is not None:
         check_adapters(precision)
-        if TASKS[original.task].matches:
-            raise ExportError("adapters are not for models that match")
-        original = replace(original, adapters=adapter_spec(original.model, *adapters))
+        original = replace(original, adapters=spec_of(original, adapters))
     check_tokenizers(original)
     check_bf16(original, precision)
     check_mixed_runs(original, precision, mixed_runs=mixed_runs)
@@ -222,6 +221,19 @@ def adaptable(rank: int, names: str | None) -> Adaptable:
         if name not in NAMES:
             raise ExportError(f"{name!r:.60} is no product of a layer; these are: {', '.join(NAMES)}")
     return Adaptable(rank, chosen)
+
+
+def check_adaptable(adapters: Adaptable | None, choices: Choices | None) -> None:
+    """Raise ExportError for a bundle whose adapters could not be made: nothing says afterwards what was chosen."""
+    if adapters is not None and choices is not None and choices.labels:
+        raise ExportError("adapters are not for labels that stay: leave out --labels, or --adapters")
+
+
+def spec_of(checkpoint: Checkpoint, adapters: Adaptable) -> bundle_pb2.AdapterSpec:
+    """Return which products of a checkpoint shall take adapters. Raises ExportError where none can."""
+    if TASKS[checkpoint.task].matches:
+        raise ExportError("adapters are not for models that match")
+    return adapter_spec(checkpoint.model, *adapters)
 
 
 def check_adapters(precision: bundle_pb2.Precision.ValueType) -> None:

@@ -26,7 +26,7 @@ from weft_server.door.server import SERVICES, GrpcServer
 from weft_server.errors import Draining
 from weft_server.failpoints import POINTS
 from weft_server.runtime.cpus import cpu_quota, loading_places
-from weft_server.runtime.device import device_of
+from weft_server.runtime.device import devices_of
 from weft_server.runtime.pages import collapse
 from weft_server.runtime.session import verify_device
 from weft_server.serving.keeper import Keeper
@@ -34,6 +34,7 @@ from weft_server.serving.labels import Labels
 from weft_server.serving.labels_file import read_labels, restrict
 from weft_server.serving.loader import load_entries, load_entry
 from weft_server.serving.models import Entry, Models
+from weft_server.serving.placement import Placement
 from weft_server.serving.watcher import Watcher
 from weft_server.telemetry.metrics import Metrics
 
@@ -70,7 +71,10 @@ class App:
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
-        verify_device(device_of(config))
+        devices = devices_of(config)
+        for device in devices:
+            verify_device(device)
+        self._placement = Placement(devices)
         scan = scan_repository(config.repository)
         for oddity in scan.oddities[:MAX_ODDITIES]:
             _log.warning("repository", oddity=oddity)
@@ -79,6 +83,7 @@ class App:
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
         self._read_labels()
         self.metrics = Metrics()
+        self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
         gate = Gate(self.models, config.tenant_key, config.max_held_bytes)
@@ -86,8 +91,7 @@ class App:
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
-        # CUDA gives up a capture if another thread allocates memory meanwhile.
-        self._places = 1 if config.cuda_graphs else loading_places(cpu_quota())
+        self._places = loading_places(cpu_quota())
         self.keeper = Keeper(
             self.models,
             config,
@@ -95,6 +99,7 @@ class App:
             changed=self._model_changed,
             settled=self._collapse,
             num_places=self._places,
+            placement=self._placement,
         )
         # A guard keeps the handlers of its server, so each port has its own.
         self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
@@ -191,7 +196,7 @@ class App:
             _log.info("ready", models=len(self.models.entries))
 
     async def _load_entry(self, entry: Entry) -> None:
-        await load_entry(entry, self.config, self.metrics)
+        await load_entry(entry, self.config, self.metrics, self._placement)
         await self._model_changed(entry.name)
 
     async def _model_changed(self, name: str) -> None:

@@ -17,6 +17,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
+_DEVICE = re.compile(r"[0-9]|[1-5][0-9]|6[0-3]")
 # One tenant and its weight.
 _KEY = re.compile(r"[a-z0-9_.-]{1,64}")
 _WEIGHT = re.compile(r"[^\s,]{1,64}=(?=.*[1-9])\d{1,3}(\.\d{1,2})?")
@@ -81,7 +82,8 @@ class ServerConfig(BaseSettings):
         ge=0,
         le=256,
         description="Lanes of each model: threads that each run batches of their own. "
-        "0 means one for each CPU that the server may use, or one on a CUDA device.",
+        "0 means one for each CPU that the server may use, or one on CUDA. "
+        "With `--device cuda` each lane has a device of its own.",
     )
     threads: int = Field(
         0,
@@ -95,7 +97,11 @@ class ServerConfig(BaseSettings):
         description="Where models run. `cuda` needs the extra `gpu` in place of `server`. "
         "On it, a model with attention needs an fp16 or bf16 bundle.",
     )
-    cuda_device: int = Field(0, ge=0, le=63, description="Number of the CUDA device, counted from 0.")
+    cuda_device: str = Field(
+        "0",
+        description="Numbers of the CUDA devices that the server may use, counted from 0, for instance `0,1`. "
+        "A model goes to the one that has the most memory left. With `--lanes 2` it goes to two of them.",
+    )
     cuda_graphs: bool = Field(
         False, description="Capture decode steps as CUDA graphs and replay them. Only with `--device cuda`."
     )
@@ -238,6 +244,16 @@ class ServerConfig(BaseSettings):
         "info", description="Log events of this level and of higher ones."
     )
 
+    @field_validator("cuda_device")
+    @classmethod
+    def _check_devices(cls, text: str) -> str:
+        numbers = text.split(",")
+        if not all(map(_DEVICE.fullmatch, numbers)):
+            raise ValueError("must be numbers from 0 to 63, such as `0` or `0,1`")
+        if len(set(numbers)) < len(numbers):
+            raise ValueError("must name each device once")
+        return text
+
     @field_validator("tenant_key")
     @classmethod
     def _check_key(cls, key: str | None) -> str | None:
@@ -258,6 +274,11 @@ class ServerConfig(BaseSettings):
         if len(set(tenants)) < len(tenants):
             raise ValueError("must name each tenant once")
         return text
+
+    @property
+    def cuda_devices(self) -> list[int]:
+        """The numbers of the CUDA devices, in their order."""
+        return [int(number) for number in self.cuda_device.split(",")]
 
     @property
     def weights(self) -> dict[str, float]:

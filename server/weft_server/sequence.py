@@ -45,12 +45,12 @@ class FinishReason(enum.Enum):
     LENGTH = "length"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Adapter:
     """A low-rank adapter in memory. `pairs` has by layer A [inputs, rank] and B [rank, outputs], float32."""
 
     name: str
-    # Of its weights.
+    # Of its adapter.json, which says the digest of its weights and of which layers they are.
     digest: str
     pairs: Mapping[str, tuple[np.ndarray, np.ndarray]]
 

@@ -6,8 +6,8 @@ A kind of input is a class, and one more kind is one more class. All inputs of a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class Source(ABC):
 
     # The first port that a graph reads it from. Of two graphs, it says which one is meant.
     port: ClassVar[str]
+    # Whether what the decoder is fed behind its start token is a part of the answer: then a beam search counts it.
+    answer_has_prefix: ClassVar[bool] = True
     array: np.ndarray
 
     @property
@@ -122,6 +124,15 @@ class Whole(Source):
         return self.num_tokens
 
 
+class Region(NamedTuple):
+    """A part of a picture as it is shown: its edges, as shares of the width and of the height."""
+
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pixels(Whole):
     """The pixel values of a picture, float32 [channels, height, width]. Pictures of a model are all of one size."""
@@ -132,6 +143,8 @@ class Pixels(Whole):
     grid: tuple[int, int]
     # What a memory has besides its patches.
     num_class_tokens: int = 0
+    # Where the grid lies on the picture. None: on the whole of it.
+    region: Region | None = field(default=None, kw_only=True)
 
     @property
     def num_tokens(self) -> int:
@@ -153,6 +166,7 @@ class Pixels(Whole):
 class Asked(Pixels):
     """A picture and the tokens of a question about it. The encoder reads the one, the decoder the other."""
 
+    answer_has_prefix: ClassVar[bool] = False
     question: tuple[int, ...] = ()
 
     @property
@@ -181,6 +195,8 @@ class Sound(Whole):
     """Log-mel energies of a window of a recording, float32 [mels, frames]. Windows of a model are all of one size."""
 
     port: ClassVar[str] = "input_features"
+    # Language and task are the request's.
+    answer_has_prefix: ClassVar[bool] = False
     array: np.ndarray
     # Places of the memory.
     num_positions: int

@@ -14,6 +14,7 @@ import io
 import itertools
 import sys
 import tempfile
+import wave
 from pathlib import Path
 
 # Run as a script: what the tests share lies above.
@@ -25,6 +26,8 @@ from PIL import Image
 
 from process import ServerProcess
 from weft_proto.v1 import (
+    answer_pb2,
+    answer_pb2_grpc,
     caption_pb2,
     caption_pb2_grpc,
     classification_pb2,
@@ -34,6 +37,8 @@ from weft_proto.v1 import (
     generation_pb2_grpc,
     model_pb2,
     model_pb2_grpc,
+    transcription_pb2,
+    transcription_pb2_grpc,
     translation_pb2,
     translation_pb2_grpc,
 )
@@ -51,6 +56,13 @@ TEXTS = (
     "topic: import the module and call the function",
     "Zoë Krüger paid €40 for 3 kg of rice in Łódź on 12 May 2021.",
     "e\u0301a 🎉 ﬁn",
+    "a",
+    " ",
+)
+QUESTIONS = (
+    "what is left of the purple triangle?",
+    "how many stars are there?",
+    "is there a blue cross?",
     "a",
     " ",
 )
@@ -93,6 +105,20 @@ def verbs(channel):
             caption_pb2.CaptionRequest,
             caption_pb2.StreamCaptionRequest,
         ),
+        common_pb2.TASK_ANSWER: Verb(
+            channel,
+            answer_pb2_grpc.AnswerServiceStub,
+            "Answer",
+            answer_pb2.AnswerRequest,
+            answer_pb2.StreamAnswerRequest,
+        ),
+        common_pb2.TASK_TRANSCRIBE: Verb(
+            channel,
+            transcription_pb2_grpc.TranscriptionServiceStub,
+            "Transcribe",
+            transcription_pb2.TranscribeRequest,
+            transcription_pb2.StreamTranscribeRequest,
+        ),
         common_pb2.TASK_GENERATE: Verb(
             channel,
             generation_pb2_grpc.GenerationServiceStub,
@@ -119,10 +145,28 @@ def pictures():
     yield b"no picture"
 
 
+def recordings():
+    """The examples of the checkpoints, silence, and what is none."""
+    found = sorted((ROOT / "export" / "checkpoints").glob("*/golden.wav"))
+    found += sorted((ROOT / "export" / "checkpoints").glob("*/examples/*.wav"))
+    yield from (path.read_bytes() for path in found)
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes(bytes(8000))
+    yield file.getvalue()
+    yield b"no recording"
+
+
 def inputs_of(model):
     """The inputs that a model is asked about, as keywords of its request."""
     if model.task in (common_pb2.TASK_CAPTION, common_pb2.TASK_CLASSIFY_IMAGE):
         return [{"image": common_pb2.Image(data=data)} for data in pictures()]
+    if model.task == common_pb2.TASK_ANSWER:
+        asked = itertools.cycle(QUESTIONS)
+        return [{"image": common_pb2.Image(data=data), "text": next(asked)} for data in pictures()]
+    if model.task == common_pb2.TASK_TRANSCRIBE:
+        return [{"audio": common_pb2.Audio(data=data)} for data in recordings()]
     generator = np.random.default_rng(3)
     longest = model.limits.max_prompt_tokens or model.limits.max_source_tokens
     lengths = sorted({1, 2, 3, 7, 8, 9, 17, 31, 48, 64, 65, longest // 2, longest, longest + 1})

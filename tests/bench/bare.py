@@ -67,7 +67,7 @@ class Bare:
         def loop(lane):
             slots, runner = self.filled(num_rows // self.num_lanes, source)
             first, past = slots.input_ids.copy(), slots.past_lengths.copy()
-            runner.decode(slots.num_slots)
+            runner.decode(slots.num_slots, captures=True)
             start.wait()
             while time.monotonic() < until:
                 if reads:

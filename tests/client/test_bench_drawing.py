@@ -17,7 +17,7 @@ from weft._bench.asking import make_requests
 from weft._bench.inputs import Kind, kind_of, read_files, read_texts
 from weft._bench.lengths import LogNormal, Uniform, parse_lengths
 from weft._bench.workload import Workload
-from weft_proto.v1 import common_pb2, generation_pb2, model_pb2, transcription_pb2, translation_pb2
+from weft_proto.v1 import answer_pb2, common_pb2, generation_pb2, model_pb2, transcription_pb2, translation_pb2
 
 EN_ES = _answers.model(MODELS[0])
 PROSE = _answers.model(
@@ -238,6 +238,23 @@ def test_recordings_are_sent_to_a_model_that_hears(tmp_path):
     for paths, complaint in (((), "takes recordings; give files"), ((picture,), "takes recordings, not pictures")):
         with pytest.raises(weft.InvalidRequest, match=complaint):
             asked(voices, kind, paths=paths)
+
+
+def test_a_question_is_asked_about_each_picture(tmp_path):
+    """Of a model that answers, which without a question is not the one that is meant; no other model gets one."""
+    seer = replace(EN_ES, name="seer", task=weft.Task.ANSWER, source_languages=(), target_languages=())
+    looker = replace(seer, name="looker", task=weft.Task.CAPTION)
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"12345")
+    what = {"paths": (picture,), "question": "how many?"}
+    made = asked(seer, answer_pb2.StreamAnswerRequest, **what, output_tokens=Uniform(4, 4))
+
+    assert {(b"12345", "how many?", 4)} == {(each.image.data, each.text, each.decoding.max_new_tokens) for each in made}
+    assert seer == Workload(**what).find((EN_ES, looker, seer))
+    assert looker == Workload(paths=(picture,)).find((EN_ES, looker, seer))
+    for model, question, complaint in ((seer, "", "give one"), (looker, "how many?", "answers none")):
+        with pytest.raises(weft.InvalidRequest, match=f"--question: .*{complaint}"):
+            Workload(paths=(picture,), question=question).method(model)
 
 
 def test_the_model_is_the_one_that_fits(tmp_path):

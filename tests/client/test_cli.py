@@ -3,13 +3,16 @@
 import io
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import typer
 from grpc import StatusCode
 
-from fakes import Failure
-from weft import cli
+import weft
+from fakes import MODELS, Failure
+from weft import _answers, cli
+from weft._tables import model_table
 
 
 def feed(monkeypatch, data):
@@ -55,6 +58,20 @@ def test_what_is_said_has_times_if_asked(weft_command, server, picture):
     times = "0.00\t1.00\tsound of\n1.00\t2.00\t5 bytes\n"
     assert (0, times, "") == weft_command("transcribe", picture, "--timestamps")
     assert [False, True] == [seen.request.timestamps for seen in server.servicer.seen]
+
+
+def test_times_are_never_left_out_in_silence(weft_command, server, picture, tmp_path):
+    """A stream of text and a file of texts have no place for them: --timestamps is refused there, not ignored."""
+    code, out, err = weft_command("transcribe", picture, "--timestamps", "--stream")
+    assert (2, "") == (code, out)
+    assert "--timestamps" in err
+    (tmp_path / "in.txt").write_text(f"{picture}\n")
+    code, out, err = weft_command("transcribe", "--file", tmp_path / "in.txt", "--timestamps")
+    assert (2, "") == (code, out)
+    assert "--timestamps" in err
+    assert [] == server.servicer.seen
+    *_, final = weft_command("transcribe", picture, "--timestamps", "--stream", "--json")[1].splitlines()
+    assert 2 == len(json.loads(final)["final"]["segments"])
 
 
 def test_vectors_are_lines_of_numbers_or_are_compared(weft_command, server, picture, monkeypatch):
@@ -224,6 +241,18 @@ def test_models_are_a_table(weft_command):
     )
     assert [] == [fact for fact in facts if fact not in out]
     assert 1 == out.count("attention")
+
+
+def test_a_model_that_hears_says_for_how_long(capsys):
+    """At once, and in all. That it gives one output goes without saying."""
+    model = _answers.model(MODELS[0])
+    limits = replace(model.limits, window_s=3.2, max_audio_s=600, max_beams=4, max_outputs=1)
+    model_table([replace(model, task=weft.Task.TRANSCRIBE, limits=limits)])
+    out = capsys.readouterr().out
+
+    assert "hears 3.2 s at once, of at most 600 s" in out
+    assert "at most 4 beams" in out
+    assert "output" not in out
 
 
 def test_health_is_an_exit_code(weft_command, server):

@@ -27,6 +27,15 @@ def test_explain_draws_a_picture(weft_command, tmp_path):
     assert 2 == weft_command("translate", "a b", "--explain", out / "x.png")[0]
 
 
+def test_where_nothing_is_said_nothing_is_drawn(weft_command, tmp_path):
+    """The empty answer is printed, and what follows says why there is no picture: it is nobody's wrong request."""
+    (tmp_path / "silence.wav").touch()
+    said = weft_command("transcribe", tmp_path / "silence.wav", "--explain", tmp_path / "out.png")
+
+    assert (1, "\n", "weft: the answer is empty, so there is nothing to draw\n") == said
+    assert not (tmp_path / "out.png").exists()
+
+
 @pytest.mark.parametrize("verb", [["translate"], ["generate"], ["tag"], ["classify", "--text"], ["caption"]])
 def test_a_layer_and_a_head_reach_the_request(weft_command, server, picture, tmp_path, verb):
     """--layer and --head say which attention is drawn; without what they are of, nothing is sent."""

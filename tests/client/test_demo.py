@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,26 +24,27 @@ def run_demo(server, tmp_path):
 @pytest.fixture
 def checkpoints(tmp_path):
     """A folder with examples, of five bytes each."""
-    examples = ("scenes/examples/b.png", "scenes/examples/a.png", "commands/examples/stop.wav", "digits/examples/7.png")
+    examples = ("scenes/b.png", "scenes/a.png", "scenes-answers/c.png", "commands/stop.wav", "digits/7.png")
     for name in examples:
-        path = tmp_path / name
+        path = tmp_path / Path(name).parent / "examples" / Path(name).name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"12345")
     return tmp_path
 
 
 def test_the_table_has_a_request_of_each_kind(run_demo, server, checkpoints, tmp_path):
-    """Seven requests are sent, seven answers stand in the table, and the attention picture is there."""
+    """Eight requests are sent, eight answers stand in the table, and the attention picture is there."""
     done = run_demo(checkpoints)
 
     assert (0, "") == (done.returncode, done.stderr)
-    asked = ["Translate", "Caption", "Transcribe", "Classify", "Classify", "Tag", "Generate"]
+    asked = ["Translate", "Caption", "Answer", "Transcribe", "Classify", "Classify", "Tag", "Generate"]
     assert asked == [seen.method for seen in server.servicer.seen]
     for word in (
         "we are eating bread",
         "bread eating are we",
         "a.png",
         "a picture of a 5 bytes",
+        "c.png",
         "stop.wav",
         "7.png",
         "image (75.0%)",

@@ -88,6 +88,19 @@ def test_many_are_answered_as_one_by_one(server, many, verb, given, options):
 
 
 @pytest.mark.parametrize("many", [blocking, in_a_loop])
+def test_many_pairs_of_texts_are_judged_as_one_by_one(server, many):
+    """A question beside each passage. What is no pair stands in its place, and so does an empty text."""
+    pairs = [("q", "one"), ["q", "two"], ("p", "three"), ("q", ""), ("q",), ("q", 5), "qa"]
+    with weft.Client(server.target) as client:
+        expected = [client.classify(text, text_pair=other) for text, other in pairs[:3]]
+    found = many(server.target, "classify", {"pairs": pairs})
+    assert expected == found[:3]
+    assert ["EMPTY_INPUT", *["INVALID_FIELD"] * 3] == [each.reason for each in found[3:]]
+    sent = sorted((seen.request.text, seen.request.text_pair) for seen in server.servicer.seen[3:])
+    assert [("p", "three"), ("q", "one"), ("q", "two")] == sent
+
+
+@pytest.mark.parametrize("many", [blocking, in_a_loop])
 def test_a_slow_answer_keeps_its_place(server, many):
     """The others are asked meanwhile, never more than `concurrency` at once, and wait for it."""
     inputs = [f"{number} a" for number in range(12)]
@@ -344,7 +357,8 @@ WRONG = [
     (("score", [("a", "b")]), {"num_top_tokens": -1}, "num_top_tokens: "),
     (("translate", None), {}, "give texts"),
     (("generate",), {}, "give either prompts or messages"),
-    (("classify", ["a"]), {"images": [b"1"]}, "give either texts or images"),
+    (("classify", ["a"]), {"images": [b"1"]}, "give either texts or images or pairs"),
+    (("classify",), {"pairs": [("a", "b")], "text_pair": "c"}, "text_pair: is in each of pairs"),
     (("translate", ["a"]), {"concurrency": 0}, "concurrency: must be a whole number of at least 1, not 0"),
     (("translate", ["a"]), {"concurrency": 1.5}, "concurrency: must be a whole number of at least 1, not 1.5"),
     (("translate", ["a"]), {"timeout": 0}, "timeout: must be more than 0"),

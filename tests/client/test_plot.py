@@ -217,6 +217,17 @@ def test_panels_have_the_aspect_of_the_upright_picture(size, orientation):
         assert ((0, 40), (20, 0), 1.0) == (ax.get_xlim(), ax.get_ylim(), ax.get_aspect())
 
 
+def test_heat_lies_on_what_the_model_saw():
+    """Of a picture whose middle it cut out, the grid is drawn over the middle, and a line is around it."""
+    alignment = replace(image_alignment(["a"], 2, 2), region=(0.25, 0.0, 0.75, 1.0))
+    original, heated = axes_of(plot_alignment(alignment, image=png(40, 20)))
+
+    assert [(0, 40, 20, 0)] == [tuple(image.get_extent()) for image in original.images]
+    assert [(0, 40, 20, 0), (10, 30, 20, 0)] == [tuple(image.get_extent()) for image in heated.images]
+    assert ((0, 40), (20, 0)) == (heated.get_xlim(), heated.get_ylim())
+    assert [(10, 0, 20, 20)] == [(*line.get_xy(), line.get_width(), line.get_height()) for line in heated.patches]
+
+
 @pytest.mark.parametrize(
     ("mode", "colour", "seen"),
     [("I;16", 257 * 128, (128, 128, 128)), ("RGBA", (0, 0, 0, 0), (255, 255, 255)), ("1", 1, (255, 255, 255))],
@@ -317,6 +328,21 @@ def test_without_matplotlib_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(weft.Error, match=r"pip install 'weft-serving\[plot\]'"):
         plot_alignment(text_alignment(WORDS, WORDS))
+
+
+@pytest.mark.parametrize("samples", [bytes(16000), b"\x01\x10", bytes(8000) + b"\0\x40\0\xc0" * 2000], ids=len)
+def test_silence_and_moments_are_drawn_without_a_warning(samples, tmp_path):
+    """A second of zeros, one sample, and half a second of zeros before a tone: no logarithm of nothing is told of."""
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes(samples)
+    alignment = weft.Alignment(("set",), (), 0, 0, ((0.5, 0.5, 0.0, 0.0),), column_s=0.5, num_columns=4)
+    figure = plot_alignment(alignment, tmp_path / "a.png", recording=file.getvalue())
+
+    above, below, _ = figure.axes
+    assert (0.0, min(2.0, len(samples) / 16000)) == below.get_xlim() == above.get_xlim()
+    assert "word" == below.get_ylabel()
 
 
 @pytest.mark.parametrize(("recording", "num_axes", "end_s"), [(tone(), 3, 0.5), (b"fLaC", 2, 2.0), (None, 2, 2.0)])

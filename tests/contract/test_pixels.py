@@ -10,7 +10,7 @@ from PIL import Image, UnidentifiedImageError
 
 from weft_export.checkpoints.pixels import read_pixel_values
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.content.images import load_pixels
+from weft_server.content.images import load_picture
 from weft_server.errors import InvalidRequest
 
 RANDOM = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def test_exporter_and_server_make_the_same_pixels(mode, resample, size, channels
     file = io.BytesIO()
     PICTURES[mode].save(file, "PNG")
     expected = read_pixel_values(file.getvalue(), spec)
-    np.testing.assert_array_equal(expected, load_pixels(file.getvalue(), spec, 1 << 20, 1 << 20))
+    np.testing.assert_array_equal(expected, load_picture(file.getvalue(), spec, 1 << 20, 1 << 20).pixels)
 
 
 @pytest.mark.parametrize("mode", PICTURES)
@@ -58,7 +58,7 @@ def test_exporter_and_server_cut_the_same_pixels(mode, cut, turned):
     picture = PICTURES[mode].transpose(Image.Transpose.ROTATE_90) if turned else PICTURES[mode]
     picture.save(file, "PNG")
     expected = read_pixel_values(file.getvalue(), spec)
-    np.testing.assert_array_equal(expected, load_pixels(file.getvalue(), spec, 1 << 20, 1 << 20))
+    np.testing.assert_array_equal(expected, load_picture(file.getvalue(), spec, 1 << 20, 1 << 20).pixels)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
@@ -71,7 +71,7 @@ def test_a_photograph_stands_upright_for_both(mode, orientation):
     file = io.BytesIO()
     PICTURES["RGB"].convert(mode).save(file, "JPEG", exif=exif)
     expected = read_pixel_values(file.getvalue(), spec)
-    np.testing.assert_array_equal(expected, load_pixels(file.getvalue(), spec, 1 << 20, 1 << 20))
+    np.testing.assert_array_equal(expected, load_picture(file.getvalue(), spec, 1 << 20, 1 << 20).pixels)
 
 
 def _png(depth, colour, row, *chunks):
@@ -99,7 +99,8 @@ TRANSPARENT = {  # depth, kind of colours, two pixels, and the first of them as 
 def test_a_transparent_colour_is_white_for_both(depth, colour, row, first):
     """The pixel of that colour turns white, whatever the depth, and the other stays as it is."""
     data = _png(depth, colour, row, (b"tRNS", first))
-    with_it, without = (load_pixels(each, SPEC, 1 << 20, 1 << 20).ravel() for each in (data, _png(depth, colour, row)))
+    both = (data, _png(depth, colour, row))
+    with_it, without = (load_picture(each, SPEC, 1 << 20, 1 << 20).pixels.ravel() for each in both)
     assert [1.0, without[1]] == with_it.tolist()
     assert without[0] < 1
     np.testing.assert_array_equal(read_pixel_values(data, SPEC).ravel(), with_it)
@@ -112,7 +113,7 @@ def test_an_animation_begins_with_its_first_frame_for_both():
     frames[0].save(file, "PNG", save_all=True, append_images=frames[1:], default_image=True)
     assert [20, 20] == (read_pixel_values(file.getvalue(), SPEC) * 255).round().ravel().tolist()
     np.testing.assert_array_equal(
-        read_pixel_values(file.getvalue(), SPEC), load_pixels(file.getvalue(), SPEC, 1 << 20, 1 << 20)
+        read_pixel_values(file.getvalue(), SPEC), load_picture(file.getvalue(), SPEC, 1 << 20, 1 << 20).pixels
     )
 
 
@@ -122,7 +123,7 @@ def test_neither_takes_colours_by_number_without_a_palette():
     with pytest.raises(ValueError, match="palette"):
         read_pixel_values(data, SPEC)
     with pytest.raises(InvalidRequest, match="corrupt"):
-        load_pixels(data, SPEC, 1 << 20, 1 << 20)
+        load_picture(data, SPEC, 1 << 20, 1 << 20)
 
 
 @pytest.mark.parametrize("kind", ["BMP", "GIF", "TIFF"])

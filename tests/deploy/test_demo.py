@@ -73,7 +73,7 @@ def test_the_tour_ends_with_what_to_do_next():
         said = process.stdout.read()
 
     assert 0 == process.returncode
-    assert 7 == len(re.findall(r"^ +-> ", said, re.MULTILINE))
+    assert 8 == len(re.findall(r"^ +-> ", said, re.MULTILINE))
     assert "make serve" in said.splitlines()[-3]
     assert said.splitlines()[-1].startswith("  .venv/bin/weft translate ")
 

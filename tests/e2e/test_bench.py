@@ -12,14 +12,15 @@ from process import ServerProcess
 pytestmark = pytest.mark.e2e
 WEFT = Path(sys.executable).with_name("weft")
 ROOT = Path(__file__).parents[2]
-SCENES, DIGITS, SPOKEN = (
-    str(ROOT / "export/checkpoints" / name / "examples") for name in ("scenes", "digits", "commands")
+SCENES, ASKED, DIGITS, SPOKEN = (
+    str(ROOT / "export/checkpoints" / name / "examples") for name in ("scenes", "scenes-answers", "digits", "commands")
 )
 TASKS = [
     (["--model", "en-es", "--output-tokens", "4..12"], True),
     (["--model", "pydocs", "--input-tokens", "8..32", "--output-tokens", "lognormal:16,0.5"], True),
     (["--model", "pydocs", "--unary"], False),
     (["--model", "scenes", "--input", SCENES], True),
+    (["--model", "scenes-answers", "--input", ASKED, "--question", "how many triangles are there?"], True),
     (["--model", "digits", "--input", DIGITS], False),
     (["--model", "commands", "--input", SPOKEN], True),
     (["--model", "topics", "--input-tokens", "16"], False),

@@ -89,3 +89,21 @@ def test_the_reading_path_can_be_followed_in_order(all_models, checkout):
     drawn = {path.name for path in checkout.glob("*.png")}
     assert drawn == {command.split("--explain ")[1].split()[0] for command in expected}
     assert drawn <= {path.name for path in (ROOT / "docs/images").iterdir()}
+
+
+@pytest.mark.long
+def test_the_adapter_of_the_reading_path_can_be_made_and_asked(checkout):
+    """Its commands export the translator and the adapter beside it; with it and without, answers are those shown."""
+    page = (ROOT / "docs/reading-path.md").read_text()
+    section = page.partition("\n## 10.")[2].partition("\n## 11.")[0]
+    environment = os.environ | {"ORT_DISABLE_TELEMETRY": "1"}
+    exports = re.findall(r"^    (weft export.*)$", section, re.MULTILINE)
+    for command in exports:
+        subprocess.run([WEFT, *shlex.split(command)[1:]], cwd=checkout, env=environment, check=True)
+    asked = re.findall(r"^    (weft translate .*\S) {3,}(\S.*)$", section, re.MULTILINE)
+    assert (2, 2) == (len(exports), len(asked))
+    with ServerProcess(checkout / "build" / "adapted") as server:
+        server.wait_for("ready")
+        for command, answer in asked:
+            program = [WEFT, *shlex.split(command)[1:], "--target", server.target]
+            assert f"{answer}\n" == subprocess.run(program, check=True, capture_output=True, text=True).stdout

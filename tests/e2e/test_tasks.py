@@ -71,6 +71,22 @@ def test_caption(client, scene):
     assert len(answer.alignment.weights[0]) == answer.alignment.grid_rows * answer.alignment.grid_columns
 
 
+ASKED = sorted((Path(__file__).parents[2] / "export" / "checkpoints" / "scenes-answers" / "examples").glob("*.png"))
+
+
+def test_answer(client):
+    """An answer to a question streams to what it is at once, and its heat covers the picture, not the question."""
+    question = "what is left of the purple triangle?"
+    answer = client.answer(ASKED[0], question, explain=True)
+    with client.stream_answer(ASKED[0], question) as stream:
+        text = "".join(stream)
+
+    assert "a small green square" == answer.text == text == stream.result.text
+    cells = answer.alignment.grid_rows * answer.alignment.grid_columns
+    assert [cells] * len(answer.token_ids) == [len(row) for row in answer.alignment.weights]
+    assert cells + client.tokenize(question, model="scenes-answers").num_tokens == answer.usage.input_tokens
+
+
 SPOKEN = sorted((Path(__file__).parents[2] / "export" / "checkpoints" / "commands" / "examples").glob("*.wav"))
 
 
@@ -211,10 +227,10 @@ def test_a_deadline_ends_the_call_and_frees_the_slot(server, client):
 
 
 def test_models_and_health_tell_what_there_is(client):
-    """Seven ready models with their limits; health by server, service and model."""
+    """Eight ready models with their limits; health by server, service and model."""
     models = {model.name: model for model in client.list_models()}
 
-    assert {"commands", "en-es", "scenes", "digits", "topics", "pydocs", "tags"} == set(models)
+    assert {"commands", "en-es", "scenes", "scenes-answers", "digits", "topics", "pydocs", "tags"} == set(models)
     assert all(model.state is weft.ModelState.READY for model in models.values())
     assert ("en",) == models["en-es"].source_languages
     assert models["digits"].limits.max_image_bytes > 0

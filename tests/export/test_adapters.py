@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -12,7 +14,8 @@ from torch import nn
 
 from weft_export.adapters.beside import beside, rounded_base, smoothed
 from weft_export.adapters.export_adapter import export_adapter
-from weft_export.adapters.merging import pairs_of
+from weft_export.adapters.merging import pairs_of, write_merged
+from weft_export.adapters.peft import changed as with_change
 from weft_export.adapters.peft import read_adapter
 from weft_export.checkpoints.sharing import sharing
 from weft_export.errors import CheckpointError, ExportError
@@ -20,8 +23,10 @@ from weft_export.export import PRECISIONS, adaptable, export_checkpoint, prepare
 from weft_export.graphs.adapting import adapter_spec
 from weft_export.layers.adapted_linear import AdaptedLinear, Adapters, adapting
 from weft_export.layers.nf4_linear import Nf4Linear
+from weft_export.proofs.adapted_session import AdaptedSession
 from weft_export.rounding.in_blocks import rounded_in_blocks
 from weft_export.rounding.quantising import quantised
+from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_proto.v1 import bundle_pb2
 
 
@@ -63,6 +68,8 @@ def test_ranks_may_differ_by_module(tmp_path):
         ({"layer_replication": [[0, 2]]}, "layer_replication"),
         ({"something_new": True}, "something_new"),
         ({"lora_alpha": "much"}, "lora_alpha"),
+        ({"lora_alpha": 10**400}, "lora_alpha"),
+        ({"lora_alpha": float("nan")}, "lora_alpha"),
         ({"rank_pattern": {"(": 3}}, "rank_pattern"),
         ({"rank_pattern": {"q": 3}}, "rank of 3"),
     ],
@@ -95,6 +102,36 @@ def test_a_tensor_that_is_no_a_or_b_is_refused(tmp_path, name, tensor, why):
 
 
 _AB = {"A": (2, 3), "B": (4, 2)}
+
+
+def test_a_module_has_one_a_and_one_b(tmp_path):
+    """Not one by each of two names, of which a reader would drop one."""
+    write_adapter(tmp_path / "adapter", {"layers.1.q": (4, 3)})
+    names = [f"{prefix}layers.1.q.lora_{part}.weight" for prefix in ("", "base_model.model.") for part in _AB]
+    tensors = {name: torch.ones(*_AB[name[-8]]) for name in names}
+    save_file(tensors, tmp_path / "adapter" / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=r"are both lora_A of layers\.1\.q"):
+        read_adapter(tmp_path / "adapter")
+    (tmp_path / "model").mkdir()
+    save_file({"model.layers.1.q.weight": torch.ones(4, 3)}, tmp_path / "model" / "model.safetensors")
+    write_adapter(tmp_path / "adapter", {"layers.1.q": (4, 3), "model.layers.1.q": (4, 3)})
+    with pytest.raises(CheckpointError, match=r"another module that is model\.layers\.1\.q\.weight too"):
+        write_merged(tmp_path / "model", read_adapter(tmp_path / "adapter"), tmp_path)
+
+
+def test_a_rank_of_none_is_refused(tmp_path):
+    """Nothing divides alpha by 0."""
+    write_adapter(tmp_path, {"layers.1.q": (4, 3)}, rank=0)
+    with pytest.raises(CheckpointError, match="says a rank of 0"):
+        read_adapter(tmp_path)
+
+
+def test_what_float32_does_not_hold_is_refused(tmp_path):
+    """The weight is named."""
+    write_adapter(tmp_path, {"q": (4, 3)}, lora_alpha=1e300)
+    (change,) = read_adapter(tmp_path).values()
+    with pytest.raises(CheckpointError, match=r"adds so much to q\.weight"):
+        with_change(torch.ones(4, 3), change, "q.weight")
 
 
 def test_rows_of_a_run_get_their_own_adapter_or_none():
@@ -146,6 +183,20 @@ def test_an_adapter_of_too_large_a_rank_or_of_other_weights_is_refused():
         pairs_of(checkpoint.model, merged, spec)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1, 1e3, 1e9])
+def test_a_change_of_any_size_keeps_its_rank(scale):
+    """What float32 rounds of the sum is no change of its own, however large the sum is."""
+    checkpoint, merged = CHECKPOINTS["tiny-generate"](), CHECKPOINTS["tiny-generate"]().model
+    spec = adapter_spec(checkpoint.model, 2, ("outer",))
+    with torch.no_grad():
+        weight = merged.layers[1].feed_forward.outer.weight
+        weight += scale * torch.randn(weight.shape[0], 2) @ torch.randn(2, weight.shape[1])
+    ((a, b),) = pairs_of(checkpoint.model, merged, spec).values()
+    assert 2 == a.shape[1]
+    change = weight - checkpoint.model.layers[1].feed_forward.outer.weight
+    assert 1e-5 * scale + 1e-6 * weight.abs().max() > (torch.from_numpy(a @ b).T - change).abs().max()
+
+
 def test_a_bundle_without_adapters_is_untouched():
     """A checkpoint that is to take none is exported as it is: its modules are the same."""
     checkpoint = CHECKPOINTS["tiny-generate"]()
@@ -166,6 +217,8 @@ def test_an_adapter_is_exported_and_agrees_with_merged_weights(tmp_path):
     assert 1e-4 >= report.manifest.parity.max_abs_error
     assert {2} == {layer.rank for layer in report.manifest.layers}
     assert base.manifest.golden.probabilities != report.manifest.golden.probabilities
+    with pytest.raises(ExportError, match="description has 5000 characters"):
+        export_adapter(adapter, bundle, checkpoint, name="other", description="x" * 5000)
     with pytest.raises(ExportError, match="--force"):
         export_adapter(adapter, bundle, checkpoint)
     with pytest.raises(CheckpointError, match="another checkpoint"):
@@ -246,6 +299,24 @@ def test_a_base_that_is_rounded_otherwise_is_refused():
     manifest.rounding.products[1].bits = 12 - manifest.rounding.products[1].bits
     with pytest.raises(CheckpointError, match="--held-out"):
         rounded_base(base, manifest, ())
+
+
+class _Ports:
+    """A session that only says what its graph takes."""
+
+    def __init__(self, *names):
+        self.ports = [SimpleNamespace(name=name, shape=["groups", 3, 2]) for name in names]
+
+    def get_inputs(self):
+        return self.ports
+
+
+@pytest.mark.parametrize("source", ["input_ids", "pixel_values", "input_features"])
+def test_each_row_of_any_source_has_the_adapter(source):
+    """Of texts, pictures and recordings."""
+    session = AdaptedSession(_Ports(source, *ADAPTER_PORTS, "adapter.x.a"), {})
+    fed = session.whole({source: np.zeros((5, 7))})
+    assert [0, 1, 2, 3, 4] == fed["adapter_rows"].tolist() == fed["adapter_members"][0].tolist()
 
 
 def test_adapters_are_for_cpus(tmp_path):

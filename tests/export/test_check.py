@@ -45,6 +45,16 @@ def test_what_is_said_before_is_what_is_made(name, precision, tmp_path):
         assert weights + files == pytest.approx(made.bundle_bytes, rel=0.01)
 
 
+def test_a_check_says_what_adapters_take(tmp_path):
+    """Of how many products, and how much memory; at what precisions there are none; and a model that takes none."""
+    code, out, _ = run(save_tiny("tiny-generate", tmp_path / "gpt"), "--check", "--adapters", "2")
+    assert 0 == code
+    assert "with places for adapters of 10 products: one takes up to " in out
+    assert "fp16         not possible: adapters are not for fp16" in out
+    code, _, error = run(save_tiny("tiny-rnn", tmp_path / "rnn"), "--check", "--adapters", "2")
+    assert (1, "weft export: adapters are for the layers of Transformers") == (code, error.partition(";")[0])
+
+
 def test_a_check_makes_nothing(tmp_path):
     """It says family, parameters, lengths, what is not possible and why, and what is free on the disk."""
     checkpoint, place = save_tiny("tiny-rnn", tmp_path / "checkpoint"), tmp_path / "models" / "rnn" / "1"

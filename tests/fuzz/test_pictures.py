@@ -11,7 +11,7 @@ from PIL import Image
 from bounded import Bounded
 from mutations import budget, mutated_bytes
 from weft_proto.v1 import bundle_pb2
-from weft_server.content.images import load_pixels
+from weft_server.content.images import load_picture
 from weft_server.errors import InvalidRequest
 
 SIZE = 8
@@ -51,7 +51,7 @@ FILES = [
 def read(data, index):
     """The shape of a picture's pixels, or the field of the refusal."""
     try:
-        pixels = load_pixels(data, SPECS[index], 8 << 20, 1 << 24)
+        pixels = load_picture(data, SPECS[index], 8 << 20, 1 << 24).pixels
     except InvalidRequest as error:
         return error.field
     assert np.isfinite(pixels).all()

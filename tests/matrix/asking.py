@@ -11,6 +11,7 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from weft_proto.v1 import (
+    answer_pb2,
     caption_pb2,
     classification_pb2,
     common_pb2,
@@ -29,12 +30,20 @@ TEXTS = {
     "score": ("we are eating bread", "the boy sees the house", "she reads a red book", "the old man is here"),
     "generate": ("Return a list of", "Return the name of the", "Raise an error if", "Open a file and"),
     "classify text": ("Return a socket object", "Parse the given text", "Open a new window", "Start a new thread"),
+    # Questions, which pictures go with.
+    "answer": (
+        "how many triangles are there?",
+        "is there a blue cross?",
+        "is there an orange cross?",
+        "what color is the square?",
+    ),
     "embed": ("the cat", "the dog", "green tree", "a bird"),
     "tag": ("Ann lives in Paris", "Bob paid ten euros", "Eve went to Rome", "Tom is in Berlin"),
 }
 # The field of a file, and whose examples are sent.
 FILES = {
     "caption": ("image", "scenes"),
+    "answer": ("image", "scenes-answers"),
     "transcribe": ("audio", "commands"),
     "classify image": ("image", "digits"),
     "match": ("image", "digits"),
@@ -42,6 +51,7 @@ FILES = {
 _VERBS = {
     "translate": ("weft.v1.TranslationService", "Translate", translation_pb2),
     "caption": ("weft.v1.CaptionService", "Caption", caption_pb2),
+    "answer": ("weft.v1.AnswerService", "Answer", answer_pb2),
     "transcribe": ("weft.v1.TranscriptionService", "Transcribe", transcription_pb2),
     "generate": ("weft.v1.GenerationService", "Generate", generation_pb2),
     "classify text": ("weft.v1.ClassificationService", "Classify", classification_pb2),
@@ -72,6 +82,8 @@ def request_of(task, number, kind="unary", *, explains=False, is_bad=False):
         request.inputs.add(text="" if is_bad else TEXTS[task][number])
     else:
         request.text = "" if is_bad else TEXTS[task][number]
+    if task == "answer":
+        request.text = TEXTS[task][number]
     if task == "match":
         request.labels.extend(TEXTS["embed"])
     if task == "score":

@@ -27,6 +27,7 @@ def _of(model, step="step", *, streams=False, **runs):
 TASKS = {
     "translate": _of("en-es", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
     "caption": _of("scenes", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
+    "answer": _of("scenes-answers", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
     "transcribe": _of("commands", streams=True, encoding="encoder", decoding="decode", explaining="explain"),
     "generate": _of("pydocs", streams=True, prefill="prefill", decoding="decode", explaining="explain"),
     "classify text": _of("topics", encoding="classifier", explaining="explain"),

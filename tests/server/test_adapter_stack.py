@@ -1,5 +1,7 @@
 """The law of the stack: whatever rows a run has, each reads its own adapter, and one that has none reads nothing."""
 
+from weakref import ref
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -56,6 +58,17 @@ def test_a_place_is_shared_and_then_used_again():
     fed = stack.feeds(["adapter.x.a", "adapter.x.b"], np.array([0, 1]), 1)
     assert [3, 0, 0, 0] == fed["adapter.x.a"][0, 0].tolist()
     assert [2, 2, 0, 0] == fed["adapter.x.b"][1, :, 0].tolist()
+
+
+def test_an_adapter_that_has_left_the_memory_is_not_kept():
+    """Its place is only what was copied."""
+    stack = AdapterStack(SPEC, 2)
+    one = adapter(1)
+    stack.let_go(stack.take(one))
+    left = ref(one)
+    del one
+    assert left() is None
+    assert 0 == stack.take(adapter(2))
 
 
 def test_an_adapter_comes_back_to_where_it_lay():

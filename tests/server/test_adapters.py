@@ -18,6 +18,8 @@ from weft_export.export import adaptable, export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2, model_pb2, translation_pb2
 from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.load import load_bundle
+from weft_server.checks.bundles import look_at_bundles
+from weft_server.config import try_config
 from weft_server.door.text import TranslationServicer
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
 from weft_server.runtime import adapter_stack
@@ -207,6 +209,29 @@ def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters)
             await answer(model, adapter="formal")
 
     asyncio.run(run())
+
+
+def test_a_check_tells_of_adapters_that_would_be_refused(adapters):
+    """Each by its directory and the reason, as a warning: a server starts without it."""
+    (adapters / "short" / "adapter.bin").write_bytes(b"")
+    (adapters / "notes").mkdir()
+    found = [each for each in look_at_bundles(try_config(repository=adapters.parents[2])) if each.about == "adapter"]
+    assert [("warning", True)] == [(each.state, "short: adapter.bin has 0 bytes" in each.says) for each in found]
+
+
+def test_the_same_numbers_for_other_layers_are_another_adapter(adapters):
+    """What one has read of a prompt is not recalled for the other: their digests differ."""
+    directory, bundle = adapters / "formal", load_bundle(adapters.parents[1] / "1")
+    before, _ = load_adapter(directory, bundle)
+    manifest = json_format.Parse((directory / "adapter.json").read_text(), bundle_pb2.AdapterManifest())
+    by_size = {}
+    for layer in manifest.layers:
+        by_size.setdefault(tuple(matrix.shape for matrix in before.pairs[layer.name]), []).append(layer)
+    one, other, *_ = max(by_size.values(), key=len)
+    one.name, other.name = other.name, one.name
+    (directory / "adapter.json").write_text(json_format.MessageToJson(manifest))
+    after, _ = load_adapter(directory, bundle)
+    assert before.digest != after.digest
 
 
 def _nothing(manifest, directory):

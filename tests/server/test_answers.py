@@ -92,6 +92,19 @@ def test_a_crowd_changes_no_bit(tiny_repository, name):
     assert {0, 2} == {len(others) for _, _, others in apart}
 
 
+@pytest.mark.parametrize("name", [*ANSWERING, "tiny-speech"])
+def test_a_search_scores_the_answer_alone(tiny_repository, name):
+    """Its length is that of the answer: neither a question nor the language before a transcription is a part of it."""
+
+    async def searched(model):
+        decoding = common_pb2.Decoding(beams=common_pb2.Beams(num_beams=3), max_new_tokens=8)
+        answer = await ask(model, **golden_request(model, decoding=decoding, return_scores=True))
+        return answer.completion
+
+    found = run(tiny_repository, name, searched)
+    assert pytest.approx(sum(found.token_log_probs) / len(found.token_ids), rel=1e-5) == found.score
+
+
 @both
 def test_a_question_counts(tiny_repository, name):
     """Usage has the places of the picture and the tokens of the question, also as token ids."""

@@ -34,6 +34,13 @@ def test_flag_wins_over_environment_wins_over_default(monkeypatch):
     assert 9 == read_config(repository="models", slots=9).slots
 
 
+def test_cuda_devices_keep_their_order(monkeypatch):
+    """The list of devices is read as it stands. One number is a list too."""
+    monkeypatch.setenv("WEFT_CUDA_DEVICE", "3,0,12")
+    assert [3, 0, 12] == read_config(repository="models").cuda_devices
+    assert [1] == read_config(repository="models", cuda_device="1").cuda_devices
+
+
 def test_config_is_frozen():
     """Nothing changes a setting after the start."""
     with pytest.raises(pydantic.ValidationError):
@@ -57,6 +64,12 @@ def test_config_is_frozen():
         ({"prefix_cache_mb": -1}, r"--prefix-cache-mb \(WEFT_PREFIX_CACHE_MB\): .* or equal to 0, not -1"),
         ({"prefix_cache_mb": 2**20 + 1}, "--prefix-cache-mb"),
         ({"prefix_cache_mb": 0.5}, "--prefix-cache-mb"),
+        ({"cuda_device": "0,0"}, r"--cuda-device \(WEFT_CUDA_DEVICE\): must name each device once, not '0,0'"),
+        ({"cuda_device": "-1"}, "must be numbers from 0 to 63, such as `0` or `0,1`, not '-1'"),
+        ({"cuda_device": "64"}, "must be numbers from 0 to 63"),
+        ({"cuda_device": "0,"}, "must be numbers from 0 to 63"),
+        ({"cuda_device": "0, 1"}, "must be numbers from 0 to 63"),
+        ({"cuda_device": "all"}, "must be numbers from 0 to 63"),
         ({"verify_golden": False}, "--verify-golden"),
     ],
 )

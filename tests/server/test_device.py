@@ -5,7 +5,7 @@ import pytest
 from weft_proto.v1 import bundle_pb2
 from weft_server.config import ConfigError, read_config
 from weft_server.errors import BundleError
-from weft_server.runtime.device import HOST, Device, device_of, verify_caches, verify_precision
+from weft_server.runtime.device import HOST, Device, devices_of, verify_caches, verify_precision
 from weft_server.runtime.session import verify_device
 
 FAR = Device(in_place=False)
@@ -21,27 +21,30 @@ def has_cuda():
 
 def test_the_host_unless_told_otherwise():
     """The default device is the CPU, in place: a GPU is asked for, since it promises no bits."""
-    assert HOST == device_of(read_config(repository="models"))
+    assert [HOST] == devices_of(read_config(repository="models"))
 
 
-def test_the_settings_name_the_device():
-    """Device, index and graphs come from the settings."""
-    config = read_config(repository="models", device="cuda", cuda_device=2, cuda_graphs=True)
-    assert Device("cuda", 2, in_place=False, captures=True) == device_of(config)
+def test_the_settings_name_the_devices():
+    """Device, indices in their order, and graphs come from the settings. The CPU is one, whatever CUDA has."""
+    config = read_config(repository="models", device="cuda", cuda_device="2,0", cuda_graphs=True)
+    assert [Device("cuda", each, in_place=False, captures=True) for each in (2, 0)] == devices_of(config)
+    assert ["cuda:2", "cuda:0"] == [device.name for device in devices_of(config)]
+    assert ["cpu"] == [device.name for device in devices_of(read_config(repository="models", cuda_device="0,1"))]
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
         ({"cuda_graphs": True}, r"--cuda-graphs \(WEFT_CUDA_GRAPHS\): are for --device cuda"),
-        ({"device": "cuda", "lanes": 2}, r"--lanes \(WEFT_LANES\): a CUDA device has one lane, not 2"),
+        ({"device": "cuda", "lanes": 2}, r"--lanes \(WEFT_LANES\): .* one lane, and --cuda-device names 1, not 2"),
+        ({"device": "cuda", "cuda_device": "3,5", "lanes": 3}, r"--lanes .* --cuda-device names 2, not 3"),
         ({"device": "cuda", "prefix_cache_mb": 1}, r"--prefix-cache-mb \(WEFT_PREFIX_CACHE_MB\): is for --device cpu"),
     ],
 )
 def test_settings_that_contradict_the_device_are_refused(settings, text):
     """A setting that the device cannot follow stops the start by its name."""
     with pytest.raises(ConfigError, match=text):
-        device_of(read_config(repository="models", **settings))
+        devices_of(read_config(repository="models", **settings))
 
 
 @pytest.mark.skipif(has_cuda(), reason="this ONNX Runtime has CUDA")

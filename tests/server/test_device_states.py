@@ -9,12 +9,15 @@ import random
 
 import numpy as np
 import pytest
+import tiny_t5
 from tiny import CHECKPOINTS
 
-from loaded import Loaded
+from far_models import answers_of
 from toy import START, Toy
+from weft_export.checkpoints.directory import save_checkpoint
+from weft_export.export import export_checkpoint
 from weft_proto.v1 import bundle_pb2
-from weft_server.content.windows import sound_of
+from weft_server.bundle.graphs import attends_with_bias
 from weft_server.engine.chunks import Chunks
 from weft_server.engine.decode_lane import DecodeLane
 from weft_server.engine.runner import DecodeRunner
@@ -26,9 +29,8 @@ from weft_server.runtime.copies import Copies, Stretch
 from weft_server.runtime.device import HOST, Device
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.session import Session, Value
-from weft_server.sequence import Beams, Decoding, Sampling, Sequence
-from weft_server.serving import build
-from weft_server.source import Asked, Ids
+from weft_server.sequence import Decoding, Sequence
+from weft_server.source import Ids
 from weft_server.telemetry.metrics import Metrics
 
 FAR = Device(in_place=False)
@@ -183,39 +185,30 @@ def test_a_device_reads_larger_pieces_of_prompts():
     assert [768, 610] == [far.filled(np.arange(600), past, 0).bucket for past in (0, 10_000 - 610)]
 
 
-async def answers_of(directory, device, monkeypatch):
-    """What a whole model on a device answers to random requests that come at once, greedy, sampled and searched."""
-    monkeypatch.setattr(build, "device_of", lambda _: device)
-    rng = np.random.default_rng(5)
-    async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
-        text, image = model.manifest.text, model.manifest.image
-        sequences = []
-        for index in range(40):
-            if model.manifest.HasField("image"):
-                pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-                question = tuple(rng.integers(0, text.source_vocab_size, index % (text.max_source_tokens + 1)).tolist())
-                source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
-            elif model.manifest.HasField("audio"):
-                audio = model.manifest.audio
-                source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
-            else:
-                longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
-                source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
-            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
-            max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
-            # So hot that the candidates rarely decide, and rows of logits are fetched.
-            sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
-            beams = Beams(1 + index % 4) if index % 3 == 0 else None
-            sampling = None if beams else sampling
-            decoding = Decoding(max_new, max_new // 2, (), sampling, beams=beams) if max_new else None
-            model.engine.reserve()
-            sequence = Sequence(str(index), source, decoding, source.asked_ids, wants_scores=True)
-            model.engine.submit(sequence)
-            sequences.append(sequence)
-        for sequence in sequences:
-            await sequence.reply.done()
-    replies = [sequence.reply for sequence in sequences]
-    return [(r.token_ids, r.log_probs, r.outputs, None if r.values is None else r.values.tobytes()) for r in replies]
+@pytest.fixture(scope="module")
+def long_t5(tmp_path_factory):
+    """The bundle of a tiny T5 whose cache has 300 places."""
+    checkpoint, repository = tmp_path_factory.mktemp("checkpoint"), tmp_path_factory.mktemp("repository")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny_t5, "MAX_TARGET", 300)
+        save_checkpoint(checkpoint, tiny_t5.tiny_t5())
+    export_checkpoint(checkpoint, repository / "t5" / "1")
+    return repository / "t5" / "1"
+
+
+def test_a_bias_over_more_than_256_places_is_told_all_of_them(long_t5, monkeypatch):
+    """T5 adds a bias with a column for each place of its cache, and kernels take no other total_length with it.
+
+    So such a model is told its capacity, and its answers are those of the CPU in place.
+    """
+    near = asyncio.run(answers_of(long_t5, HOST, monkeypatch))
+    assert near == asyncio.run(answers_of(long_t5, FAR, monkeypatch))
+
+
+def test_which_graphs_add_a_bias(long_t5, tiny_repository):
+    """The decoder's own graph says so."""
+    assert attends_with_bias(long_t5 / "decoder.onnx")
+    assert not attends_with_bias(tiny_repository / "tiny-translate" / "1" / "decoder.onnx")
 
 
 @pytest.mark.slow

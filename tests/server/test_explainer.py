@@ -56,6 +56,7 @@ def test_an_alignment_fits_its_answer(tiny_repository, name):
             weights = matrix(alignment)
             assert (rows_of(model, answer), columns_of(model, answer)) == weights.shape
             assert model.manifest.HasField("image") == bool(alignment.grid_rows)
+            assert bool(model.manifest.image.shortest_edge) == alignment.HasField("image_region")
             assert model.manifest.HasField("audio") == bool(alignment.num_columns) == (alignment.column_s > 0)
             assert 1 == bool(alignment.grid_rows) + bool(alignment.num_columns) + bool(alignment.source_tokens)
             np.testing.assert_allclose(1, weights.sum(axis=1), atol=1e-5)

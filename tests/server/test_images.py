@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from weft_proto.v1 import bundle_pb2 as pb
-from weft_server.content.images import MAX_FULL_SCANS, MAX_SCANS, load_pixels
+from weft_server.content.images import MAX_FULL_SCANS, MAX_SCANS, load_picture
 from weft_server.content.picture_file import MAX_PIECES, num_scans
 from weft_server.content.wanted import Wanted
 from weft_server.errors import DeadlineExpired, InvalidRequest
@@ -32,12 +32,12 @@ def _encode(image: Image.Image, kind="PNG", **options) -> bytes:
 
 
 def _load(data: bytes, spec: pb.ImageSpec | None = None) -> np.ndarray:
-    return load_pixels(data, spec or _spec(), MAX_BYTES, MAX_PIXELS)
+    return load_picture(data, spec or _spec(), MAX_BYTES, MAX_PIXELS).pixels
 
 
 def _refusal(data: bytes, **limits: int) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as error:
-        load_pixels(data, _spec(), limits.get("max_bytes", MAX_BYTES), limits.get("max_pixels", MAX_PIXELS))
+        load_picture(data, _spec(), limits.get("max_bytes", MAX_BYTES), limits.get("max_pixels", MAX_PIXELS))
     assert "image.data" == error.value.field
     return error.value
 
@@ -138,8 +138,29 @@ def test_a_picture_that_promises_too_much_is_refused_by_its_header():
 def test_the_pixel_limit_is_exact(kind):
     """As many pixels as the limit are taken in any format, one more is not."""
     data = _encode(Image.new("RGB", (10, 10)), kind)
-    assert (3, 4, 6) == load_pixels(data, _spec(), MAX_BYTES, 100).shape
+    assert (3, 4, 6) == load_picture(data, _spec(), MAX_BYTES, 100).pixels.shape
     assert "IMAGE_TOO_LARGE" == _refusal(data, max_pixels=99).reason
+
+
+@pytest.mark.parametrize(
+    ("size", "turned", "region"),
+    [
+        ((300, 100), 1, (1 / 3, 0, 2 / 3, 1)),
+        ((100, 400), 1, (0, 3 / 8, 1, 5 / 8)),
+        ((100, 400), 6, (3 / 8, 0, 5 / 8, 1)),  # by its EXIF it stands on its side
+        ((50, 50), 1, None),
+    ],
+)
+def test_what_is_cut_out_is_told(size, turned, region):
+    """As shares of the upright picture; and of a picture that is all seen, nothing."""
+    spec = _spec(size=(20, 20))
+    spec.shortest_edge = 20
+    exif = Image.Exif()
+    exif[0x0112] = turned
+    seen = load_picture(_encode(Image.new("L", size), "JPEG", exif=exif), spec, MAX_BYTES, MAX_PIXELS).region
+    assert region == (seen and tuple(seen))
+    spec.shortest_edge, spec.resize_height, spec.resize_width = 0, 25, 40
+    assert (0.25, 0.08, 0.75, 0.88) == load_picture(_encode(Image.new("L", size)), spec, MAX_BYTES, MAX_PIXELS).region
 
 
 def test_a_long_picture_is_refused_before_it_grows():
@@ -148,13 +169,13 @@ def test_a_long_picture_is_refused_before_it_grows():
     spec.shortest_edge = 224
     for size, shape in (((3, 30), (224, 2240)), ((30, 3), (2240, 224))):
         data = _encode(Image.new("L", size))
-        assert (3, 224, 224) == load_pixels(data, spec, MAX_BYTES, 224 * 2240).shape
+        assert (3, 224, 224) == load_picture(data, spec, MAX_BYTES, 224 * 2240).pixels.shape
         with pytest.raises(InvalidRequest, match=f"would be {shape[0]} x {shape[1]} for this") as error:
-            load_pixels(data, spec, MAX_BYTES, 224 * 2240 - 1)
+            load_picture(data, spec, MAX_BYTES, 224 * 2240 - 1)
         assert "IMAGE_TOO_LARGE" == error.value.reason
     tracemalloc.start()
     with pytest.raises(InvalidRequest, match="1 x 500000 pixels, and would be 224 x 112000000 for this model"):
-        load_pixels(_png_header(1, 500_000), spec, MAX_BYTES, MAX_PIXELS)
+        load_picture(_png_header(1, 500_000), spec, MAX_BYTES, MAX_PIXELS)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
@@ -254,7 +275,8 @@ def test_the_work_of_a_jpeg_is_its_scans_times_its_pixels(mode):
     data = _encode(Image.new(mode, (64, 64)), "JPEG", progressive=True)
     own, num_pixels = num_scans(data), 64 * 64
     assert 6 <= own <= MAX_FULL_SCANS
-    assert (3, 4, 6) == load_pixels(_scanned(data, MAX_FULL_SCANS - own), _spec(), MAX_BYTES, num_pixels).shape
+    taken = load_picture(_scanned(data, MAX_FULL_SCANS - own), _spec(), MAX_BYTES, num_pixels)
+    assert (3, 4, 6) == taken.pixels.shape
     refused = _refusal(_scanned(data, MAX_FULL_SCANS - own + 1), max_pixels=num_pixels)
     assert ("IMAGE_TOO_LARGE", True) == (refused.reason, "scans of 4096 pixels" in refused.message)
     assert (3, 4, 6) == _load(_scanned(data, MAX_FULL_SCANS - own + 1)).shape
@@ -314,11 +336,11 @@ def test_what_nobody_waits_for_is_not_read_on(kind):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8))
     data = _encode(noise, kind, **({"progressive": True} if kind == "JPEG" else {}))
     whole = Abandoned(1 << 30)
-    load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, whole)
+    load_picture(data, _spec(), MAX_BYTES, MAX_PIXELS, whole)
     for times in range(whole.asked):
         wanted = Abandoned(times)
         with pytest.raises(DeadlineExpired):
-            load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
+            load_picture(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
         assert times + 1 == wanted.asked
 
 
@@ -327,7 +349,7 @@ def test_a_picture_is_decoded_in_small_blocks(kind):
     """So that one that is given up ends soon, however much each byte costs."""
     wanted, noise = Abandoned(1 << 30), np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
     data = _encode(Image.fromarray(noise), kind)
-    load_pixels(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
+    load_picture(data, _spec(), MAX_BYTES, MAX_PIXELS, wanted)
     assert wanted.asked >= len(data) // 4096
 
 
@@ -381,7 +403,7 @@ def test_metadata_of_any_length_is_not_read(chunk):
     """It is no part of the picture, and what it would take when decompressed is not taken."""
     data = _png(8, 0, b"\x33\x33", *[chunk] * 8)
     tracemalloc.start()
-    pixels = load_pixels(data, _spec(channels=1, size=(1, 2)), 1 << 26, MAX_PIXELS)
+    pixels = load_picture(data, _spec(channels=1, size=(1, 2)), 1 << 26, MAX_PIXELS).pixels
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     np.testing.assert_allclose(pixels.ravel(), [0.2, 0.2], atol=1e-6)

@@ -27,6 +27,7 @@ def test_a_model_is_listed_as_its_manifest_states_it(tiny_repository, name):
             manifest = model.manifest
             assert manifest.task == listed.task
             assert "fp32" == listed.precision
+            assert ["cpu"] == listed.devices
             assert manifest.labels == listed.labels
             assert manifest.text.prefixes == listed.prefixes
             assert manifest.text.HasField("chat") == listed.takes_messages

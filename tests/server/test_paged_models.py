@@ -28,7 +28,7 @@ def both(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _far(monkeypatch):
-    monkeypatch.setattr(build, "device_of", lambda _: FAR)
+    monkeypatch.setattr(build, "devices_of", lambda _: [FAR])
 
 
 def requests(text, num=30):

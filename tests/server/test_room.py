@@ -1,6 +1,7 @@
 """A model that would not fit into memory is refused before it takes any. Else the system would end the server."""
 
 import asyncio
+import math
 import mmap
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from loaded import Loaded
+from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2 as pb
 from weft_proto.v1 import common_pb2
-from weft_server.bundle.load import Bundle
+from weft_server.bundle.graphs import weight_bytes
+from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.config import read_config
 from weft_server.errors import BundleError
 from weft_server.runtime import pages
 from weft_server.runtime.memory import free_memory
+from weft_server.runtime.states import DTYPES
 from weft_server.serving import lanes, room
 
 STATES = [
@@ -128,6 +132,26 @@ def test_adapters_take_memory_too(tmp_path):
         adapted = pb.BundleManifest(task=task, files=plain.files, adapters={"layers": layers})
         before, after = (room.room_of(Bundle("m", 1, tmp_path, each), config) for each in (plain, adapted))
         assert (before.at_once, before.full + (3 + rows) * one) == after
+
+
+@pytest.mark.parametrize("name", ["tiny-translate", "tiny-text"])
+def test_what_lanes_take_of_devices(tiny_repository, name):
+    """Weights once for each graph that runs there, explanations on the first device, and the slots divided."""
+    bundle = load_bundle(tiny_repository / name / "1")
+    manifest = bundle.manifest
+    config = read_config(repository=tiny_repository, slots=5)
+    weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
+    explaining = weights[pb.GRAPH_ROLE_EXPLAIN]
+    slots = 3 * (sum(map(slot_bytes, manifest.states)) + 4 * manifest.text.target_vocab_size) if manifest.states else 0
+    each = slots + sum(weights[role] for role in TASKS[manifest.task].needs)
+    assert explaining > 0
+    assert [each + explaining, each] == room.lane_rooms(bundle, config, 2)
+    assert sum(file.size_bytes for file in manifest.files) > max(weights.values())
+
+
+def slot_bytes(state):
+    """What a slot's part of a state takes, when it is full."""
+    return math.prod(state.shape) * DTYPES[state.data_type]().itemsize
 
 
 def test_short_stretches_share_a_page(tmp_path, monkeypatch):

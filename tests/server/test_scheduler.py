@@ -1,6 +1,7 @@
 """Laws of the scheduler: bounds hold, nobody is lost, lanes share fairly, batches share a padded length."""
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft_server.engine.scheduler import Scheduler
+from weft_server.engine.shapes import Shapes
 from weft_server.errors import Overloaded
+from weft_server.runtime.device import HOST
 from weft_server.sequence import Sequence
 from weft_server.source import Ids
 
@@ -25,6 +28,12 @@ def enqueue(scheduler, *lengths):
         scheduler.reserve()
         scheduler.enqueue(sequence)
     return made
+
+
+def batch(scheduler, *, most, budget):
+    """What a lane of the host takes to classify it."""
+    shapes = Shapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget)
+    return scheduler.take(0, most=most, budget=budget, shapes=shapes)
 
 
 def test_reserved_places_count_as_waiting():
@@ -183,8 +192,8 @@ def test_a_batch_shares_the_padded_length_of_the_oldest():
     scheduler = Scheduler(1, 99, 1000)
     a, b, c, d = enqueue(scheduler, 9, 20, 16, 11)
 
-    assert [a, c, d] == scheduler.take(0, most=64, budget=1000, alike=True)
-    assert [b] == scheduler.take(0, most=64, budget=1000, alike=True)
+    assert [a, c, d] == batch(scheduler, most=64, budget=1000)
+    assert [b] == batch(scheduler, most=64, budget=1000)
 
 
 def test_a_batch_keeps_to_its_bounds():
@@ -192,9 +201,9 @@ def test_a_batch_keeps_to_its_bounds():
     scheduler = Scheduler(1, 99, 1000)
     enqueue(scheduler, *[10] * 5)
 
-    assert 3 == len(scheduler.take(0, most=64, budget=48, alike=True))
-    assert 1 == len(scheduler.take(0, most=1, budget=48, alike=True))
-    assert 1 == len(scheduler.take(0, most=64, budget=1, alike=True))
+    assert 3 == len(batch(scheduler, most=64, budget=48))
+    assert 1 == len(batch(scheduler, most=1, budget=48))
+    assert 1 == len(batch(scheduler, most=64, budget=1))
 
 
 @dataclass
@@ -236,7 +245,8 @@ def test_nobody_is_lost_or_taken_twice(steps):
                 scheduler.release()
         elif kind == "take":
             lane, most, budget, least, alike = arguments
-            for sequence in scheduler.take(lane, most=most, budget=budget, least=least, alike=alike):
+            shapes = Shapes(HOST, attrgetter("bucket"), {}, most=most, budget=budget) if alike else None
+            for sequence in scheduler.take(lane, most=most, budget=budget, least=least, shapes=shapes):
                 books.waiting.remove(sequence)
                 books.held.append(sequence)
         elif kind == "remove" and books.waiting:

@@ -3,6 +3,7 @@
 import wave
 from contextlib import ExitStack
 from io import BytesIO
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,6 +44,8 @@ CUT = (*SOURCES, *NAMED, " ".join(SOURCES) * 100)
 IDS = (([377, 219, 665, 2],), ([5, 900, 31] * 400,))
 EMBEDDED = ("the cat", "the dog eats and the bird finds", "green tree", "a small house")
 SCENES, DIGITS, SPOKEN = _pictures("scenes"), _pictures("digits"), _recordings("commands")
+QUESTIONS = ("how many triangles are there?", "what is left of the purple triangle?", "is there a blue cross?")
+ASKED = tuple(product(_pictures("scenes-answers"), QUESTIONS))
 
 
 class Ask(NamedTuple):
@@ -68,7 +71,7 @@ class Ask(NamedTuple):
     @property
     def can_stream(self):
         """Whether the client has a stream for it."""
-        return self.verb in {"translate", "caption", "transcribe", "generate"}
+        return self.verb in {"translate", "caption", "answer", "transcribe", "generate"}
 
     def arguments(self, number):
         """Positional and named arguments of the verb, for the input of a number."""
@@ -89,6 +92,11 @@ def _translates(how, weight=1.0, priority=None, **rest):
 
 def _captions(how, weight=1.0, **rest):
     return _writes(how, weight, task="caption", inputs=SCENES, model="scenes", **{"max_new_tokens": 24} | rest)
+
+
+def _asks(how, weight=1.0, rest=None, **decoding):
+    more = {"max_new_tokens": 12} | decoding
+    return _writes(how, weight, task="answer", inputs=ASKED, model="scenes-answers", rest=rest, **more)
 
 
 def _transcribes(how, weight=1.0, inputs=SPOKEN, **rest):
@@ -114,6 +122,9 @@ ASKS = (
     _captions("greedy", 2),
     _captions("3 beams", strategy=Beams(3)),
     _captions("explain", rest={"explain": True}),
+    _asks("greedy", 2),
+    _asks("3 beams", strategy=Beams(3)),
+    _asks("explain", rest={"explain": True}),
     _transcribes("greedy", 2),
     _transcribes("timestamps", timestamps=True),
     _transcribes("explain", inputs=SPOKEN[:-1], explain=True),

@@ -3,7 +3,7 @@
 import random
 from typing import Any, NamedTuple
 
-from asks import DIGITS, PROMPTS, SOURCES
+from asks import DIGITS, PROMPTS, SCENES, SOURCES
 
 from weft import Beams, Decoding, Explain, Sampling
 
@@ -45,6 +45,8 @@ BAD = (
     Bad("translate", (SOURCES[0],), {"model": "en-es", "explain": Explain(layer=99)}),
     Bad("generate", ((10**6,),), {"model": "pydocs"}),
     Bad("caption", (b"no picture",), {"model": "scenes"}),
+    Bad("answer", (b"no picture", "how many stars are there?"), {"model": "scenes-answers"}),
+    Bad("answer", (SCENES[0], "star " * 40), {"model": "scenes-answers"}),
     Bad("transcribe", (b"no recording",), {"model": "commands"}),
     Bad("classify", (), {"image": DIGITS[0][:100], "model": "digits"}),
     Bad("classify", ("Open a new window",), {"model": "topics", "top_k": 0}),

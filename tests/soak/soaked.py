@@ -12,7 +12,7 @@ from tiny_models import NAMES as TINY
 
 from process import ServerProcess
 
-MODELS = ("commands", "digits", "en-es", "pydocs", "scenes", "tags", "topics")
+MODELS = ("commands", "digits", "en-es", "pydocs", "scenes", "scenes-answers", "tags", "topics")
 # This one has two versions, and is swapped.
 SWAPPED = "en-es"
 _TICKS = os.sysconf("SC_CLK_TCK")

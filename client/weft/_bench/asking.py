@@ -50,6 +50,8 @@ def make_requests(workload: Workload, model: Model, method: Method) -> list[Aske
     for name, known in _languages(model).items():
         if len(known) > 1:  # then the server wants one of them named, or would tell what is spoken at some cost
             options[name] = known[0]
+    if workload.question:
+        options["question"] = workload.question
 
     made = []
     most = NUM_TEXTS if reads(model.task) is Kind.TEXTS else NUM_FILES

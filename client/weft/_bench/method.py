@@ -12,9 +12,7 @@ from weft_proto.v1 import common_pb2
 
 _VERBS = {task: verb for verb in VERBS for task in verb.tasks}
 
-# It has no questions to send.
-NOT_SENT = {Task.ANSWER: "questions about pictures"}
-TASKS = frozenset(_VERBS) - NOT_SENT.keys()
+TASKS = frozenset(_VERBS)
 _ROWS = {Task(row.name): row for row in tasks.TASKS.values()}
 # Of verbs that take two kinds of input, texts are the first argument.
 PICTURES_SECOND = frozenset({Task.CLASSIFY_IMAGE, Task.EMBED_IMAGE, Task.MATCH})

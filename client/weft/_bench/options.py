@@ -45,6 +45,10 @@ class Asking:
             "Can be given several times. By default token ids are drawn at random.",
         ),
     ] = None
+    question: Annotated[
+        str,
+        typer.Option("--question", metavar="TEXT", show_default=False, help="What to ask about each picture."),
+    ] = ""
     input_tokens: Annotated[
         str | None,
         typer.Option(
@@ -85,6 +89,7 @@ class Asking:
             not self.free,
             self.stream,
             self.seed,
+            self.question,
         )
 
 

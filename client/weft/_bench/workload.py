@@ -5,8 +5,9 @@ from pathlib import Path
 
 from weft._bench.inputs import Kind, kind_of
 from weft._bench.lengths import Lengths
-from weft._bench.method import NOT_SENT, TASKS, WRITES_TEXT, Method, reads
+from weft._bench.method import TASKS, WRITES_TEXT, Method, reads
 from weft._model import Model, ModelState
+from weft._types import Task
 from weft.exceptions import InvalidRequest
 
 
@@ -15,7 +16,7 @@ class Workload:
     """Without `paths`, token ids are drawn; without `output_tokens`, the model decides how long an answer is.
 
     `streams` is None for a stream wherever text is produced. `forced` answers have exactly the length that was drawn;
-    others may end before.
+    others may end before. `question` is asked about each picture.
     """
 
     model: str = ""
@@ -26,6 +27,7 @@ class Workload:
     forced: bool = True
     streams: bool | None = None
     seed: int = 0
+    question: str = ""
 
     def find(self, models: tuple[Model, ...]) -> Model:
         """Return the model that is meant: the named one, or the only one that takes such inputs.
@@ -61,14 +63,18 @@ class Workload:
             return False
         given = kind_of(self.paths) if self.paths else Kind.TEXTS
         writes = model.task in WRITES_TEXT
+        if (model.task is Task.ANSWER) is not bool(self.question):
+            return False
         return reads(model.task) is given and (writes or not (self.output_tokens or self.streams))
 
     def method(self, model: Model) -> Method:
         """Return what is called; refuses options that mean nothing to the model."""
-        if what := NOT_SENT.get(model.task):
-            raise InvalidRequest(f"--model: {model.name} takes {what}, which weft bench does not send")
         if model.task not in TASKS:
             raise InvalidRequest(f"--model: this client is too old to know what {model.name} does")
+        if model.task is Task.ANSWER and not self.question:
+            raise InvalidRequest(f"--question: {model.name} answers questions about pictures; give one")
+        if self.question and model.task is not Task.ANSWER:
+            raise InvalidRequest(f"--question: {model.name} answers none")
         if writes := model.task in WRITES_TEXT:
             return Method(model.task, streams=self.streams is not False)
         for name, given in (("--stream", self.streams), ("--output-tokens", self.output_tokens)):

@@ -24,8 +24,8 @@ class Files:
         typer.Option(
             "--file",
             metavar="FILE",
-            help="Ask about each line of this file: a text, the path of a picture, or, in a .jsonl file, an object. "
-            "A dash (-) reads stdin.",
+            help="Ask about each line of this file: a text, the path of a picture or of a recording, or, in a .jsonl "
+            "file, an object. A dash (-) reads stdin.",
         ),
     ] = None
     out: Annotated[

@@ -15,8 +15,9 @@ from weft_export.adapters.peft import WEIGHTS, read_adapter
 from weft_export.bundle import manifest_of, provenance_of
 from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.files import read_file
-from weft_export.converters.convert import Converted, is_foreign
+from weft_export.converters.convert import EMBEDDERS, Converted, is_foreign
 from weft_export.converters.converter import Choices
+from weft_export.converters.sentence import MODULES
 from weft_export.errors import CheckpointError, ExportError
 from weft_export.export import examples_of, load
 from weft_export.proofs.adapted_session import Pairs
@@ -38,6 +39,15 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 
 WEIGHTS_OUT = "adapter.bin"
+# What --pooling calls them.
+_POOLINGS = {
+    bundle_pb2.POOLING_FIRST: "cls",
+    bundle_pb2.POOLING_MEAN: "mean",
+    bundle_pb2.POOLING_LAST: "last",
+    bundle_pb2.POOLING_MAX: "max",
+}
+# What follows from the choices that a bundle was exported with.
+_CHOSEN = ("task", "family", "labels", "scoring", "embedding")
 OnStage = Callable[[str], None]
 
 
@@ -77,6 +87,9 @@ def export_adapter(
     started = time.monotonic()
     manifest, digest = _read_base(bundle)
     place = _place(bundle, name or adapter.resolve().name, force=force)
+    most = LIMITS["AdapterManifest"]["description"].most or 0
+    if len(description) > most:
+        raise ExportError(f"the description has {len(description)} characters; at most {most} are read")
     on_stage("reading the adapter")
     changes = read_adapter(adapter)
     on_stage("adding it to the checkpoint")
@@ -142,7 +155,10 @@ def _read_base(bundle: Path) -> tuple[bundle_pb2.BundleManifest, str]:
 
 def _place(bundle: Path, name: str, *, force: bool) -> Path:
     if not ADAPTER_NAME.fullmatch(name):
-        raise ExportError(f"an adapter's name is [a-z0-9][a-z0-9._-]*, at most 128 characters, not {name!r:.140}")
+        raise ExportError(
+            f"an adapter's name is [a-z0-9][a-z0-9._-]*, at most 128 characters, not {name!r:.140}; give it one by"
+            " --name"
+        )
     whole = bundle.absolute()
     place = whole.parent / ADAPTERS_DIR / whole.name / name
     if place.exists() and not force:
@@ -160,10 +176,14 @@ def _choices(manifest: bundle_pb2.BundleManifest, checkpoint: Path, golden: str 
         return None
     text, task = manifest.text, TASKS[manifest.task]
     reads_source = task.takes_language
+    # A file that says the pooling goes before.
+    is_pooled = manifest.family in EMBEDDERS and not (checkpoint / MODULES).exists()
     return Choices(
         max_tokens=(text.max_total_tokens if task.writes_text else text.max_source_tokens) or None,
         max_source_tokens=text.max_source_tokens if reads_source else None,
         golden=golden or manifest.golden.text or None,
+        pooling=_POOLINGS[manifest.embedding.pooling] if is_pooled else None,
+        pairs=text.HasField("separator_id") and len(manifest.labels) > 1,
     )
 
 
@@ -177,6 +197,8 @@ def _base(loaded: Converted, manifest: bundle_pb2.BundleManifest, held_out: Path
     same = manifest_of(base, manifest.precision, manifest.golden)
     if list(same.states) != list(manifest.states):
         raise CheckpointError("the bundle was exported with other lengths than can be told from it")
+    if any(getattr(same, name) != getattr(manifest, name) for name in _CHOSEN):
+        raise CheckpointError("the bundle was exported with other options than can be told from it, such as --labels")
     return base
 
 
@@ -193,8 +215,7 @@ def _provenance(checkpoint: Checkpoint, weights: Path, num_parameters: int) -> b
 def _write(place: Path, manifest: bundle_pb2.AdapterManifest, content: bytes) -> None:
     """Write an adapter beside its place, and move it there: a server may look at any time."""
     data = (json_format.MessageToJson(manifest, indent=2, ensure_ascii=False) + "\n").encode()
-    most = LIMITS["AdapterManifest"]["description"].most or 0
-    if len(data) > MAX_ADAPTER_BYTES or len(manifest.description) > most:
+    if len(data) > MAX_ADAPTER_BYTES:
         raise ExportError(f"{ADAPTER_FILE} would be larger than a server reads")
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".weft-adapter-", dir=place.parent) as scratch:

@@ -20,7 +20,7 @@ from weft_export.errors import CheckpointError
 from weft_export.proofs.adapted_session import Pairs
 from weft_proto.v1 import bundle_pb2
 
-# What float32 has rounded away of a merged weight, as a share of its size.
+# What float32 has rounded away of a weight, merged or not, as a share of its size.
 _NOISE = 2.0**-22
 _SMALL_FILE = 2**26
 
@@ -29,10 +29,15 @@ def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Pat
     """Write a checkpoint's directory with an adapter added to its weights.
 
     Raises:
-        CheckpointError: the adapter is for a module that the checkpoint has not.
+        CheckpointError: the adapter is for a module that the checkpoint has not, or has two changes of one weight.
     """
     stored = StoredTensors(checkpoint)
-    by_weight = {_weight_of(module, stored): change for module, change in changes.items()}
+    by_weight: dict[str, Change] = {}
+    for module, change in changes.items():
+        name = _weight_of(module, stored)
+        if name in by_weight:
+            raise CheckpointError(f"the adapter is for {module} and for another module that is {name} too")
+        by_weight[name] = change
     merged = {name: stored.read(name) for name in stored.entries}
     for name, change in by_weight.items():
         merged[name] = changed(merged[name], change, name)
@@ -42,6 +47,9 @@ def write_merged(checkpoint: Path, changes: Mapping[str, Change], directory: Pat
         is_weights = path.suffix in (".safetensors", ".bin") or path.name.endswith(".index.json")
         if path.is_file() and not is_weights and path.stat().st_size <= _SMALL_FILE:
             shutil.copyfile(path, directory / path.name)
+        elif path.is_dir():
+            # sentence-transformers keeps in folders what is behind the body. No adapter changes that.
+            (directory / path.name).symlink_to(path.resolve(), target_is_directory=True)
 
 
 def _weight_of(module: str, stored: StoredTensors) -> str:
@@ -65,22 +73,22 @@ def pairs_of(base: nn.Module, merged: nn.Module, spec: bundle_pb2.AdapterSpec) -
     after = dict(merged.named_parameters())
     pairs = {}
     for name, parameter in base.named_parameters():
-        weight = parameter.detach().double()
-        delta = after[name].detach().double() - weight
+        weight, sum_ = parameter.detach().double(), after[name].detach().double()
+        delta = sum_ - weight
         if not bool(delta.any()):
             continue
         if name not in layers:
             taken = ", ".join(sorted({layer.name.rpartition(".")[2] for layer in spec.layers}))
             raise CheckpointError(f"the adapter changes {name}, and the bundle takes adapters of {taken} alone")
         layer = layers[name]
-        pairs[layer.name] = _factors(delta, layer, float(weight.norm()))
+        pairs[layer.name] = _factors(delta, layer, max(float(weight.norm()), float(sum_.norm())))
     if not pairs:
         raise CheckpointError("the adapter changes nothing: all that it adds is zero")
     return {layer.name: pairs[layer.name] for layer in spec.layers if layer.name in pairs}
 
 
 def _factors(delta: Tensor, layer: bundle_pb2.AdaptedLayer, size: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return A and B of a difference [outputs, inputs] of low rank."""
+    """Return A and B of a difference [outputs, inputs] of low rank, of weights of this size at most."""
     generator = torch.Generator().manual_seed(0)
     # The columns of a matrix of low rank are combinations of as many random ones ("Finding Structure with Randomness",
     # Halko et al. 2011, section 1.3).

@@ -6,6 +6,7 @@ Of a checkpoint of ours the names are those of its modules. PEFT itself writes t
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,10 @@ def read_adapter(directory: Path) -> dict[str, Change]:
             raise CheckpointError(f"{path}: {name} has {len(entry.shape)} axes; only products of matrices are adapted")
         if entry.data_type not in DATA_TYPES:
             raise CheckpointError(f"{path}: {name} is of the type {entry.data_type}; floats of 16 or 32 bits are read")
-        parts.setdefault(module, {})[part] = name
+        known = parts.setdefault(module, {})
+        if part in known:
+            raise CheckpointError(f"{path}: {known[part]} and {name} are both lora_{part} of {module}")
+        known[part] = name
     if not parts:
         raise CheckpointError(f"{path} has no tensors")
     with open_weights(path) as file:
@@ -133,14 +137,14 @@ def _change(config: Mapping[str, Any], path: Path, module: str, names: Mapping[s
             raise CheckpointError(f"{path}: {module} has no lora_{part}")
     a, b = (file.get_tensor(names[part]).float() for part in "AB")
     rank = _of_module(config, "rank_pattern", module, config["r"])
-    if not (isinstance(rank, int) and a.shape[0] == b.shape[1] == rank):
+    if not (isinstance(rank, int) and a.shape[0] == b.shape[1] == rank >= 1):
         shapes = f"A {list(a.shape)} and B {list(b.shape)}"
         raise CheckpointError(f"{path}: {module} has {shapes}, and {CONFIG} says a rank of {rank}")
     for part, matrix in (("A", a), ("B", b)):
         if not bool(matrix.isfinite().all()):
             raise CheckpointError(f"{path}: {module} has a number in lora_{part} that is not finite")
     alpha = _of_module(config, "alpha_pattern", module, config["lora_alpha"])
-    if not isinstance(alpha, int | float) or not math.isfinite(alpha):
+    if not isinstance(alpha, int | float) or not abs(alpha) <= sys.float_info.max:
         raise CheckpointError(f"{CONFIG}: lora_alpha of {module} must be a number, not {alpha!r:.60}")
     scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
     return Change(a, b, scale, bool(config.get("fan_in_fan_out")))
@@ -185,10 +189,13 @@ def changed(tensor: Tensor, change: Change, name: str) -> Tensor:
     """Return a weight with what an adapter adds to it, float32.
 
     Raises:
-        CheckpointError: the adapter is for a weight of another shape.
+        CheckpointError: the adapter is for a weight of another shape, or the sum is larger than float32 holds.
     """
     matrix = change.matrix()
     if matrix.shape != tensor.shape:
         shapes = f"{list(matrix.shape)}, and {name} is {list(tensor.shape)}"
         raise CheckpointError(f"the adapter is for a base of other sizes: it adds {shapes}")
-    return (tensor.double() + matrix).to(torch.float32)
+    merged = (tensor.double() + matrix).to(torch.float32)
+    if not bool(merged.isfinite().all()):
+        raise CheckpointError(f"the adapter adds so much to {name} that float32 does not hold it")
+    return merged

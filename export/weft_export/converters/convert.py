@@ -29,7 +29,7 @@ from weft_proto.bundle_rules import CONFIG_FILE
 from weft_proto.tasks import TASKS
 
 # Families of bodies, whose pooling is chosen or said by a file.
-_EMBEDDERS = frozenset({"text_embedder", "decoder_embedder", "vit_embedder"})
+EMBEDDERS = frozenset({"text_embedder", "decoder_embedder", "vit_embedder"})
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def converter_of(config: dict[str, Any], *, has_labels: bool = False, embeds: bo
     ]
     if known:
         # Of equal ones the first.
-        return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in _EMBEDDERS) == embeds))
+        return max(known, key=lambda each: (each.takes_labels == has_labels) + ((each.family in EMBEDDERS) == embeds))
     of_type = [name for each in CONVERTERS if each.model_type == model_type for name in each.architectures]
     if of_type:
         raise CheckpointError(f"{named[0]} is not supported; of {model_type}, {', '.join(dict.fromkeys(of_type))} are")
@@ -168,7 +168,7 @@ def _read_config(directory: Path) -> dict[str, Any]:
 def _check_choices(converter: Converter, choices: Choices) -> None:
     if choices.labels and not converter.takes_labels:
         raise CheckpointError(f"labels are chosen for CLIPModel; {converter.architectures[0]} has none, or its own")
-    if choices.pooling is not None and converter.family not in _EMBEDDERS:
+    if choices.pooling is not None and converter.family not in EMBEDDERS:
         raise CheckpointError(f"pooling is chosen for the body of an encoder, not for {converter.architectures[0]}")
     if choices.pairs and converter.family != "encoder_only":
         raise CheckpointError(f"pairs are chosen for a classifier of texts, not for {converter.architectures[0]}")

@@ -68,7 +68,7 @@ class Speech(SequenceToSequence):
     def encode(self, *source: Tensor) -> tuple[Tensor, Tensor]:
         """Encode (input_features [batch, mels, frames],)."""
         (features,) = source
-        halved = nn.functional.gelu(self.second(nn.functional.gelu(self.first(features))))
+        halved = nn.functional.gelu(self.second(nn.functional.gelu(self.first(features.to(self.first.weight.dtype)))))
         everything = torch.ones(1, 1, 1, self.config.num_positions, dtype=torch.bool)
         return self.encoder(halved.transpose(1, 2) + self.positions, None), everything
 

@@ -11,6 +11,8 @@ from weft_proto.bundle_rules import ADAPTER_PORTS, adapter_ports
 Array = NDArray[Any]
 Pairs = Mapping[str, tuple[Array, Array]]
 """By layer A [inputs, rank] and B [rank, outputs], in float32."""
+# What a graph has a row of for each request. Beside a picture or a recording, ids may be an answer's.
+_SOURCES = ("pixel_values", "input_features", "input_ids")
 
 
 def takes_adapters(session: Any) -> bool:
@@ -46,8 +48,8 @@ class AdaptedSession:
 
     def whole(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Return feeds with the inputs that bring adapters."""
-        source = feeds["pixel_values"] if "pixel_values" in feeds else feeds["input_ids"]
-        num_rows = len(source) + (feeds["prompt_ids"].shape[1] if "prompt_ids" in feeds else 0)
+        source = next(name for name in _SOURCES if name in feeds)
+        num_rows = len(feeds[source]) + (feeds["prompt_ids"].shape[1] if "prompt_ids" in feeds else 0)
         rows = np.arange(num_rows if self._has_one else 0)
         # Two or more: one row alone takes another kernel, and has other bits.
         members = np.zeros((int(self._has_one), max(2, num_rows)), np.int64)

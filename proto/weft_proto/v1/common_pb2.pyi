@@ -423,7 +423,8 @@ Global___Sampling: _TypeAlias = Sampling  # noqa: Y015
 class Beams(_message.Message):
     """Beams keeps the num_beams most probable beginnings at each step, and answers with the best finished ones, as transformers does.
     The score of an answer is the sum of its log-probabilities over its number of tokens to the power of length_penalty. What a
-    bundle feeds the decoder between its start token and the answer, a language's token say, is counted too, as transformers does.
+    bundle feeds a translator's decoder between its start token and the answer, a language's token say, is counted too, as
+    transformers does. A question, and the tokens of language and task before a transcription, are not.
     With a Decoding.prefix only the tokens behind it count, in the sum and in the number. Other forced tokens add 0 to the sum.
     A search takes a slot for each beam, all at once, and waits until one lane of the server has so many free.
     """
@@ -1011,8 +1012,8 @@ class Completion(_message.Message):
     request_id: _builtins.str
     """request_id is the request's, or one the server made when it was empty."""
     score: _builtins.float
-    """score is the answer's score in a beam search, else unset. See Beams. Unset with TranslateRequest.split_sentences, where each
-    sentence is a search of its own. A score below the lowest finite float is that.
+    """score is the answer's score in a beam search, else unset. See Beams. Unset where the input was cut into several parts, the
+    sentences of a text or the windows of a recording: each is a search of its own. A score below the lowest finite float is that.
     """
     @_builtins.property
     def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -1265,6 +1266,7 @@ class Alignment(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     COLUMN_S_FIELD_NUMBER: _builtins.int
     NUM_COLUMNS_FIELD_NUMBER: _builtins.int
+    IMAGE_REGION_FIELD_NUMBER: _builtins.int
     grid_rows: _builtins.int
     """grid_rows is the height of the grid when the source is an image, else 0."""
     grid_columns: _builtins.int
@@ -1302,6 +1304,10 @@ class Alignment(_message.Message):
         stands before them). A row without any (0) is uniform.
         """
 
+    @_builtins.property
+    def image_region(self) -> Global___Region:
+        """image_region is where the grid lies on the picture, for a model that cuts the middle out. Unset: on the whole of it."""
+
     def __init__(
         self,
         *,
@@ -1315,10 +1321,11 @@ class Alignment(_message.Message):
         head: _builtins.int | None = ...,
         column_s: _builtins.float = ...,
         num_columns: _builtins.int = ...,
+        image_region: Global___Region | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "layer", b"layer"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "head", b"head", "image_region", b"image_region", "layer", b"layer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "layer", b"layer", "num_columns", b"num_columns", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_head", b"_head", "_layer", b"_layer", "column_s", b"column_s", "grid_columns", b"grid_columns", "grid_rows", b"grid_rows", "head", b"head", "image_region", b"image_region", "layer", b"layer", "num_columns", b"num_columns", "source_mass", b"source_mass", "source_tokens", b"source_tokens", "target_tokens", b"target_tokens", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__head: _TypeAlias = _typing.Literal["head"]  # noqa: Y015
     _WhichOneofArgType__head: _TypeAlias = _typing.Literal["_head", b"_head"]  # noqa: Y015
@@ -1330,3 +1337,39 @@ class Alignment(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__layer) -> _WhichOneofReturnType__layer | None: ...
 
 Global___Alignment: _TypeAlias = Alignment  # noqa: Y015
+
+@_typing.final
+class Region(_message.Message):
+    """Region is a part of a picture as it is shown, upright. Its edges are shares of the width and of the height, from the left and from
+    the top, [0, 1].
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_FIELD_NUMBER: _builtins.int
+    TOP_FIELD_NUMBER: _builtins.int
+    RIGHT_FIELD_NUMBER: _builtins.int
+    BOTTOM_FIELD_NUMBER: _builtins.int
+    left: _builtins.float
+    """left is where it begins across."""
+    top: _builtins.float
+    """top is where it begins down."""
+    right: _builtins.float
+    """right is where it ends across."""
+    bottom: _builtins.float
+    """bottom is where it ends down."""
+    def __init__(
+        self,
+        *,
+        left: _builtins.float = ...,
+        top: _builtins.float = ...,
+        right: _builtins.float = ...,
+        bottom: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bottom", b"bottom", "left", b"left", "right", b"right", "top", b"top"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Region: _TypeAlias = Region  # noqa: Y015

@@ -159,6 +159,7 @@ class Model(_message.Message):
     TAKES_ADAPTERS_FIELD_NUMBER: _builtins.int
     ADAPTERS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     TELLS_TIMESTAMPS_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     NORMALIZED_FIELD_NUMBER: _builtins.int
@@ -250,6 +251,10 @@ class Model(_message.Message):
     def adapters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """adapters are the names of those that lie beside it now, sorted. One is loaded when it is first asked for."""
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """devices are those that its lanes run on, for people: "cpu", or "cuda:0", "cuda:1", ... Empty until it is loaded."""
+
     def __init__(
         self,
         *,
@@ -278,6 +283,7 @@ class Model(_message.Message):
         takes_adapters: _builtins.bool = ...,
         adapters: _abc.Iterable[_builtins.str] | None = ...,
         precision: _builtins.str = ...,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
         tells_timestamps: _builtins.bool = ...,
         dimensions: _builtins.int = ...,
         normalized: _builtins.bool = ...,
@@ -288,7 +294,7 @@ class Model(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer", "adapters", b"adapters", "attention_heads", b"attention_heads", "can_explain", b"can_explain", "can_score", b"can_score", "canary_share", b"canary_share", "decoding", b"decoding", "default_attention_layer", b"default_attention_layer", "description", b"description", "devices", b"devices", "dimensions", b"dimensions", "error", b"error", "family", b"family", "label_scoring", b"label_scoring", "label_text", b"label_text", "labels", b"labels", "limits", b"limits", "name", b"name", "normalized", b"normalized", "precision", b"precision", "prefixes", b"prefixes", "source_languages", b"source_languages", "state", b"state", "takes_adapters", b"takes_adapters", "takes_constraints", b"takes_constraints", "takes_labels", b"takes_labels", "takes_messages", b"takes_messages", "takes_pairs", b"takes_pairs", "target_languages", b"target_languages", "task", b"task", "tells_timestamps", b"tells_timestamps", "version", b"version", "version_labels", b"version_labels", "vocab_size", b"vocab_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__default_attention_layer: _TypeAlias = _typing.Literal["default_attention_layer"]  # noqa: Y015
     _WhichOneofArgType__default_attention_layer: _TypeAlias = _typing.Literal["_default_attention_layer", b"_default_attention_layer"]  # noqa: Y015

@@ -49,7 +49,7 @@ class TranscribeRequest(_message.Message):
     """num_top_tokens asks for Completion.top_tokens, so many for each token; [0, 20], default 0."""
     timestamps: _builtins.bool
     """timestamps asks the model to tell when each part is said: TranscribeResponse.segments are then its own. Only for models whose
-    Model.tells_timestamps is set. Then decoding is not `beams`.
+    Model.tells_timestamps is set. Then decoding has no `stop`.
     """
     @_builtins.property
     def model(self) -> _common_pb2.ModelSelector:
@@ -61,8 +61,8 @@ class TranscribeRequest(_message.Message):
 
     @_builtins.property
     def decoding(self) -> _common_pb2.Decoding:
-        """decoding says how to produce text; defaults as stated there. For a recording of several windows it holds for each, and may have
-        neither a prefix nor a constraint nor several outputs.
+        """decoding says how to produce text; defaults as stated there. It may have neither a prefix nor a constraint nor several outputs.
+        For a recording of several windows it holds for each.
         """
 
     @_builtins.property

@@ -1,12 +1,20 @@
 """Reads an adapter that lies beside its bundle, and refuses a wrong one. Nothing of it is run here."""
 
+import hashlib
 import json
 from pathlib import Path
 
 import numpy as np
 from google.protobuf import json_format
 
-from weft_proto.bundle_rules import ADAPTER_FILE, FORMAT_VERSION, MAX_ADAPTER_BYTES, MAX_MANIFEST_ENTRIES
+from weft_proto.bundle_rules import (
+    ADAPTER_FILE,
+    ADAPTER_NAME,
+    ADAPTERS_DIR,
+    FORMAT_VERSION,
+    MAX_ADAPTER_BYTES,
+    MAX_MANIFEST_ENTRIES,
+)
 from weft_proto.first_line import first_line
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.files import read_small_file, verify_file, verify_names
@@ -18,6 +26,22 @@ from weft_server.sequence import Adapter
 _FLOAT_BYTES = 4
 
 
+def adapters_home(bundle: Bundle) -> Path:
+    """Return where the adapters of a bundle lie, each in a directory that is called as it is."""
+    return bundle.directory.parent / ADAPTERS_DIR / str(bundle.version)
+
+
+def adapters_of(bundle: Bundle) -> list[str]:
+    """Return the names of those that lie there, sorted. None, if the bundle takes none."""
+    if not bundle.manifest.adapters.layers:
+        return []
+    try:
+        there = [path for path in adapters_home(bundle).iterdir() if ADAPTER_NAME.fullmatch(path.name)]
+    except OSError:
+        return []
+    return sorted(path.name for path in there if (path / ADAPTER_FILE).is_file())
+
+
 def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.Golden]:
     """Read and verify an adapter of a bundle. Returns it, and what it must answer before it is used.
 
@@ -25,7 +49,8 @@ def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.G
         BundleError: it is refused.
     """
     try:
-        manifest = _read_manifest(directory)
+        content = read_small_file(directory / ADAPTER_FILE, MAX_ADAPTER_BYTES)
+        manifest = _parsed(content)
         verify_limits(manifest)
         _verify(manifest, bundle)
         verify_names(directory, {manifest.weights.path, ADAPTER_FILE}, ADAPTER_FILE)
@@ -33,12 +58,12 @@ def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.G
         pairs = _pairs(directory / manifest.weights.path, manifest, bundle.manifest.adapters)
     except OSError as error:
         raise BundleError(f"{error.filename or directory}: {error.strerror}") from error
-    return Adapter(directory.name, manifest.weights.sha256, pairs), manifest.golden
+    return Adapter(directory.name, hashlib.sha256(content).hexdigest(), pairs), manifest.golden
 
 
-def _read_manifest(directory: Path) -> bundle_pb2.AdapterManifest:
+def _parsed(content: bytes) -> bundle_pb2.AdapterManifest:
     try:
-        text = read_small_file(directory / ADAPTER_FILE, MAX_ADAPTER_BYTES).decode()
+        text = content.decode()
         require(has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)), f"{ADAPTER_FILE} has too many entries")
         manifest = json_format.Parse(text, bundle_pb2.AdapterManifest())
     except (json_format.ParseError, ValueError, RecursionError) as error:

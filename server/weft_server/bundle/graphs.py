@@ -3,6 +3,7 @@
 What external data can do to a loader, and the defences: https://github.com/onnx/onnx/blob/main/docs/ExternalDataSecurity.md
 """
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from weft_server.errors import BundleError, require
 # ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
 REFUSED_METADATA = {"ort_config"}
 
+# Which input of GroupQueryAttention is added to its scores.
+_BIAS = 10
 _NUMBER = re.compile(r"[0-9]{1,15}")
 # Operators that look up rows of a table, and what each calls the axis.
 _LOOKUPS = {"Gather": "axis", "GatherBlockQuantized": "gather_axis"}
@@ -38,6 +41,22 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         _verify_embeddings(model, graph, manifest)
         _verify_ports(graph.path, "inputs", graph.inputs, model.graph.input)
         _verify_ports(graph.path, "outputs", graph.outputs, model.graph.output)
+
+
+def weight_bytes(path: Path) -> int:
+    """Return how many bytes the weights of a graph have, in its file or beside it."""
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    return sum(
+        math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+        for tensor in model.graph.initializer
+    )
+
+
+def attends_with_bias(path: Path) -> bool:
+    """Whether attention over a cache adds something to its scores: for each place of the cache, in this graph."""
+    model = onnx.load(path, format="protobuf", load_external_data=False)
+    attending = (node.input for node in model.graph.node if node.op_type == "GroupQueryAttention")
+    return any(any(inputs[_BIAS : _BIAS + 1]) for inputs in attending)
 
 
 def _verify_model(model: onnx.ModelProto, path: str, sizes: dict[str, int]) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft_proto.tasks import TASKS
+from weft_server.bundle.adapter import adapters_home, adapters_of, load_adapter
 from weft_server.bundle.load import Bundle, load_bundle
 from weft_server.bundle.repository import Candidate, RepositoryError, scan_repository
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.config import ConfigError, flag_name
 from weft_server.errors import BundleError
-from weft_server.runtime.device import device_of, verify_caches, verify_precision
+from weft_server.runtime.device import devices_of, verify_caches, verify_precision
 from weft_server.runtime.memory import free_memory
-from weft_server.serving.build import widths_of
+from weft_server.runtime.session import verify_device
+from weft_server.serving.build import sizes_of, widths_of
 from weft_server.serving.decoding import verify_default
+from weft_server.serving.placement import Placement
 from weft_server.serving.room import Room, room_of
 
 if TYPE_CHECKING:
@@ -32,22 +35,25 @@ def look_at_bundles(reading: Reading) -> Iterator[Finding]:
     if "repository" in reading.bad:
         return
     try:
-        device = device_of(config)
+        devices = devices_of(config)
         scan = scan_repository(config.repository)
     except (RepositoryError, ConfigError):
         return
     yield from (Finding(WARNING, "repository", oddity) for oddity in scan.oddities)
-    rooms = []
+    bundles = []
     for candidate in scan.candidates:
         try:
-            bundle = _verified(candidate, config, device)
+            bundle = _verified(candidate, config, devices[0])
         except BundleError as error:
             yield Finding(ERROR, "bundle", f"{candidate.directory}: {error}")
             continue
-        rooms.append(room_of(bundle, config))
+        bundles.append(bundle)
         yield Finding(OK, "bundle", f"{bundle.name} version {bundle.version}: {TASKS[bundle.manifest.task].name}")
-    if config.device == "cpu" and rooms:
-        yield _look_at_room(rooms)
+        yield from _look_at_adapters(bundle)
+    if config.device == "cpu" and bundles:
+        yield _look_at_room([room_of(bundle, config) for bundle in bundles])
+    elif bundles:
+        yield from _look_at_places(bundles, config, devices)
 
 
 def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bundle:
@@ -61,6 +67,16 @@ def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bun
     return bundle
 
 
+def _look_at_adapters(bundle: Bundle) -> Iterator[Finding]:
+    """Say which adapters would be refused when a request names them. The server starts without them."""
+    for name in adapters_of(bundle):
+        directory = adapters_home(bundle) / name
+        try:
+            load_adapter(directory, bundle)
+        except BundleError as error:
+            yield Finding(WARNING, "adapter", f"{directory}: {error}", "export it again, by weft export-adapter")
+
+
 def _look_at_room(rooms: list[Room]) -> Finding:
     """Whether all models fit together. The server refuses each that does not fit beside those before it."""
     at_once, full = map(sum, zip(*rooms, strict=True))
@@ -72,3 +88,25 @@ def _look_at_room(rooms: list[Room]) -> Finding:
     if full <= free:
         return Finding(OK, "room", says)
     return Finding(ERROR if at_once > free else WARNING, "room", says, f"a smaller {flag_name('slots')} takes less")
+
+
+def _look_at_places(bundles: list[Bundle], config: ServerConfig, devices: list[Device]) -> Iterator[Finding]:
+    """Place all models as the server would. Nothing is said where a device cannot be opened: that has been said."""
+    try:
+        for device in devices:
+            verify_device(device)
+    except ConfigError:
+        return
+    placement = Placement(devices)
+    for bundle in bundles:
+        try:
+            claim = placement.claim(bundle.name, sizes_of(bundle, config, devices[0]))
+        except BundleError as error:
+            yield Finding(ERROR, "room", f"{bundle.name} version {bundle.version}: {error}")
+            continue
+        names = ", ".join(device.name for device in claim.devices)
+        yield Finding(OK, "room", f"{bundle.name} version {bundle.version} goes to {names}")
+    for number, num_bytes in placement.claimed().items():
+        if not num_bytes:
+            mend = f"{flag_name('lanes')} {len(devices)} gives each model a lane on each of {len(devices)} devices"
+            yield Finding(WARNING, "room", f"no model goes to cuda:{number}", mend)

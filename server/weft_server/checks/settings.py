@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.checks.credentials import look_at_credentials
-from weft_server.checks.finding import ERROR, OK, WARNING, Finding
+from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.checks.ports import (
     look_at_admin_port,
     look_at_both_ports,
@@ -18,7 +18,8 @@ from weft_server.checks.ports import (
 )
 from weft_server.config import ENV_PREFIX, ConfigError, ServerConfig, both_names, env_name
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.device import device_of
+from weft_server.runtime.cuda import free_on
+from weft_server.runtime.device import devices_of
 from weft_server.runtime.session import verify_device
 from weft_server.serving.labels_file import read_labels, restrict
 
@@ -75,14 +76,20 @@ def look_at_repository(config: ServerConfig) -> Iterator[Finding]:
 
 
 def look_at_device(config: ServerConfig) -> Iterator[Finding]:
-    """Refuse a device that is not there, or that other settings do not fit."""
+    """Refuse devices that are not there, or that other settings do not fit."""
     try:
-        device = device_of(config)
-        verify_device(device)
+        devices = devices_of(config)
     except ConfigError as error:
         yield from (Finding(ERROR, "device", line) for line in str(error).splitlines())
         return
-    yield Finding(OK, "device", device.kind if device.kind == "cpu" else f"{device.kind} {device.index}")
+    for device in devices:
+        try:
+            verify_device(device)
+        except ConfigError as error:
+            yield Finding(ERROR, "device", str(error))
+            continue
+        free = free_on(device)
+        yield Finding(OK, "device", device.name if free is None else f"{device.name}, {gigabytes(free)} are free")
 
 
 def look_at_threads(config: ServerConfig) -> Iterator[Finding]:
@@ -108,9 +115,6 @@ CHECKS = (
         ("host", "tls_cert", "tls_key", "tls_client_ca", "tokens", "tenant_key", "tenant_weights"), look_at_credentials
     ),
     Check(("admin", "admin_host", "admin_port", "tokens"), look_at_admin_port),
-    Check(
-        ("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb", "admin", "watch", "idle_unload_s"),
-        look_at_device,
-    ),
+    Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
     Check(("device", "lanes", "threads"), look_at_threads),
 )

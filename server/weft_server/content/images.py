@@ -1,6 +1,7 @@
 """Encoded pictures to pixel values, as a bundle's ImageSpec says. Runs in worker threads: Pillow frees the GIL."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from weft_proto.v1 import bundle_pb2
 from weft_server.content.picture_file import BLOCK, FIELD, PictureFile, num_scans, without_metadata
 from weft_server.content.wanted import Wanted
 from weft_server.errors import InvalidRequest, RequestError
+from weft_server.source import Region
 
 # A progressive JPEG can go over all its pixels again and again, for 33 bytes each time. A real one does so 10 times, or
 # 18.
@@ -33,10 +35,17 @@ _RESAMPLE = {
 }
 
 
-def load_pixels(
+class Picture(NamedTuple):
+    """Pixel values float32 [channels, height, width], and the part of the picture that they show. None: all of it."""
+
+    pixels: NDArray[np.float32]
+    region: Region | None
+
+
+def load_picture(
     data: bytes, spec: bundle_pb2.ImageSpec, max_bytes: int, max_pixels: int, wanted: Wanted | None = None
-) -> NDArray[np.float32]:
-    """Return pixel values float32 [channels, height, width] of a PNG, JPEG or WebP file.
+) -> Picture:
+    """Return what a model sees of a PNG, JPEG or WebP file.
 
     The picture is taken as a viewer shows it: upright by its EXIF orientation, an animation's first frame, transparency
     over white, 16-bit greys scaled to 8 bits.
@@ -64,14 +73,15 @@ def load_pixels(
         wanted.check()
         image = _flatten(_upright(picture), "L" if spec.channels == 1 else "RGB")
         wanted.check()
-        image = _cut(image.resize(resized_size(spec, *image.size), _RESAMPLE[spec.resample]), spec)
+        image, region = _cut(image.resize(resized_size(spec, *image.size), _RESAMPLE[spec.resample]), spec)
     except RequestError:
         raise
     except Exception as error:
         raise _broken() from error
     mean, std = np.array(spec.mean, np.float32), np.array(spec.std, np.float32)
     pixels = np.asarray(image, np.float32).reshape(spec.height, spec.width, spec.channels)
-    return np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
+    values = np.ascontiguousarray(((pixels / np.float32(255) - mean) / std).transpose(2, 0, 1))
+    return Picture(values, region)
 
 
 def _open(data: bytes, wanted: Wanted) -> ImageFile.ImageFile:
@@ -128,10 +138,15 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> Image.Image:
+def _cut(image: Image.Image, spec: bundle_pb2.ImageSpec) -> tuple[Image.Image, Region | None]:
     """Cut the middle out of a picture; what cannot be halved is taken off below and to the right."""
-    left, top = (image.width - spec.width) // 2, (image.height - spec.height) // 2
-    return image.crop((left, top, left + spec.width, top + spec.height))
+    width, height = image.size
+    if (width, height) == (spec.width, spec.height):
+        return image, None
+    left, top = (width - spec.width) // 2, (height - spec.height) // 2
+    right, bottom = left + spec.width, top + spec.height
+    region = Region(left / width, top / height, right / width, bottom / height)
+    return image.crop((left, top, right, bottom)), region
 
 
 def _flatten(image: Image.Image, mode: str) -> Image.Image:

@@ -14,7 +14,7 @@ from weft_proto.bundle_rules import MAX_CHARS_PER_TOKEN
 from weft_proto.languages import Frame
 from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
-from weft_server.content.images import load_pixels
+from weft_server.content.images import load_picture
 from weft_server.content.sentences import divided, sentences
 from weft_server.content.sound_file import load_samples
 from weft_server.content.tokenizer import TokenizerFailed
@@ -223,8 +223,8 @@ class InputReader:
             InvalidRequest: it is no picture, or too large.
             DeadlineExpired: it is not wanted any more.
         """
-        pixels = load_pixels(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
-        return Pixels(pixels, self._grid, self._image.num_class_tokens)
+        pixels, region = load_picture(image.data, self._image, self._max_image_bytes, self._max_image_pixels, wanted)
+        return Pixels(pixels, self._grid, self._image.num_class_tokens, region=region)
 
     def read_asked(
         self, image: common_pb2.Image, question: str | common_pb2.TokenIds, field: str, wanted: Wanted
@@ -233,7 +233,8 @@ class InputReader:
         asked = self.read_text(question, field) if isinstance(question, str) else self.read_ids(question, field)
         wanted.check()
         picture = self.read_image(image, wanted)
-        return Asked(picture.array, picture.grid, picture.num_class_tokens, tuple(asked.array.tolist()))
+        question_ids = tuple(asked.array.tolist())
+        return Asked(picture.array, picture.grid, picture.num_class_tokens, question_ids, region=picture.region)
 
     def read_windows(self, audio: common_pb2.Audio, wanted: Wanted) -> list[Part]:
         """Return the windows of a recording. A long one is cut where it is quiet.

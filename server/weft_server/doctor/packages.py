@@ -83,6 +83,7 @@ def _runtime() -> Iterator[Finding]:
 
 def _cuda() -> Finding:
     from weft_server.config import ConfigError  # noqa: PLC0415 - what it needs is there by now
+    from weft_server.runtime.cuda import num_devices  # noqa: PLC0415
     from weft_server.runtime.device import Device  # noqa: PLC0415
     from weft_server.runtime.session import verify_device  # noqa: PLC0415
 
@@ -90,7 +91,7 @@ def _cuda() -> Finding:
         verify_device(Device("cuda", in_place=False))
     except ConfigError as error:
         return Finding(WARNING, "cuda", str(error), "models can run on the CPU")
-    return Finding(OK, "cuda", "device 0 can be opened")
+    return Finding(OK, "cuda", f"device 0 can be opened; devices: {num_devices()}")
 
 
 def _version(name: str) -> str | None:

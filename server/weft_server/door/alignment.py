@@ -113,6 +113,8 @@ def _write(
     alignment.source_mass.extend(explanation.source_mass.clip(0, 1).tolist())
     if isinstance(source, Pixels):
         alignment.grid_rows, alignment.grid_columns = source.grid
+        if source.region is not None:
+            alignment.image_region.CopyFrom(common_pb2.Region(**source.region._asdict()))
     elif isinstance(source, Sound):
         alignment.column_s, alignment.num_columns = source.position_s, source.num_positions
     else:

@@ -306,11 +306,14 @@ class BeamRows:
 def _first_length(sequence: Sequence) -> int:
     """Return the length that an answer counts before its first token, as in transformers.
 
-    It generates what a bundle feeds the decoder, and counts it. Given a prefix, it counts what comes behind that.
+    It generates what a bundle feeds a translator's decoder, and counts it. A question, and what a transcription begins
+    with, are given to it, and not counted. Given a prefix, it counts what comes behind that.
     """
     assert sequence.decoding is not None
     num_unscored = sequence.decoding.num_unscored
-    return -num_unscored if num_unscored else len(sequence.prefix_ids)
+    if num_unscored:
+        return -num_unscored
+    return len(sequence.prefix_ids) if sequence.source.answer_has_prefix else 0
 
 
 def _stop_ids(search: _Search) -> frozenset[int]:

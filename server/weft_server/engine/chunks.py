@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 PREFILL_BUCKETS = (8, 16, 32, 64, 128)
 PREFILL_CHUNK = PREFILL_BUCKETS[-1]
-# A device is not busy with less, and each run costs it the reading of all weights.
-DEVICE_BUCKETS = (*PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
+# On a device a new shape costs much. The small ones let the end of any prompt fit into some bucket, up to the cache's
+# end. Less than the large ones does not keep a device busy, and each run costs it the reading of all weights.
+DEVICE_BUCKETS = (2, 4, *PREFILL_BUCKETS, 256, 384, 512, 768, 1024, 1536, 2048)
 
 
 class Chunk:
@@ -62,9 +63,13 @@ class Chunks:
             return (1,)
         return PREFILL_BUCKETS if self._device.in_place else DEVICE_BUCKETS
 
-    def size(self, budget: int) -> int:
-        """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded."""
-        return max((bucket for bucket in self.buckets if bucket <= budget), default=self.buckets[0])
+    def size(self, budget: int, past: int = 0) -> int:
+        """Return how many tokens a run should read within `budget`: a bucket, so that nothing is padded.
+
+        On a device it ends before the cache does, of which `past` places are taken.
+        """
+        most = budget if self._device.in_place else min(budget, self._max_total - past)
+        return max((bucket for bucket in self.buckets if bucket <= most), default=self.buckets[0])
 
     def filled(self, token_ids: np.ndarray, past: int, memory: int) -> Chunk:
         """The chunk that holds the next tokens of a prompt of which `past` have been read, beside such a memory."""

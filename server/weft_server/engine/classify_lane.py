@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft_server.engine.shapes import Shapes
 from weft_server.engine_stats import Usage
 from weft_server.errors import DeadlineExpired
 from weft_server.sequence import Delivery, FinishReason
-from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from weft_server.engine.lane import Take
     from weft_server.runtime.adapter_stack import AdapterStack
     from weft_server.runtime.session import Session
     from weft_server.sequence import Outcome, Sequence
+    from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
 
@@ -38,9 +40,12 @@ class ClassifyLane:
         max_batch: int,
         batch_tokens: int,
         metrics: ModelMetrics,
+        longest: Mapping[str, Source],
         stack: AdapterStack | None = None,
     ) -> None:
         """Of several `sessions`, a run takes the one that reads its kind of input.
+
+        `longest` has the longest input of each kind, by the port that reads it.
 
         `per_token` says that the graph gives values for each token, padding included. A tagger's does.
 
@@ -53,8 +58,16 @@ class ClassifyLane:
         self._max_batch = max_batch
         self._batch_tokens = batch_tokens
         self._metrics = metrics
+        device = next(iter(self._sessions.values())).device
+        self._shapes = Shapes(device, attrgetter("bucket"), longest, most=max_batch, budget=batch_tokens)
         self._stack = stack
         self._batch: list[Sequence] = []
+
+    def first_runs(self) -> Iterator[None]:
+        """Run each shape once, if the sessions are on a device."""
+        for sources in self._shapes.trials():
+            self._compute(sources, {})
+            yield
 
     @property
     def is_busy(self) -> bool:
@@ -82,7 +95,7 @@ class ClassifyLane:
         2. It is cancelled while the batch runs. The run cannot drop it, and its answer is not counted.
         3. It has its answer.
         """
-        self._batch = take(most=self._max_batch, budget=self._batch_tokens, alike=True)
+        self._batch = take(most=self._max_batch, budget=self._batch_tokens, shapes=self._shapes)
         now = time.monotonic()
         late = [sequence for sequence in self._batch if sequence.deadline < now]
         batch = [sequence for sequence in self._batch if sequence.deadline >= now]
@@ -115,14 +128,17 @@ class ClassifyLane:
     def _run(self, batch: list[Sequence]) -> list[np.ndarray | None]:
         """Each sequence's own values."""
         started = time.monotonic()
-        bucket = batch[0].source.bucket
-        feeds = feeds_of([sequence.source for sequence in batch], bucket, self._pad_id)
-        # Whatever the task, the graph has one output.
-        session = self._sessions[batch[0].source.port]
-        (values,) = session.run(feeds | self._adapters(batch, session)).values()
-        self._observe(batch, started, len(batch) * bucket)
+        sources = [sequence.source for sequence in batch]
+        values = self._compute(sources, self._adapters(batch, self._sessions[sources[0].port]))
+        self._observe(batch, started, self._shapes.num_rows(len(batch)) * self._shapes.width(sources[0]))
         # Copies, so that no answer keeps those of the whole batch alive.
         return [self._own(row, sequence).copy() for row, sequence in zip(values, batch, strict=True)]
+
+    def _compute(self, sources: list[Source], adapters: dict[str, np.ndarray]) -> np.ndarray:
+        """What the graph gives for each of the sources, which are alike."""
+        # Whatever the task, the graph has one output.
+        (values,) = self._sessions[sources[0].port].run(self._shapes.feeds(sources, self._pad_id) | adapters).values()
+        return values[: len(sources)]
 
     def _adapters(self, batch: list[Sequence], session: Session) -> dict[str, np.ndarray]:
         """What the graph reads of the adapters of a batch."""

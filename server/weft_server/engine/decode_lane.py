@@ -14,7 +14,7 @@ from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine_stats import Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from weft_server.engine.lane import Take
     from weft_server.engine.recall import Recall
@@ -35,6 +35,11 @@ MAX_COMPANY = 8
 # 1. A source waits for company, where slots are short.
 # 2. Other lanes wait for one that reads a prompt and holds fewer rows than they do. See `is_open`.
 PATIENCE = 6
+
+
+def largest_allowance(budget: int, num_slots: int) -> int:
+    """Return how many tokens of sources and prompts a lane with its own `budget` reads in a step, at most."""
+    return max(budget, UNWATCHED_BUDGET, num_slots * 3 // 2)
 
 
 class Piece(NamedTuple):
@@ -71,6 +76,10 @@ class DecodeLane:
         self._recall = recall
         # Steps since the last admission.
         self._num_held_off = 0
+
+    def first_runs(self) -> Iterator[None]:
+        """On a device, run each shape once: what a run leaves there is its thread's."""
+        return iter(()) if self.runner.host_states else self.runner.first_runs()
 
     @property
     def is_busy(self) -> bool:
@@ -144,7 +153,7 @@ class DecodeLane:
         Of a prefix, which has few tokens, each step feeds one, so the first token of the answer comes so much later. A
         question is read at once.
         """
-        for run in runs_of(self._admit(take, start_id)):
+        for run in runs_of(self._admit(take, start_id), self.runner.shapes):
             self.runner.encode([sequence.source for sequence in run], [slot_of(sequence) for sequence in run])
             for sequence in run:
                 if sequence.source.asked_ids:
@@ -152,7 +161,9 @@ class DecodeLane:
                 self._rows.spread(sequence)
                 if self._recall:
                     self._recall.keep_source(sequence)
-            self._count_computed(computed_tokens(run), sum(sequence.source.num_places for sequence in run))
+            self._count_computed(
+                computed_tokens(run, self.runner.shapes), sum(sequence.source.num_places for sequence in run)
+            )
 
     def _read_prefix(self, sequence: Sequence, start_id: int) -> None:
         """Read what a row is fed before its answer, but for the last token, which this step's decode run reads.
@@ -263,7 +274,7 @@ class DecodeLane:
         prompt = self._rows.prompt
         assert prompt is not None, "a piece of no prompt. This is a bug."
         done = int(self.slots.past_lengths[self.slots.num_running])
-        token_ids = prompt.source.array[done : done + self.runner.chunk(left)]
+        token_ids = prompt.source.array[done : done + self.runner.chunk(left, done)]
         return Piece(token_ids, done + len(token_ids) == prompt.num_input_tokens)
 
     def _decode(self, piece: Piece | None) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from weft_server.engine.shapes import EXACT
 from weft_server.source import SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
+    from weft_server.engine.shapes import Shapes
     from weft_server.sequence import Sequence
 
 # A run costs something by itself, because it reads all weights. This many tokens cost as much. Measured:
@@ -18,33 +20,34 @@ if TYPE_CHECKING:
 RUN_COST = 16
 
 
-def computed_tokens(run: Many[Sequence]) -> int:
+def computed_tokens(run: Many[Sequence], shapes: Shapes = EXACT) -> int:
     """Return how many tokens a run of `runs_of` computes, padding included."""
-    return len(run) * run[-1].source.width
+    return shapes.num_rows(len(run)) * shapes.width(run[-1].source)
 
 
-def runs_of(sequences: Iterable[Sequence]) -> list[list[Sequence]]:
+def runs_of(sequences: Iterable[Sequence], shapes: Shapes = EXACT) -> list[list[Sequence]]:
     """Sort sequences into runs by length. A run is padded to the length of its last sequence.
 
     A sequence joins the run before it where the padding costs less than another run.
     """
     runs: list[list[Sequence]] = []
     for sequence in sorted(sequences, key=lambda sequence: sequence.num_input_tokens):
-        if runs and _joins(sequence, runs[-1]):
+        if runs and _joins(sequence, runs[-1], shapes):
             runs[-1].append(sequence)
         else:
             runs.append([sequence])
     return runs
 
 
-def _joins(sequence: Sequence, run: list[Sequence]) -> bool:
+def _joins(sequence: Sequence, run: list[Sequence], shapes: Shapes) -> bool:
     """Whether a sequence, which is no shorter than those of a run, should be read with them.
 
-    There are two cases in which it should:
+    There are two cases in which it should, unless the run is full:
 
     1. They are as long as it, padded: it costs nothing.
     2. Padding them to its length costs no more than another run, and lengths may share a run.
     """
-    width = sequence.source.width
-    padding = len(run) * (width - run[-1].source.width)
-    return padding == 0 or (padding <= RUN_COST and width <= SHORT)
+    width = shapes.width(sequence.source)
+    padding = len(run) * (width - shapes.width(run[-1].source))
+    is_full = len(run) >= shapes.limit(sequence.source)
+    return not is_full and (padding == 0 or (padding <= RUN_COST and width <= SHORT))

@@ -17,10 +17,12 @@ from weft_server.sequence import ANYBODY, Cancelled
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from weft_server.engine.lane import Lane, Take
     from weft_server.engine.restarts import Restarts
     from weft_server.engine.scheduler import Scheduler
+    from weft_server.engine.shapes import Shapes
     from weft_server.sequence import Delivery, Outcome, Sequence, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -60,10 +62,11 @@ class Engine:
         # Threads of posts that were given up.
         self._strays: list[threading.Thread] = []
 
-    def start(self) -> None:
-        """Start the lanes' threads."""
+    def start(self) -> list[Future[None]]:
+        """Start the lanes' threads. Returns what ends when each has warmed its lane, or with what that raised."""
         for post in self._posts:
             self._start(post)
+        return [post.warm for post in self._posts]
 
     def _start(self, post: Post) -> None:
         post.thread = threading.Thread(target=self._run, args=(post,), name=f"lane-{post.index}", daemon=True)
@@ -204,8 +207,10 @@ class Engine:
             )
 
     def _run(self, post: Post) -> None:
-        """The life of a lane's thread: wait for work, step, hand over. If the lane fails, make another one."""
+        """The life of a lane's thread: warm it, wait for work, step, hand over. If the lane fails, make another one."""
         take = self._take_for(post)
+        if post.lane and not self._begin(post, post.lane):
+            return
         while (post.lane or self._remake(post)) and self._wait_for_work(post):
             try:
                 self._step(post, take)
@@ -217,6 +222,25 @@ class Engine:
                     time.sleep(FAILED_STEP_PAUSE_S)
         if post.is_given_up and post.lane:
             post.lane.fail(Cancelled)  # they have ended, and what goes on for them ends here
+
+    def _begin(self, post: Post, lane: Lane) -> bool:
+        """Warm a post's first lane. Who started the engine hears how that went. Returns whether it went well."""
+        if not post.warm.set_running_or_notify_cancel():
+            return False
+        try:
+            self._warm(post, lane)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the model is refused with it
+            post.warm.set_exception(error)
+            return False
+        post.warm.set_result(None)
+        return True
+
+    def _warm(self, post: Post, lane: Lane) -> None:
+        """Warm a lane in its thread. Each run is a sign of life."""
+        for _ in lane.first_runs():
+            post.beat = time.monotonic()
+            if self._stopping or post.is_given_up:
+                return
 
     def _step(self, post: Post, take: Take) -> None:
         assert post.lane is not None, f"post {post.index} has no lane. This is a bug."
@@ -255,7 +279,7 @@ class Engine:
         while not (self._stopping or post.is_given_up or self._restarts.is_spent):
             post.beat = time.monotonic()
             try:
-                lane = self._make_lane(post.index)
+                lane = self._made(post)
             except Exception as error:  # noqa: BLE001 - memory may be short for a while
                 if post.is_given_up:
                     return False
@@ -271,6 +295,11 @@ class Engine:
             return True
         return False
 
+    def _made(self, post: Post) -> Lane:
+        lane = self._make_lane(post.index)
+        self._warm(post, lane)
+        return lane
+
     def _take_for(self, post: Post) -> Take:
         """The waiting room as a lane asks it."""
 
@@ -280,7 +309,7 @@ class Engine:
             budget: int,
             room: int | None = None,
             least: int = 1,
-            alike: bool = False,
+            shapes: Shapes | None = None,
             fits: Callable[[Sequence], bool] | None = None,
         ) -> list[Sequence]:
             now = time.monotonic()
@@ -288,7 +317,7 @@ class Engine:
                 if post.is_given_up:
                     return []
                 taken = self._scheduler.take(
-                    post.index, most=most, budget=budget, room=room, least=least, alike=alike, fits=fits, now=now
+                    post.index, most=most, budget=budget, room=room, least=least, shapes=shapes, fits=fits, now=now
                 )
                 late = self._books.end_late()
             if late:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections import deque
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from weft_server.engine.shapes import Shapes
     from weft_server.engine_stats import Usage
     from weft_server.sequence import Delivery, Outcome, Sequence
 
@@ -22,7 +23,7 @@ class Take(Protocol):
         budget: int,
         room: int | None = None,
         least: int = 1,
-        alike: bool = False,
+        shapes: Shapes | None = None,
         fits: Callable[[Sequence], bool] | None = None,
     ) -> list[Sequence]:
         """At most `most` waiting sequences for `room` slots, of `budget` input tokens; see Scheduler.take."""
@@ -33,6 +34,12 @@ class Lane(Protocol):
 
     # Sequences to drop before the next step, with their outcome. Any thread appends.
     gone: deque[tuple[Sequence, Outcome]]
+
+    def first_runs(self) -> Iterator[None]:
+        """Run what has to be run in the lane's own thread before its first request, a run a turn.
+
+        That is nothing on the host, where no thread keeps what a run leaves. It is each shape on a device.
+        """
 
     @property
     def is_busy(self) -> bool:

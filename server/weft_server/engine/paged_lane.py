@@ -19,7 +19,7 @@ from weft_server.engine_stats import Usage
 from weft_server.errors import DeadlineExpired
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from weft_server.engine.lane import Take
     from weft_server.engine.paged_runner import PagedRunner
@@ -72,6 +72,10 @@ class PagedLane:
         self._turns = count(1)
         self._budget = max(prefill_budget, WATCHED_BUDGET)
         self._metrics = metrics
+
+    def first_runs(self) -> Iterator[None]:
+        """Run each shape once."""
+        yield from self.runner.first_runs()
 
     @property
     def is_busy(self) -> bool:

@@ -5,6 +5,7 @@ It has arrays and no policy. Which row may have which block is the lane's to say
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.paged_states import PagedStates
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Sequence as Many
 
     from weft_proto.v1 import bundle_pb2
@@ -119,17 +121,19 @@ class PagedRunner:
         return padded, self._next.read(shape.num_rows, num_read, reads_all=reads_all)
 
     def warm(self) -> None:
-        """Run each shape once, so that no request pays for being its first.
+        """Run each shape once, so that no request pays for being its first."""
+        deque(self.first_runs(), maxlen=0)
 
-        Of runs that read all logits, one: with all rows, for the memory that it takes.
-        """
-        shapes = self._shapes.all()
-        for shape in shapes:
-            self._packing(shape).rehearse(self._max_total)
-            self._bind(shape, reads_all=self._asking.always_all).run()
-        if not self._asking.always_all:
-            self._packing(shapes[-1]).rehearse(self._max_total)
-            self._bind(shapes[-1], reads_all=True).run()
+    def first_runs(self) -> Iterator[None]:
+        """Do as `warm`, a run a turn: each shape, once with candidates alone and once with all logits."""
+        for reads_all in (True,) if self._asking.always_all else (False, True):
+            for shape in self._shapes.all():
+                self._packing(shape).rehearse(self._max_total)
+                self._bind(shape, reads_all=reads_all).run()
+                if reads_all:
+                    # On a device a row is fetched by a graph of its own, which takes memory the first time.
+                    np.asarray(self._next.read(shape.num_rows, 1, reads_all=True).logits[0])
+                yield
 
     def _packing(self, shape: Shape) -> Packing:
         if shape not in self._packings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ class Post:
     # None while a new one is being made.
     lane: Lane | None
     thread: threading.Thread | None = None
+    # Ends when the first lane is warm, or with what its warm-up raised.
+    warm: Future[None] = field(default_factory=Future)
     # Monotonic seconds of the last sign of life: the end of a step, or a heartbeat while idle.
     beat: float = field(default_factory=time.monotonic)
     # Whether a step, or the making of a lane, is under way.

@@ -6,6 +6,7 @@ The first axis of every state tensor is the slot. Nothing here knows a family, o
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,18 +17,20 @@ from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
 from weft_server.engine.asking import Asking
 from weft_server.engine.chunks import PREFILL_CHUNK, Chunks
+from weft_server.engine.shapes import EXACT
 from weft_server.runtime.blocks import block_of
 from weft_server.runtime.buffers import Columns
 from weft_server.runtime.device_states import DeviceStates
 from weft_server.runtime.next_tokens import NextTokens
 from weft_server.runtime.states import HostStates
-from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from collections.abc import Sequence as Many
 
     from weft_server.choosing.candidates import Candidates
     from weft_server.engine.chunks import Chunk
+    from weft_server.engine.shapes import Shapes
     from weft_server.engine.slots import Slots
     from weft_server.runtime.blocks import Block
     from weft_server.runtime.session import Bound, Session
@@ -50,8 +53,13 @@ class DecodeRunner:
         decoder: Session,
         slots: Slots,
         mixed: Session | None = None,
+        *,
+        shapes: Shapes = EXACT,
+        is_biased: bool = False,
     ) -> None:
+        """`shapes` are those of the encoder's runs. `is_biased` says what `attends_with_bias` says of the decoder."""
         self._encoder = encoder
+        self.shapes = shapes
         self._decoder = decoder
         self._mixed = mixed
         self._slots = slots
@@ -76,6 +84,10 @@ class DecodeRunner:
         self._max_total = manifest.text.max_total_tokens
         self._pad_id = manifest.text.pad_id
         self._total_length = np.array([self._max_total], np.int32)
+        # There are two cases in which a run is told the capacity, however long its rows are:
+        # 1. It may be captured. Then it keeps the value of its capture.
+        # 2. Its scores get a bias, which has a column for each place of the cache. Kernels take no other total with it.
+        self._tells_capacity = device.captures or is_biased
 
         self._batches = device.batches(slots.num_slots)
         # Where batches are filled up, a row that does not run is computed too. It writes at the end of what it holds.
@@ -133,9 +145,9 @@ class DecodeRunner:
         """The most tokens that a run reads of a prompt."""
         return self._chunks.buckets[-1]
 
-    def chunk(self, budget: int) -> int:
-        """Return how many prompt tokens a run should read within `budget`: a bucket, so that nothing is padded."""
-        return self._chunks.size(budget)
+    def chunk(self, budget: int, past: int = 0) -> int:
+        """Return how many prompt tokens a run should read within `budget`, behind `past` others. See Chunks.size."""
+        return self._chunks.size(budget, past)
 
     def begin(self, slot: int) -> None:
         """Start a slot for a new sequence: a recurrent state starts at zero, unless an encoder fills it."""
@@ -146,7 +158,7 @@ class DecodeRunner:
         assert self._encoder is not None, "this model has no encoder. This is a bug."
         lengths = [int(self._slots.memory_lengths[slot]) for slot in slots]
         width = max(source.width for source in sources)
-        feeds = feeds_of(sources, width, self._pad_id)
+        feeds = self.shapes.feeds(sources, self._pad_id)
         if self._slots.stack:
             feeds |= self._slots.stack.feeds(self._encoder.input_names, self._slots.adapters[list(slots)], width)
         self._states.fill(self._encoder, feeds, slots, lengths)
@@ -191,19 +203,23 @@ class DecodeRunner:
         self._slots.past_lengths[num_rows] = past + len(token_ids)
         return chunk.bucket, self._next.read(num_rows + 1, num_rows + ends, reads_all=reads_all)
 
-    def decode(self, num_rows: int) -> Candidates:
-        """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...]."""
+    def decode(self, num_rows: int, *, captures: bool = False) -> Candidates:
+        """Feed each of the first `num_rows` slots its input id; candidates [num_rows, ...].
+
+        A run that `captures` is captured if the session captures: later ones of this size replay it.
+        """
         batch = self._batches[num_rows]
         reads_all = self._reads_all(0, num_rows)
         key = (batch, self._states.flip, reads_all)
         if key not in self._decodes:
             columns = self._columns.rows(0, batch) | self._ones.rows(0, batch)
-            self._decodes[key] = self._bind(0, batch, columns, reads_all=reads_all, repeats=True)
+            self._decodes[key] = self._bind(0, batch, columns, reads_all=reads_all)
+        bound = self._decodes[key]
         if not self._device.in_place:
             np.minimum(self._slots.past_lengths, self._max_total - 1, out=self._past_lengths)
             self._tell(int(self._past_lengths[:batch].max()) + 1, self._columns)
-        self._adapt(self._decodes[key], self._slots.adapters[:batch], 1)
-        self._decodes[key].run()
+        self._adapt(bound, self._slots.adapters[:batch], 1)
+        (bound.capture if captures else bound.run)()
         self._slots.past_lengths[:num_rows] += 1
         self._states.turn(0, num_rows, self._num_held)
         return self._next.read(batch, num_rows, reads_all=reads_all)
@@ -226,38 +242,73 @@ class DecodeRunner:
         self._states.fork(sources, targets, starts, stops)
 
     def warm(self) -> None:
-        """Run each shape once, so that no request pays for being its first.
+        """Run each shape once, so that no request pays for being its first."""
+        deque(self.first_runs(), maxlen=0)
+
+    def first_runs(self) -> Iterator[None]:
+        """Do as `warm`, a run a turn.
 
         1. Decode runs: every batch. With a recurrent state each runs twice, once for each order of its two buffers.
-        2. Decode runs that read all logits: one with all rows, for the memory that it takes.
-        3. Prefill runs, where there is no encoder: every bucket. Of questions: those that the longest one needs.
+        2. Decode runs that read all logits. On the host it is one with all rows, for the memory that it takes. On a
+           device it is every batch here too: there, a first run makes plans, and may be captured.
+        3. Prefill runs, where there is no encoder: every bucket, on a device also behind other tokens, and also read as
+           a whole. Of questions: those that the longest one needs.
         4. Mixed runs: the smallest bucket beside every number of rows.
+        5. On a device, the encoder's runs: every shape.
 
-        Larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first asked for.
+        On the host, larger pieces of a prompt beside rows, and smaller runs that read all logits, are bound when first
+        asked for. On a device nothing is left.
         """
-        for num_rows in sorted(set(self._batches) - {0}):
-            for _ in range(1 + self._flips):
-                self.decode(num_rows)
-            self._slots.past_lengths[:] = 0
-        if not self._asking.always_all:
-            self._slots.reads_all[:] = True
-            self.decode(self._slots.num_slots)
-            self._slots.past_lengths[:] = 0
-            self._slots.reads_all[:] = False
+        yield from self._warm_decodes()
         if self._encoder is None or self._max_question:
-            self._slots.memory_lengths[0] = self._num_places
+            yield from self._warm_prefills()
+        if self.mixes:
+            for num_rows in range(1, self._slots.num_slots):
+                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
+                self._slots.past_lengths[:] = 0
+                yield
+        for sources in self.shapes.trials():
+            self.encode(sources, range(len(sources)))
+            yield
+
+    def _warm_decodes(self) -> Iterator[None]:
+        sizes = sorted(set(self._batches) - {0})
+        for reads_all in self._readings:
+            self._slots.reads_all[:] = reads_all
+            for num_rows in sizes[-1:] if reads_all and self._device.in_place else sizes:
+                for _ in range(1 + self._flips):
+                    candidates = self.decode(num_rows, captures=True)
+                    if self._reads_all(0, num_rows):
+                        # On a device it is fetched by a graph of its own, which takes memory the first time.
+                        np.asarray(candidates.logits[0])
+                    yield
+                self._slots.past_lengths[:] = 0
+        self._slots.reads_all[:] = False
+
+    def _warm_prefills(self) -> Iterator[None]:
+        self._slots.memory_lengths[0] = self._num_places
+        for reads_all in self._readings[:1] if self._device.in_place else self._readings:
+            self._slots.reads_all[:] = reads_all
             for length in self._chunks.buckets:
                 if self._max_question and length > min(self.question_piece, 2 * self._max_question):
                     break
                 if length >= 2 * self._max_total:
                     break  # one of a smaller bucket has been as long as the cache
-                self.prefill(0, np.full(min(length, self._max_total), self._pad_id))
+                token_ids = np.full(min(length, self._max_total), self._pad_id)
+                # On a device, the first tokens of a prompt take another kernel than later ones.
+                for past in (0,) if self._device.in_place else (0, length):
+                    if past + length <= self._max_total or not past:
+                        self._slots.past_lengths[0] = past
+                        self.prefill(0, token_ids)
+                        yield
                 self._slots.past_lengths[:] = 0
-            self._slots.memory_lengths[0] = 1
-        if self.mixes:
-            for num_rows in range(1, self._slots.num_slots):
-                self.mixed(num_rows, np.full(min(self._chunks.buckets[0], self._max_total), self._pad_id), ends=True)
-                self._slots.past_lengths[:] = 0
+        self._slots.reads_all[:] = False
+        self._slots.memory_lengths[0] = 1
+
+    @property
+    def _readings(self) -> list[bool]:
+        """Whether runs read all logits: both kinds, if there are two."""
+        return [False] if self._asking.always_all else [False, True]
 
     @property
     def _num_held(self) -> int:
@@ -273,15 +324,13 @@ class DecodeRunner:
         if self._slots.stack:
             self._slots.stack.give(bound, adapters, seq)
 
-    def _bind(
-        self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool, repeats: bool = False
-    ) -> Bound:
+    def _bind(self, start: int, stop: int, columns: dict[str, Block], *, reads_all: bool) -> Bound:
         """Bind a run over slots [start, stop) that reads its ids and lengths from `columns`."""
         inputs, written = self._states.blocks(start, stop)
         inputs |= columns
         inputs |= self._told(reads_all=reads_all)
         written |= self._next.blocks(stop - start, reads_all=reads_all)
-        return self._decoder.bind(inputs, written, repeats=repeats)
+        return self._decoder.bind(inputs, written)
 
     def _bind_mixed(self, num_rows: int, chunk: Chunk, *, reads_all: bool) -> Bound:
         assert self._mixed is not None, "this bundle has no mixed graph. This is a bug."
@@ -300,8 +349,7 @@ class DecodeRunner:
 
     def _tell(self, longest: int, columns: Columns) -> None:
         """Send to a device what a run reads of the host. After the run no row is longer than `longest`."""
-        # A captured run keeps the value of its capture. So with captures it is the capacity.
-        if not self._device.captures:
+        if not self._tells_capacity:
             self._total_length[0] = min(self._max_total, -(-longest // _TOTAL_STEP) * _TOTAL_STEP)
         columns.send()
 

@@ -16,6 +16,7 @@ from weft_server.source import SHORT
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from weft_server.engine.shapes import Shapes
     from weft_server.sequence import Sequence, Standing
 
 
@@ -138,7 +139,7 @@ class Scheduler:
         budget: int,
         room: int | None = None,
         least: int = 1,
-        alike: bool = False,
+        shapes: Shapes | None = None,
         fits: Callable[[Sequence], bool] | None = None,
         now: float = 0.0,
     ) -> list[Sequence]:
@@ -150,14 +151,14 @@ class Scheduler:
 
         There are two cases:
 
-        1. `alike`: a batch. The first sequence, and those of its padded length in their order.
+        1. `shapes` are given: a batch. The first sequence, and those that are alike in their order.
         2. Otherwise: in their order. The lane takes its even share of what it holds, what open lanes hold, and what
            waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it takes none.
            A stream or a long input among the first ones is an exception: it gains nothing by company, so they are
            taken.
         """
-        if alike:
-            taken = self._take_alike(lane, most, budget, now)
+        if shapes:
+            taken = self._take_alike(lane, shapes, now)
         else:
             taken = self._take_share(lane, most, most if room is None else room, budget, least, now, fits)
         if taken:
@@ -208,13 +209,12 @@ class Scheduler:
         self._leave(late)
         self.late.append(late)
 
-    def _take_alike(self, lane: int, most: int, budget: int, now: float) -> list[Sequence]:
+    def _take_alike(self, lane: int, shapes: Shapes, now: float) -> list[Sequence]:
         first = self._first(now)
         if first is None:
             return []
-        limit = max(1, min(most, budget // first.source.bucket))
-        alike = first.source.alike
-        wanted = (sequence for sequence in self.waiting.in_order(now) if sequence.source.alike == alike)
+        limit, alike = shapes.limit(first.source), shapes.alike(first.source)
+        wanted = (sequence for sequence in self.waiting.in_order(now) if shapes.alike(sequence.source) == alike)
         chosen = list(islice(wanted, limit))
         for late in [sequence for sequence in chosen if sequence.deadline <= now]:
             self._drop(late)

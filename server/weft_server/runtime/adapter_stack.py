@@ -6,6 +6,7 @@ A run reads a stretch of the stack. Its rows are put into groups, one for each p
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import numpy as np
 
@@ -29,7 +30,8 @@ class AdapterStack:
     """Holds as many adapters as there are places. One stays in its place until another one needs that."""
 
     def __init__(self, spec: bundle_pb2.AdapterSpec, num_places: int) -> None:
-        self._adapters: list[Adapter | None] = [None] * num_places
+        # One that has left the memory is not kept here.
+        self._adapters: list[ref[Adapter] | None] = [None] * num_places
         self._num_users = [0] * num_places
         self._pairs: dict[str, tuple[np.ndarray, np.ndarray]] = {}
         self._arrays: dict[str, np.ndarray] = {}
@@ -44,7 +46,7 @@ class AdapterStack:
         if adapter is None:
             return NONE
         free = next((place for place, users in enumerate(self._num_users) if not users), None)
-        place = next((place for place, held in enumerate(self._adapters) if held is adapter), None)
+        place = next((place for place, held in enumerate(self._adapters) if held and held() is adapter), None)
         # Runs read all between the first and the last place that is used, so low ones are better.
         if place is None or (free is not None and free < place and not self._num_users[place]):
             assert free is not None, "there are more adapters than rows. This is a bug."
@@ -60,7 +62,7 @@ class AdapterStack:
             assert self._num_users[place] >= 0, f"place {place} was let go twice. This is a bug."
 
     def _put(self, place: int, adapter: Adapter) -> None:
-        self._adapters[place] = adapter
+        self._adapters[place] = ref(adapter)
         for layer, (a, b) in self._pairs.items():
             a[place], b[place] = 0, 0
             if layer in adapter.pairs:

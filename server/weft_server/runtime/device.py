@@ -32,6 +32,11 @@ class Device:
     in_place: bool = True
     captures: bool = False
 
+    @property
+    def name(self) -> str:
+        """For people: cpu, cuda:0, cuda:1 ..."""
+        return self.kind if self.kind == "cpu" else f"{self.kind}:{self.index}"
+
     def batches(self, num_slots: int) -> list[int]:
         """Return how many rows a decode run has for each number of running ones, from 0 to `num_slots`.
 
@@ -47,27 +52,29 @@ class Device:
 HOST = Device()
 
 
-def device_of(config: ServerConfig) -> Device:
-    """Return the device that the settings name.
+def devices_of(config: ServerConfig) -> list[Device]:
+    """Return the devices that the settings name. All are of one kind.
 
     Raises:
-        ConfigError: other settings do not fit this device. It has a line for each.
+        ConfigError: other settings do not fit them. It has a line for each.
     """
     is_cpu = config.device == "cpu"
-    # CUDA gives up a capture if another thread allocates memory meanwhile.
-    changes = [name for name in ("admin", "watch", "idle_unload_s") if getattr(config, name)]
+    numbers = config.cuda_devices
     unfit = {
-        "cuda_graphs": config.cuda_graphs
-        and ((is_cpu and "are for --device cuda") or (changes and f"do not go with {flag_name(changes[0])}")),
+        "cuda_graphs": config.cuda_graphs and is_cpu and "are for --device cuda",
         # A captured graph belongs to the thread that captured it, and two lanes would only take turns.
-        "lanes": config.lanes > 1 and not is_cpu and f"a CUDA device has one lane, not {config.lanes}",
+        "lanes": config.lanes > len(numbers)
+        and not is_cpu
+        and f"a CUDA device has one lane, and {flag_name('cuda_device')} names {len(numbers)}, not {config.lanes}",
         "prefix_cache_mb": config.prefix_cache_mb > 0
         and not is_cpu
         and "is for --device cpu; a CUDA device has no prefix cache",
     }
     if faults := [f"{both_names(field)}: {why}" for field, why in unfit.items() if why]:
         raise ConfigError("\n".join(faults))
-    return HOST if is_cpu else Device("cuda", config.cuda_device, in_place=False, captures=config.cuda_graphs)
+    if is_cpu:
+        return [HOST]
+    return [Device("cuda", number, in_place=False, captures=config.cuda_graphs) for number in numbers]
 
 
 def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 # Since 1.29, ONNX Runtime reports to its maker and leaves a device id in the home folder. It has to be told not to
@@ -12,16 +13,20 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 
 from weft_proto.bundle_rules import ADAPTER_PORTS
 from weft_server.config import ConfigError, both_names
 from weft_server.errors import BundleError
+from weft_server.runtime import cuda
 from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
+from weft_server.runtime.far_memory import FarMemory
+from weft_server.runtime.gate import GATE, gate_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from weft_server.runtime.device import Device
@@ -31,9 +36,11 @@ if TYPE_CHECKING:
 CUDA = "CUDAExecutionProvider"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": CUDA}
 _WARNINGS_AND_UP = 2
-# Optimisations that cost more than they give. The CPU's kernel for a residual sum and its norm in one takes several
-# times what the two take apart.
-_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": []}
+# Optimisations that cost more than they give:
+# - The CPU's kernel for a residual sum and its norm in one takes several times what the two take apart.
+# - Slices that become one split into unequal parts. On CUDA, a split sends its sizes to the device in each run, in four
+#   transfers. A captured graph would send them again, from memory of the host that may be another's by then.
+_UNWANTED = {"cpu": ["SkipLayerNormFusion"], "cuda": ["GatherSliceToSplitFusion"]}
 # What the names of inputs begin with that bring adapters.
 _ADAPTER = "adapter"
 # The graph id of a run that is not captured, because its shape comes once.
@@ -47,8 +54,9 @@ class Value:
     """A tensor in a device's memory. Its content is whatever was there."""
 
     def __init__(self, shape: tuple[int, ...], element_type: int, device: Device) -> None:
-        self._value = ort.OrtValue.ortvalue_from_shape_and_type(shape, element_type, device.kind, device.index)
-        self.block = _block_of_value(self._value, device)
+        self._dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element_type))
+        self._memory = FarMemory(math.prod(shape) * self._dtype.itemsize, device)
+        self.block = Block(self._memory.pointer, shape, element_type, self._dtype.itemsize, device, self._memory)
 
     @staticmethod
     def like(array: np.ndarray, device: Device) -> Value:
@@ -57,11 +65,12 @@ class Value:
 
     def send(self, array: np.ndarray) -> None:
         """Copy an array of this shape and type to the device. It is there when this returns."""
-        self._value.update_inplace(array)
+        self._memory.send(array)
 
     def fetch(self) -> np.ndarray:
         """Copy the tensor to the host."""
-        array: np.ndarray = self._value.numpy()
+        array = np.empty(self.block.shape, self._dtype)
+        self._memory.fetch(array)
         return array
 
 
@@ -69,6 +78,8 @@ class Session:
     """One ONNX graph, ready to run from any thread. `run` and `Bound.run` release the GIL.
 
     One session serves prefill and decode of all lanes, because packed weights are held once for each session.
+
+    Whatever uses a device does so inside the gate to it.
     """
 
     def __init__(
@@ -97,15 +108,17 @@ class Session:
             # For _verify_placement.
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         self.device = device
-        self._captures = captures
+        self.captures = captures
+        self._gate = gate_of(device)
         # Each captured run has an id of its own. One that were used again would replay what was captured first.
         self._graph_ids = itertools.count(1)
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
         # No fallback at opening either. It would be a session on the host, and a line on stdout.
-        self._session = ort.InferenceSession(
-            source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
-        )
+        with self._gate:
+            self._session = ort.InferenceSession(
+                source, options, providers=[provider], enable_fallback=0, disabled_optimizers=_UNWANTED[device.kind]
+            )
         self.input_names = [port.name for port in self._session.get_inputs()]
         self.output_names = [port.name for port in self._session.get_outputs()]
         self._without_adapters = _without_adapters(self._session)
@@ -115,35 +128,38 @@ class Session:
     def run(self, inputs: Arrays) -> dict[str, np.ndarray]:
         """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
         fed = {**self._without_adapters, **inputs}
-        return dict(zip(self.output_names, self._session.run(None, fed), strict=True))
+        with self._gate:
+            return dict(zip(self.output_names, self._session.run(None, fed), strict=True))
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
-        binding = self._session.io_binding()
-        for name, array in inputs.items():
-            binding.bind_cpu_input(name, array)
-        for name in self.output_names:
-            binding.bind_output(name, self.device.kind, self.device.index)
-        self._session.run_with_iobinding(binding)
-        values = binding.get_outputs()
+        with self._gate:
+            binding = self._session.io_binding()
+            for name, array in inputs.items():
+                binding.bind_cpu_input(name, array)
+            for name in self.output_names:
+                binding.bind_output(name, self.device.kind, self.device.index)
+            self._session.run_with_iobinding(binding)
+            values = binding.get_outputs()
         return {
             name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
         }
 
-    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block], *, repeats: bool = False) -> Bound:
+    def bind(self, inputs: Mapping[str, Block], outputs: Mapping[str, Block]) -> Bound:
         """Tie ports to memory. Each `run` reads the inputs' memory as it is then, and writes the outputs' memory.
 
-        An input in the host's memory that the graph reads on a device would be copied now and never again. One that
-        `repeats` is captured if the session captures, and replayed over the same memory.
+        An input in the host's memory that the graph reads on a device would be copied now and never again.
 
         Inputs that bring adapters need not be there. Then no row has one.
         """
         inputs = {name: block_of(array) for name, array in self._without_adapters.items()} | dict(inputs)
-        options = None
-        if self._captures:
-            options = ort.RunOptions()
-            options.add_run_config_entry("gpu_graph_id", str(next(self._graph_ids) if repeats else _NO_GRAPH))
-        return Bound(self._session, inputs, outputs, options)
+        with self._gate:
+            return Bound(self, self._session, inputs, outputs, self._graph_ids)
+
+    def __del__(self) -> None:
+        # Its memory goes back to the device, which no capture survives.
+        if getattr(self, "_gate", None) is GATE:
+            GATE.free(vars(self).clear)
 
     def _verify_placement(self) -> None:
         """Refuse a graph whose work would be done on the host, silently and slowly."""
@@ -163,10 +179,24 @@ class Session:
 class Bound:
     """A session tied to memory. Binding many ports costs 100 us and more, running a bound session 10 us."""
 
-    def __init__(self, session: Any, inputs: Mapping[str, Block], outputs: Mapping[str, Block], options: Any) -> None:
+    def __init__(
+        self,
+        session: Session,
+        opened: Any,
+        inputs: Mapping[str, Block],
+        outputs: Mapping[str, Block],
+        graph_ids: Iterator[int],
+    ) -> None:
+        """`opened` is what the session has opened."""
+        self._binding = opened.io_binding()
+        self._opened = opened
+        # It stays open as long as something is bound to it.
         self._session = session
-        self._options = options
-        self._binding = session.io_binding()
+        self._gate = gate_of(session.device)
+        self._graph_ids = graph_ids
+        self._options = _run_options(_NO_GRAPH) if session.captures else None
+        # Who has captured it.
+        self._thread: threading.Thread | None = None
         # The binding holds no reference to the memory, so these hold it.
         self.inputs = dict(inputs)
         self.outputs = outputs
@@ -181,13 +211,31 @@ class Bound:
     def rebind(self, inputs: Mapping[str, Block]) -> None:
         """Let some inputs read other memory from now on."""
         self.inputs |= inputs
-        for name, block in inputs.items():
-            device = block.device
-            self._binding.bind_input(name, device.kind, device.index, block.element_type, block.shape, block.pointer)
+        with self._gate:
+            for name, block in inputs.items():
+                kind, index = block.device.kind, block.device.index
+                self._binding.bind_input(name, kind, index, block.element_type, block.shape, block.pointer)
 
     def run(self) -> None:
         """Run once, in place."""
-        self._session.run_with_iobinding(self._binding, self._options)
+        if self._thread:
+            # In another thread ONNX Runtime would capture anew, among all others.
+            assert self._thread is threading.current_thread(), "another thread has captured this run. This is a bug."
+        with self._gate:
+            self._opened.run_with_iobinding(self._binding, self._options)
+
+    def capture(self) -> None:
+        """Do as `run`. If the session captures, all later runs replay this one, in this thread and over this memory.
+
+        Nobody else uses a device meanwhile. That is short: a run before has left the plans and the memory that are
+        needed.
+        """
+        self.run()
+        if self._session.captures and not self._thread:
+            options = _run_options(next(self._graph_ids))
+            with GATE.alone():
+                self._opened.run_with_iobinding(self._binding, options)
+            self._options, self._thread = options, threading.current_thread()
 
 
 def providers() -> list[str]:
@@ -217,12 +265,25 @@ def verify_device(device: Device) -> None:
     # The CUDA libraries that the gpu extra brings lie among Python's packages, where no loader looks for them.
     ort.preload_dlls()
     try:
-        Value((1,), FLOAT, device).fetch()
+        # ONNX Runtime loads CUDA with the first tensor that lies there.
+        ort.OrtValue.ortvalue_from_shape_and_type((1,), FLOAT, device.kind, device.index).numpy()
     except RuntimeError as error:
+        if (num_devices := cuda.num_devices()) is not None and device.index >= num_devices:
+            there = f"CUDA has {num_devices}, counted from 0"
+            raise ConfigError(f"{both_names('cuda_device')}: there is no device {device.index}; {there}") from error
         raise ConfigError(
             f"{where} device {device.index} cannot be opened; the lines above may say why. ONNX Runtime needs CUDA and "
             "cuDNN, which the gpu extra brings, and a driver for them"
         ) from error
+    if cuda.num_devices() is None:
+        raise ConfigError(f"{where}: CUDA's runtime library (libcudart.so) is not among those that were loaded")
+
+
+def _run_options(graph_id: int) -> Any:
+    """Of a session that captures: the first run with a graph's id captures it, later ones replay it."""
+    options = ort.RunOptions()
+    options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    return options
 
 
 def _without_adapters(session: Any) -> dict[str, np.ndarray]:

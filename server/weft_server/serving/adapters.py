@@ -7,7 +7,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from weft_proto.bundle_rules import ADAPTER_FILE, ADAPTER_NAME, ADAPTERS_DIR
+from weft_proto.bundle_rules import ADAPTER_NAME
+from weft_server.bundle.adapter import adapters_home, adapters_of
 from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Adapters:
     """Those of one model. For the event loop's thread."""
 
     def __init__(self, bundle: Bundle, max_adapters: int, metrics: ModelMetrics) -> None:
-        self._bundle = bundle
+        self._bundle, self._home = bundle, adapters_home(bundle)
         self._max_adapters = max_adapters
         self._metrics = metrics
         # In the order in which they were last asked for.
@@ -48,21 +49,9 @@ class Adapters:
         """How many are in memory, or on their way there."""
         return len(self._residents)
 
-    @property
-    def directory(self) -> Path:
-        """Where they lie."""
-        return self._bundle.directory.parent / ADAPTERS_DIR / str(self._bundle.version)
-
     async def names(self) -> list[str]:
-        """Return the names of those that lie there, sorted."""
-        return await asyncio.to_thread(self._listed) if self._bundle.manifest.adapters.layers else []
-
-    def _listed(self) -> list[str]:
-        try:
-            there = [path for path in self.directory.iterdir() if ADAPTER_NAME.fullmatch(path.name)]
-        except OSError:
-            return []
-        return sorted(path.name for path in there if (path / ADAPTER_FILE).is_file())
+        """Return the names of those that lie beside the bundle, sorted."""
+        return await asyncio.to_thread(adapters_of, self._bundle) if self._bundle.manifest.adapters.layers else []
 
     async def take(self, name: str) -> Adapter:
         """Return an adapter, loaded and tried. It stays until `let_go`.
@@ -91,7 +80,7 @@ class Adapters:
 
     async def _check_there(self, name: str) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
-        if not ADAPTER_NAME.fullmatch(name) or not await asyncio.to_thread((self.directory / name).is_dir):
+        if not ADAPTER_NAME.fullmatch(name) or not await asyncio.to_thread((self._home / name).is_dir):
             names = await self.names()
             more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
             there = ", ".join(names[:_MAX_NAMES] + more) or "none"
@@ -107,7 +96,7 @@ class Adapters:
             del self._residents[unused]
             self._metrics.adapter_evictions.inc()
         assert self.begin_loading is not None, "an adapter of no model. This is a bug."
-        resident = self._residents[name] = _Resident(self.begin_loading(self.directory / name))
+        resident = self._residents[name] = _Resident(self.begin_loading(self._home / name))
         resident.loading.add_done_callback(lambda task: self._loaded(name, resident, task))
         return resident
 

@@ -18,7 +18,7 @@ from weft_server.engine.runner import candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.device import device_of, verify_caches, verify_precision
+from weft_server.runtime.device import devices_of, verify_caches, verify_precision
 from weft_server.serving.adapter_loader import AdapterLoader
 from weft_server.serving.adapters import Adapters
 from weft_server.serving.decoding import Widths, default_width
@@ -28,8 +28,9 @@ from weft_server.serving.label_vectors import LabelVectors
 from weft_server.serving.lanes import Graphs, classify_lanes, decode_lanes, score_lanes, stack_of
 from weft_server.serving.model import Model, worker_name
 from weft_server.serving.paged_lanes import paged_lanes
+from weft_server.serving.placement import Placement
 from weft_server.serving.pool_room import pool_size
-from weft_server.serving.room import verify_room
+from weft_server.serving.room import lane_rooms, verify_room
 from weft_server.serving.tokenizing import Tokenizing
 from weft_server.serving.workers import Workers
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.runtime.device import Device
     from weft_server.serving.lanes import Lanes
+    from weft_server.serving.placement import Claim
     from weft_server.telemetry.metrics import ModelMetrics
 
 # Parameters of a model that does not pack its weights for explanations too: they would take their size once more, and
@@ -48,12 +50,48 @@ if TYPE_CHECKING:
 _LARGE = 1 << 28
 
 
-def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loop: asyncio.AbstractEventLoop) -> Model:
+def build_model(
+    bundle: Bundle,
+    config: ServerConfig,
+    metrics: ModelMetrics,
+    loop: asyncio.AbstractEventLoop,
+    placement: Placement | None = None,
+) -> Model:
     """Return a model whose engine has not started. Raises BundleError when a graph is not what it should be.
 
-    Building takes seconds. Answers arrive on `loop`.
+    Building takes seconds. Answers arrive on `loop`. Without a `placement` the model has the devices for itself.
     """
     manifest = bundle.manifest
+    placement = placement or Placement(devices_of(config))
+    device = placement.devices[0]
+    verify_precision(manifest.precision, device)
+    verify_caches(manifest, device)
+    if manifest.adapters.layers and not device.in_place:
+        raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
+    num_lanes, threads = _share(manifest, config, device)
+    if device.kind == "cpu":
+        verify_room(bundle, config)
+    claim = placement.claim(bundle.name, sizes_of(bundle, config, device))
+    with claim.loading():
+        return _build(Graphs(bundle, claim.devices, threads), num_lanes, config, metrics, loop, claim)
+
+
+def sizes_of(bundle: Bundle, config: ServerConfig, device: Device) -> list[int]:
+    """Return how many bytes a model takes of each device that it needs. The host has all of its lanes."""
+    if device.kind == "cpu":
+        return [0]
+    return lane_rooms(bundle, config, _share(bundle.manifest, config, device)[0])
+
+
+def _build(
+    graphs: Graphs,
+    num_lanes: int,
+    config: ServerConfig,
+    metrics: ModelMetrics,
+    loop: asyncio.AbstractEventLoop,
+    claim: Claim,
+) -> Model:
+    bundle, manifest = graphs.bundle, graphs.manifest
     source_tokenizer = _source_tokenizer(bundle)
     target = manifest.text.target_tokenizer
     target_tokenizer = Tokenizer(bundle.path(target)) if target else None
@@ -67,15 +105,6 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         max_audio_s=config.max_audio_s,
     )
 
-    device = device_of(config)
-    verify_precision(manifest.precision, device)
-    verify_caches(manifest, device)
-    if manifest.adapters.layers and not device.in_place:
-        raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
-    num_lanes, threads = _share(manifest, config, device)
-    if device.kind == "cpu":
-        verify_room(bundle, config)
-    graphs = Graphs(bundle, device, threads)
     restarts = Restarts(config.max_restarts)
     explainer = _explainer(graphs, config, metrics, restarts)
     lanes = _make_lanes_of(manifest)(graphs, num_lanes, config, metrics)
@@ -105,6 +134,7 @@ def build_model(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, loo
         label_vectors=LabelVectors(metrics),
         max_building=max(1, config.max_queued_requests // 4),
         restarts=restarts,
+        claim=claim,
     )
     model.adapters.begin_loading = AdapterLoader(model).begin
     return model
@@ -130,11 +160,11 @@ def _source_tokenizer(bundle: Bundle) -> Tokenizer | None:
 
 def _share(manifest: bundle_pb2.BundleManifest, config: ServerConfig, device: Device) -> tuple[int, int]:
     """How many lanes the model gets, and how many threads each of its sessions."""
-    num_lanes, threads = share_cpus(config.lanes, config.threads, cpu_quota())
+    # On CUDA each lane has a device of its own.
+    lanes = max(1, config.lanes) if device.kind == "cuda" else config.lanes
+    num_lanes, threads = share_cpus(lanes, config.threads, cpu_quota())
     if TASKS[manifest.task].writes_text and num_lanes > (most := _most_lanes(manifest, config)):
         num_lanes, threads = share_cpus(most, config.threads, cpu_quota())
-    if device.kind == "cuda":
-        num_lanes = 1
     return num_lanes, capped_threads(threads, manifest)
 
 
@@ -145,7 +175,7 @@ def _most_lanes(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> in
 
 def has_lone_threads(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> bool:
     """Whether the model's sessions start no threads of their own."""
-    device = device_of(config)
+    device = devices_of(config)[0]
     return device.kind == "cpu" and _share(manifest, config, device)[1] == 1
 
 
@@ -157,7 +187,7 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
     if not TASKS[manifest.task].writes_text:
         return Widths(0, 0, 0)
     text = manifest.text
-    device = device_of(config)
+    device = devices_of(config)[0]
     num_slots = config.slots // _share(manifest, config, device)[0]
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft_proto.bundle_rules import MAX_MATCHED_LABELS, precision_name
+from weft_proto.sound import window_samples
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.serving.decoding import shown_default
@@ -20,6 +21,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
     card = model_pb2.Model(name=model.name, version=model.version)
     manifest, text = model.manifest, model.manifest.text
     card.task, card.family, card.description = manifest.task, manifest.family, manifest.description
+    card.devices.extend(model.devices)
     card.precision = precision_name(manifest.precision)
     card.labels.extend(manifest.labels)
     card.source_languages.extend(text.source_languages)
@@ -39,7 +41,7 @@ async def card_of(model: Model, config: ServerConfig) -> model_pb2.Model:
         card.default_attention_layer = manifest.attention.default_layer
     card.prefixes.extend(text.prefixes)
     card.takes_messages = model.reader.takes_messages
-    card.takes_constraints = model.grammars.takes_constraints
+    card.takes_constraints = model.grammars.takes_constraints and not TASKS[manifest.task].takes_audio
     card.dimensions, card.normalized = manifest.embedding.dimensions, manifest.embedding.normalized
     card.takes_pairs, card.label_scoring = text.HasField("separator_id"), manifest.scoring
     card.takes_labels, card.label_text = TASKS[manifest.task].matches, manifest.matching.label_text
@@ -62,6 +64,11 @@ def _set_limits(model: Model, config: ServerConfig, limits: model_pb2.Limits) ->
         limits.max_inputs = min(MAX_INPUTS, config.max_queued_requests)
     if manifest.HasField("matching"):
         limits.max_labels = MAX_MATCHED_LABELS
+    if manifest.HasField("audio"):
+        # Each window has one answer.
+        limits.max_outputs = 1
+        limits.max_audio_bytes, limits.max_audio_s = config.max_audio_bytes, config.max_audio_s
+        limits.window_s = window_samples(manifest.audio) / manifest.audio.sample_rate
     if manifest.HasField("image"):
         limits.max_image_bytes = config.max_image_bytes
         limits.max_image_pixels = config.max_image_pixels

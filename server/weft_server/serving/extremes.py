@@ -15,8 +15,6 @@ from weft_proto.bundle_rules import MAX_TOP_TOKENS
 from weft_proto.first_line import first_line
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
-from weft_proto.v1 import bundle_pb2
-from weft_server.content.windows import sound_of
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.paged_runner import Piece
 from weft_server.engine.score_lane import score_feeds, scores_of
@@ -24,12 +22,14 @@ from weft_server.errors import BundleError
 from weft_server.runtime.adapter_stack import NONE
 from weft_server.sequence import Adapter
 from weft_server.serving.explainer import Reading
+from weft_server.serving.longest import longest_source, takes_picture
 from weft_server.serving.scoring import given_of
-from weft_server.source import Asked, Ids, feeds_of
+from weft_server.source import Ids, feeds_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from weft_proto.v1 import bundle_pb2
     from weft_server.engine.paged_runner import PagedRunner
     from weft_server.engine.runner import DecodeRunner
     from weft_server.engine.slots import Slots
@@ -61,7 +61,7 @@ def verify_classifier(
 ) -> None:
     """Raise BundleError unless a graph without states takes the last id, the longest source, and two inputs at once."""
     width = manifest.embedding.dimensions or len(manifest.labels)
-    takes_image = role != bundle_pb2.GRAPH_ROLE_EMBEDDER and TASKS[manifest.task].takes_image
+    takes_image = takes_picture(manifest, role)
     for field, sources in _sources(manifest, longest_tried(manifest), takes_image=takes_image):
         bucket = max(source.bucket for source in sources)
         feeds = feeds_of(sources, bucket, manifest.text.pad_id)
@@ -201,19 +201,14 @@ def _sources(
 
     `takes_image` is what the task says, unless a graph is of one of two kinds of inputs.
     """
-    text, image, audio = manifest.text, manifest.image, manifest.audio
-    task = TASKS[manifest.task]
-    if task.takes_image if takes_image is None else takes_image:
-        pixels = np.zeros((image.channels, image.height, image.width), np.float32)
-        question = (text.source_vocab_size - 1,) * min(text.max_source_tokens, most) if task.takes_question else ()
-        source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
-        yield "image", [source] * (1 + together)
-        return
-    if task.takes_audio:
-        yield "audio", [sound_of(np.zeros((audio.num_mels, audio.num_frames), np.float32), audio)] * (1 + together)
+    text, task = manifest.text, TASKS[manifest.task]
+    takes_image = task.takes_image if takes_image is None else takes_image
+    last = text.source_vocab_size - 1
+    if takes_image or task.takes_audio:
+        source = longest_source(manifest, takes_image=takes_image, token_id=last, most=most)
+        yield "image" if takes_image else "audio", [source] * (1 + together)
         return
     longest = min(text.max_total_tokens - 1 if task.takes_prompt else text.max_source_tokens, most)
-    last = text.source_vocab_size - 1
     yield "text.source_vocab_size", [Ids(np.full(min(size, longest), last)) for size in _COMPANY[: 1 + together]]
     yield "text.max_total_tokens" if task.takes_prompt else "text.max_source_tokens", [Ids(np.full(longest, last))]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.serving.model import Model
     from weft_server.serving.models import Models
+    from weft_server.serving.placement import Placement
     from weft_server.telemetry.metrics import Metrics
 
 Result = TypeVar("Result")
@@ -49,8 +50,9 @@ class Keeper:
         changed: Callable[[str], Awaitable[None]],
         settled: Callable[[], Awaitable[None]],
         num_places: int,
+        placement: Placement | None = None,
     ) -> None:
-        """Models load `num_places` at a time.
+        """Models load `num_places` at a time. Without a `placement` each has the devices for itself.
 
         `changed` is called with a name when its model answers or does so no more, `settled` when one has been loaded.
         """
@@ -59,6 +61,7 @@ class Keeper:
         self._metrics = metrics
         self._changed = changed
         self._settled = settled
+        self._placement = placement
         self._places = asyncio.Semaphore(num_places)
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -230,7 +233,7 @@ class Keeper:
         """Load a bundle. The entry has its model, or says why not."""
         entry = Entry(*which)
         await self._places.acquire()
-        load = asyncio.create_task(load_entry(entry, self._config, self._metrics, gives_way=True))
+        load = asyncio.create_task(load_entry(entry, self._config, self._metrics, self._placement, gives_way=True))
         holding = asyncio.create_task(hold_place(self._places, entry, load))
         self._holding.add(holding)
         holding.add_done_callback(self._holding.discard)

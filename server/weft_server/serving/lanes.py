@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,20 +11,23 @@ import structlog
 from weft_proto.sound import longest_prefix
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.graphs import attends_with_bias
 from weft_server.config import MEBIBYTE, flag_name
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.classify_lane import ClassifyLane
-from weft_server.engine.decode_lane import DecodeLane
+from weft_server.engine.decode_lane import DecodeLane, largest_allowance
 from weft_server.engine.mixed_proof import verify_mixed
 from weft_server.engine.recall import Recall, prefix_cache_of
 from weft_server.engine.runner import DecodeRunner
 from weft_server.engine.score_lane import ScoreLane
+from weft_server.engine.shapes import EXACT, Shapes
 from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
 from weft_server.runtime.session import Session
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_scorer
+from weft_server.serving.longest import longest_source, takes_picture
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,38 +37,54 @@ if TYPE_CHECKING:
     from weft_server.engine.lane import Lane
     from weft_server.engine.prefix_cache import PrefixCache
     from weft_server.runtime.device import Device
+    from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
 
 _log = structlog.get_logger(__name__)
 
 
 class Graphs:
-    """Opens the graphs of a bundle, all on one device and with the same number of threads."""
+    """Opens the graphs of a bundle with the same number of threads, on the devices that its model has.
 
-    def __init__(self, bundle: Bundle, device: Device, threads: int) -> None:
+    The host has all lanes. Elsewhere each lane has a device of its own. `device` is the first, and all are of its kind.
+    """
+
+    def __init__(self, bundle: Bundle, devices: list[Device], threads: int) -> None:
         self.bundle = bundle
         self.manifest = bundle.manifest
-        self.device = device
+        self.device = devices[0]
+        self._devices = devices
         self._threads = threads
 
+    @property
+    def places(self) -> range:
+        """The devices, counted from 0. The lane of an index is at this index, modulo their number."""
+        return range(len(self._devices))
+
     def open(
-        self, role: bundle_pb2.GraphRole.ValueType, *, captures: bool = False, packs: bool = True
+        self, role: bundle_pb2.GraphRole.ValueType, place: int = 0, *, captures: bool = False, packs: bool = True
     ) -> Session | None:
-        """A session of the graph, or None if the bundle has no such graph."""
+        """A session of the graph on a device, or None if the bundle has no such graph."""
         graph = self.bundle.graph(role)
         if graph is None:
             return None
-        session = Session(self.bundle.path(graph.path), self._threads, self.device, captures=captures, packs=packs)
+        device = self._devices[place]
+        session = Session(self.bundle.path(graph.path), self._threads, device, captures=captures, packs=packs)
         if POINTS:
             name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
             POINTS.wire(session, "run", f"{self.bundle.name}.{name}")
         return session
 
+    def attend_with_bias(self, role: bundle_pb2.GraphRole.ValueType) -> bool:
+        """Whether the graph of a role adds something to the scores of its attention over a cache."""
+        graph = self.bundle.graph(role)
+        return graph is not None and attends_with_bias(self.bundle.path(graph.path))
+
 
 class Lanes(NamedTuple):
     """An engine's lanes, and how the one of an index is made anew: its buffers, and what is bound to them.
 
-    Sessions are the model's. They are opened once, and hold nothing of a run.
+    Sessions are the model's. They are opened once on each device, and hold nothing of a run.
     """
 
     ready: list[Lane]
@@ -73,13 +93,18 @@ class Lanes(NamedTuple):
 
 def classify_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
     """Return lanes that classify, tag or embed. Raises BundleError when the graph is not what it should be."""
-    sessions = []
-    for role in sorted(TASKS[graphs.manifest.task].needs):
-        session = graphs.open(role)
-        assert session is not None, "a bundle without its graph was accepted. This is a bug."
-        verify_classifier(session, graphs.manifest, role)
-        sessions.append(session)
-    return _batching(ClassifyLane, sessions, graphs, num_lanes, config, metrics)
+    sessions, longest = [], {}
+    for place in graphs.places:
+        here = []
+        for role in sorted(TASKS[graphs.manifest.task].needs):
+            session = graphs.open(role, place)
+            assert session is not None, "a bundle without its graph was accepted. This is a bug."
+            verify_classifier(session, graphs.manifest, role)
+            here.append(session)
+            source = longest_source(graphs.manifest, takes_image=takes_picture(graphs.manifest, role))
+            longest[source.port] = source
+        sessions.append(here)
+    return _batching(ClassifyLane, sessions, longest, graphs, num_lanes, config, metrics)
 
 
 def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes | None:
@@ -94,27 +119,30 @@ def score_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     if session is None:
         return None
     verify_scorer(session, graphs.manifest)
-    return _batching(ScoreLane, [session], graphs, num_lanes, config, metrics)
+    return _batching(ScoreLane, [[session]], {}, graphs, num_lanes, config, metrics)
 
 
 def _batching(
     kind: type[ClassifyLane],
-    sessions: list[Session],
+    sessions: list[list[Session]],
+    longest: dict[str, Source],
     graphs: Graphs,
     num_lanes: int,
     config: ServerConfig,
     metrics: ModelMetrics,
 ) -> Lanes:
+    """Make lanes over the `sessions` of each device."""
     manifest = graphs.manifest
 
-    def make(_: int) -> Lane:
+    def make(index: int) -> Lane:
         lane = kind(
-            sessions,
+            sessions[index % len(sessions)],
             per_token=TASKS[manifest.task].labels_tokens,
             pad_id=manifest.text.pad_id,
             max_batch=config.max_batch,
             batch_tokens=config.batch_tokens,
             metrics=metrics,
+            longest=longest,
             stack=stack_of(manifest, config.max_batch),
         )
         if POINTS:
@@ -125,12 +153,15 @@ def _batching(
 
 
 def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
-    """Return lanes that produce text, warm. Raises BundleError when a graph is not what it should be."""
+    """Return lanes that produce text. Raises BundleError when a graph is not what it should be.
+
+    On the host they are warm. On a device each has to warm itself, in its own thread.
+    """
     manifest = graphs.manifest
     text = manifest.text
-    encoder = graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER)
-    decoder = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, captures=graphs.device.captures)
-    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    encoders = [graphs.open(bundle_pb2.GRAPH_ROLE_ENCODER, place) for place in graphs.places]
+    captures = graphs.device.captures
+    decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place, captures=captures) for place in graphs.places]
     # A MIXED graph is a second copy of the weights. It is of no use in two cases:
     # 1. The device does not compute in place: it has not been tried there.
     # 2. Each lane has one slot: beside its row there is none for a prompt.
@@ -138,12 +169,17 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     mixed = graphs.open(bundle_pb2.GRAPH_ROLE_MIXED) if may_mix else None
     cache = _prefix_cache(graphs, config, metrics)
     max_prefix = longest_prefix(manifest)
+    is_biased = not graphs.device.in_place and graphs.attend_with_bias(bundle_pb2.GRAPH_ROLE_DECODER)
 
     def make(index: int) -> DecodeLane:
         # The slots are divided as evenly as possible.
         num_slots = config.slots // num_lanes + (index < config.slots % num_lanes)
         slots = Slots(num_slots, text.max_new_tokens, max_prefix, stack_of(manifest, num_slots))
-        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed)
+        place = index % len(decoders)
+        encoder, decoder = encoders[place], decoders[place]
+        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+        shapes = _encoder_shapes(graphs, num_slots, config) if encoder else EXACT
+        runner = DecodeRunner(manifest, encoder, decoder, slots, mixed, shapes=shapes, is_biased=is_biased)
         lane = DecodeLane(
             slots,
             runner,
@@ -162,11 +198,21 @@ def decode_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: 
     lanes: list[Lane] = []
     for index in range(num_lanes):
         lane = make(index)
-        lane.runner.warm()
-        if index == 0:
+        if graphs.device.in_place:
+            lane.runner.warm()
+        if index in graphs.places:
             _verify_runner(lane.runner, lane.slots, manifest)
         lanes.append(lane)
     return Lanes(lanes, make)
+
+
+def _encoder_shapes(graphs: Graphs, num_slots: int, config: ServerConfig) -> Shapes:
+    """Which shapes the runs of an encoder have."""
+    if graphs.device.in_place:
+        return EXACT
+    source = longest_source(graphs.manifest, takes_image=TASKS[graphs.manifest.task].takes_image)
+    budget = largest_allowance(config.prefill_budget, num_slots)
+    return Shapes(graphs.device, attrgetter("width"), {source.port: source}, most=num_slots, budget=budget)
 
 
 def stack_of(manifest: bundle_pb2.BundleManifest, num_places: int) -> AdapterStack | None:
@@ -192,7 +238,7 @@ def _prefix_cache(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics) -
 
 
 def _verify_runner(runner: DecodeRunner, slots: Slots, manifest: bundle_pb2.BundleManifest) -> None:
-    """Try what the first lane runs. The other lanes run the same sessions."""
+    """Try what the first lane of a device runs. The other lanes there run the same sessions."""
     text = manifest.text
     if runner.mixes:
         length = min(PREFILL_BUCKETS[0], text.max_total_tokens - 1)

@@ -14,8 +14,10 @@ from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.config import flag_name
 from weft_server.errors import BundleError, LaneFailed, RequestError
 from weft_server.runtime.cpus import give_way
+from weft_server.runtime.session import is_out_of_memory
 from weft_server.serving.build import build_model, has_lone_threads, widths_of
 from weft_server.serving.decoding import verify_default
 from weft_server.serving.golden import GOLDEN_S, verify_golden
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from weft_server.config import ServerConfig
     from weft_server.serving.model import Model
     from weft_server.serving.models import Entry
+    from weft_server.serving.placement import Placement
     from weft_server.telemetry.metrics import Metrics
 
 STOP_S = 5.0
@@ -69,14 +72,22 @@ async def hold_place(places: asyncio.Semaphore, entry: Entry, load: asyncio.Task
     places.release()
 
 
-async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_way: bool = False) -> None:
+async def load_entry(
+    entry: Entry,
+    config: ServerConfig,
+    metrics: Metrics,
+    placement: Placement | None = None,
+    *,
+    gives_way: bool = False,
+) -> None:
     """Load one entry. Afterwards it is READY with its model, or FAILED with the reason.
 
-    One that `gives_way` leaves the CPUs to models that answer already, as far as it can.
+    One that `gives_way` leaves the CPUs to models that answer already, as far as it can. Without a `placement` it has
+    the devices for itself.
     """
     started = time.monotonic()
     try:
-        entry.model = await _load(entry, config, metrics, gives_way=gives_way)
+        entry.model = await _load(entry, config, metrics, placement, gives_way=gives_way)
     except BundleError as error:
         entry.task = entry.task or error.task  # type: ignore[assignment]
         _refuse(entry, metrics, str(error))
@@ -90,7 +101,8 @@ async def load_entry(entry: Entry, config: ServerConfig, metrics: Metrics, *, gi
         entry.model.metrics.set_ready()
         entry.model.be_idle()
         metrics.count_load("ready")
-        _log.info("model ready", model=entry.name, version=entry.version, seconds=round(time.monotonic() - started, 2))
+        seconds, devices = round(time.monotonic() - started, 2), entry.model.devices
+        _log.info("model ready", model=entry.name, version=entry.version, seconds=seconds, devices=devices)
 
 
 def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
@@ -102,7 +114,9 @@ def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
     _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
 
 
-async def _load(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_way: bool) -> Model:
+async def _load(
+    entry: Entry, config: ServerConfig, metrics: Metrics, placement: Placement | None, *, gives_way: bool
+) -> Model:
     # A thread of its own, which nobody else waits for.
     worker = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
     loop = asyncio.get_running_loop()
@@ -117,9 +131,9 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_w
         if gives_way and has_lone_threads(bundle.manifest, config):
             await work(give_way)
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
-        model = await work(build_model, bundle, config, model_metrics, loop)
+        model = await work(build_model, bundle, config, model_metrics, loop, placement)
         try:
-            model.start()
+            await _warm(model)
             await _ask_golden(model)
         except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)
@@ -127,6 +141,17 @@ async def _load(entry: Entry, config: ServerConfig, metrics: Metrics, *, gives_w
     finally:
         worker.shutdown(wait=False)
     return model
+
+
+async def _warm(model: Model) -> None:
+    """Start a model. On a device its lanes run every shape first, and the largest may be too much for it."""
+    try:
+        await model.start()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        flags = " or ".join(map(flag_name, ("slots", "max_batch", "cache_gb")))
+        raise BundleError(f"its largest runs take more memory than there is: a smaller {flags} takes less") from error
 
 
 async def _ask_golden(model: Model) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
     from weft_server.serving.label_vectors import LabelVectors
+    from weft_server.serving.placement import Claim
     from weft_server.serving.tokenizing import Tokenizing
     from weft_server.telemetry.metrics import ModelMetrics
 
@@ -62,6 +63,7 @@ class Model:
         label_vectors: LabelVectors,
         max_building: int,
         restarts: Restarts,
+        claim: Claim,
     ) -> None:
         self.bundle = bundle
         self.name = bundle.name
@@ -87,6 +89,9 @@ class Model:
         # A constraint can take a worker hundreds of times as long as a text. So texts do not wait behind any.
         self._builder = Workers(1, f"{worker_name(bundle)}-builder", metrics, restarts)
         self._restarts = restarts
+        self._claim = claim
+        # Where its lanes are.
+        self.devices = [device.name for device in claim.devices]
         self._max_building = max_building
         self._num_building = 0
         # Calls that are answered by it, and monotonic seconds at which the last one ended, or its loading.
@@ -151,10 +156,13 @@ class Model:
         """That which produces answers, and that which scores given ones, if there is one."""
         return [self.engine] if self.scorer is None else [self.engine, self.scorer]
 
-    def start(self) -> None:
-        """Start the lanes of all engines."""
-        for engine in self.engines:
-            engine.start()
+    async def start(self) -> None:
+        """Start the lanes of all engines, and wait until each lane is warm. Raises what the warm-up of one raises.
+
+        This is for a thread that does not give way: threads inherit that.
+        """
+        for warm in [warm for engine in self.engines for warm in engine.start()]:
+            await asyncio.wrap_future(warm)
 
     def stats(self) -> EngineStats:
         """A snapshot of all engines, for gauges."""
@@ -191,7 +199,11 @@ class Model:
                 each.cancel_all(outcome)
 
     def stop(self, timeout: float) -> bool:
-        """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds."""
+        """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds.
+
+        From now on, other models may be placed where it was.
+        """
+        self._claim.release()
         give_up = time.monotonic() + timeout
         self._workers.stop()
         self._builder.stop()

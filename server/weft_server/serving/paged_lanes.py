@@ -1,4 +1,4 @@
-"""Makes the lane of a model whose cache lies in blocks. A device has one."""
+"""Makes the lanes of a model whose cache lies in blocks. A device has one."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ if TYPE_CHECKING:
 
 
 def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: ModelMetrics) -> Lanes:
-    """Return the lane, warm. Raises BundleError when the graph is not what it should be, or memory is short."""
-    assert num_lanes == 1, f"{num_lanes} lanes for one device. This is a bug."
+    """Return the lanes, each with a pool of its own. Each has to warm itself, in its own thread.
+
+    Raises BundleError when the graph is not what it should be, or memory is short.
+    """
     manifest = graphs.manifest
     size = pool_size(manifest, config)
-    decoder = graphs.open(bundle_pb2.GRAPH_ROLE_DECODER)
-    assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+    decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
 
-    def make(_: int) -> PagedLane:
-        slots = Slots(config.slots, manifest.text.max_new_tokens)
+    def make(index: int) -> PagedLane:
+        decoder = decoders[index % len(decoders)]
+        assert decoder is not None, "a bundle without its decoder was accepted. This is a bug."
+        slots = Slots(config.slots // num_lanes + (index < config.slots % num_lanes), manifest.text.max_new_tokens)
         runner = PagedRunner(manifest, decoder, slots, size.num_blocks)
         lane = PagedLane(
             slots,
@@ -46,13 +49,13 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
         return lane
 
     try:
-        lane = make(0)
-        lane.runner.warm()
+        lanes = [make(index) for index in range(num_lanes)]
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         raise BundleError(
-            f"{flag_name('cache_gb')} {config.cache_gb:g} and the largest runs take more memory than the device has"
+            f"{flag_name('cache_gb')} {config.cache_gb:g} takes more memory than the device has"
         ) from error
-    verify_paged(lane.runner, lane.slots, manifest)
-    return Lanes([lane], make)
+    for lane in lanes[: len(decoders)]:
+        verify_paged(lane.runner, lane.slots, manifest)
+    return Lanes([*lanes], make)

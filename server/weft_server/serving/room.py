@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 import structlog
 
 from weft_proto.paging import is_paged
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.graphs import weight_bytes
 from weft_server.config import flag_name
 from weft_server.errors import BundleError
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.pages import page_bytes
-from weft_server.runtime.states import DTYPES
 from weft_server.serving.pool_room import block_bytes, pool_size
 
 if TYPE_CHECKING:
@@ -25,6 +24,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 _GIGABYTE = 10**9
 _FLOAT_BYTES = 4
+# Of the types that a state may have. numpy has no bfloat16, so it cannot be asked.
+_ITEM_BYTES = {
+    bundle_pb2.DATA_TYPE_FLOAT32: 4,
+    bundle_pb2.DATA_TYPE_FLOAT16: 2,
+    bundle_pb2.DATA_TYPE_BFLOAT16: 2,
+    bundle_pb2.DATA_TYPE_INT8: 1,
+}
 
 
 class Room(NamedTuple):
@@ -49,6 +55,24 @@ def room_of(bundle: Bundle, config: ServerConfig) -> Room:
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
     at_once, full = (weights + config.slots * sum(each) for each in zip((0, 0), *states, strict=True))
     return Room(at_once, full + adapters)
+
+
+def lane_rooms(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int]:
+    """Return the bytes that each of a model's lanes takes of its device. The first one is the largest.
+
+    A device holds the weights once for each graph that runs on it. The first has the one that explains too. Slots take
+    all of their memory at once. What a run takes while it runs is not counted.
+    """
+    manifest, task = bundle.manifest, TASKS[bundle.manifest.task]
+    weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
+    each = sum(weights[role] for role in task.needs)
+    if is_paged(manifest.states):
+        each += pool_size(manifest, config).num_blocks * block_bytes(manifest)
+    elif task.writes_text:
+        slot = sum(_slot_bytes(state)[1] for state in manifest.states)
+        logits = _FLOAT_BYTES * manifest.text.target_vocab_size
+        each += -(-config.slots // num_lanes) * (slot + logits)
+    return [each + weights.get(bundle_pb2.GRAPH_ROLE_EXPLAIN, 0), *[each] * (num_lanes - 1)]
 
 
 def verify_room(bundle: Bundle, config: ServerConfig) -> None:
@@ -87,7 +111,7 @@ def _slot_bytes(state: bundle_pb2.StateTensor) -> tuple[int, int]:
 
     A stretch lies in one piece: a head's keys, for example. The first token of each takes a page.
     """
-    size = np.dtype(DTYPES[state.data_type]).itemsize
+    size = _ITEM_BYTES[state.data_type]
     copies = 2 if state.kind == bundle_pb2.STATE_KIND_RECURRENT else 1
     full = copies * math.prod(state.shape) * size
     if copies == 2:

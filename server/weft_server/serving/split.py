@@ -94,7 +94,9 @@ async def complete_parts(
         # Parts behind a stop string are wanted no more, but nobody has gone. A unary call closes this generator
         # at the answer, so it is said before.
         _cancel(model, sequences, FinishReason.STOP_STRING)
-        yield replace(_joined(text, answers), language_probability=probability)
+        # Of several parts, each is a search of its own.
+        score = answers[0].score if len(parts) == 1 else None
+        yield replace(_joined(text, answers), language_probability=probability, score=score)
     except BaseException:
         _cancel(model, sequences, None)
         raise

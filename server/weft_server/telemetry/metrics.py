@@ -171,6 +171,8 @@ class Metrics(Collector):
         self._reloads: dict[str, Counter] = defaultdict(Counter)
         # Unix time.
         self.certificate_expiry = 0.0
+        # Of each CUDA device, by its number: what the models that were placed there take.
+        self.claimed_bytes: Callable[[], dict[str, int]] = dict
         self._draining = False
         self._no_model = self.for_model("", "", "")
         ProcessCollector(registry=self.registry)
@@ -228,6 +230,11 @@ class Metrics(Collector):
             for result, counter in list(counters[spec.name].items()):
                 family.add_metric([result], counter.value)
             return family
+        if spec.name == "device_claimed_bytes":
+            claimed = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
+            for device, num_bytes in self.claimed_bytes().items():
+                claimed.add_metric([device], num_bytes)
+            return claimed
         gauges = {"draining": self._draining, "certificate_expiry_timestamp_seconds": self.certificate_expiry}
         if spec.name in gauges:
             return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(gauges[spec.name]))

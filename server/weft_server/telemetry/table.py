@@ -124,6 +124,13 @@ TABLE = (
         "scheduler_last_step_timestamp_seconds",
         "Unix time of the last sign of life of the slowest lane.",
     ),
+    Spec(
+        "gauge",
+        "device_claimed_bytes",
+        "Bytes of a CUDA device that the models placed there take, by their weights and slots.",
+        "device",
+        per_model=False,
+    ),
     Spec("gauge", "draining", "1 once the server drains, 0 before.", per_model=False),
     Spec(
         "gauge",

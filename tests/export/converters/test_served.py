@@ -195,7 +195,7 @@ def their_pixels(directory, drawn):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", rows_of(CAPTIONERS))
 def test_a_captioner_is_served_as_transformers_generates(kind, tmp_path):
-    """From pictures of other shapes at once: the same 64 greedy tokens, and log-probabilities within 1e-4."""
+    """From pictures of other shapes at once: the same 64 greedy tokens, log-probabilities within 1e-4, and searches."""
     theirs = made(kind, 1, tmp_path / "theirs", max_shard_size=SHARDS)
     with_processor(tmp_path / "theirs")
     drawn, files = pictures(3)
@@ -210,9 +210,21 @@ def test_a_captioner_is_served_as_transformers_generates(kind, tmp_path):
     def written(at, **settings):
         return theirs.generate(pixel_values=pixels[at : at + 1], **asked, **settings)[0].tolist()[1:]
 
-    found = answers(tmp_path / "theirs", greedy(files), max_tokens=80)
+    def score(at):
+        found = {"num_beams": 4, "output_scores": True, "return_dict_in_generate": True}
+        return theirs.generate(pixel_values=pixels[at : at + 1], **asked | found).sequences_scores.item()
+
+    search = common_pb2.Decoding(beams={"num_beams": 4}, max_new_tokens=NEW_TOKENS)
+    searches = [{**each, "decoding": search} for each in files]
+    found = answers(tmp_path / "theirs", [*greedy(files), *searches], max_tokens=80)
+    searched = [each.completion for each in found[-len(files) :]]
     with torch.inference_mode():
-        check_all(written, found, [[start]] * len(drawn), log_probs)
+        check_all(written, found[: -len(files)], [[start]] * len(drawn), log_probs)
+        # Of two that are nearly equal either may be found, and then the scores are too.
+        for at, answer in enumerate(searched):
+            tokens = list(answer.token_ids)
+            total = log_probs(at, tokens)[range(len(tokens)), tokens].sum().item()
+            assert [pytest.approx(answer.score, abs=LOGITS)] * 2 == [score(at), total / len(tokens)]
 
 
 @pytest.mark.slow

@@ -105,6 +105,22 @@ def their_tokens(model, features, prefix=PREFIX, change=lambda _, scores: scores
     return tokens[1 + len(prefix) :]
 
 
+def their_search(model, features):
+    """The best tokens that their beam search writes behind the prefix, and their score."""
+    with torch.inference_mode():
+        found = transformers.GenerationMixin.generate(
+            model,
+            features[None],
+            decoder_input_ids=torch.tensor([[START, *PREFIX]]),
+            num_beams=2,
+            do_sample=False,
+            max_new_tokens=NEW_TOKENS,
+            output_scores=True,
+            return_dict_in_generate=True,
+        )
+    return found.sequences[0, 1 + len(PREFIX) :].tolist(), pytest.approx(found.sequences_scores.item(), rel=1e-4)
+
+
 def timed(tokens, scores):
     """Hold their scores to the rule of moments, which tests/server/test_processors.py holds to theirs."""
     rule = Moments(FIRST_TIME, POSITIONS + 1, LATEST, NO_TIMES, [END])
@@ -159,6 +175,8 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
             requests = [each | {"decoding": greedily, "explain": {}} for each in requests]
             together = await asyncio.gather(*(ask(model, **each) for each in requests))
             alone = [await ask(model, **each) for each in requests]
+            search = common_pb2.Decoding(beams={"num_beams": 2}, max_new_tokens=NEW_TOKENS)
+            searched = [await ask(model, **each | {"decoding": search}) for each in requests]
             in_english = await ask(model, **requests[0], to_english=True)
             both = common_pb2.Audio(data=wav_of(torch.cat((sounds[0], torch.zeros(RATE // 2), sounds[1])), RATE))
             long = {"audio": both, "language": "EN", "decoding": greedily}
@@ -174,18 +192,19 @@ def test_a_recording_is_served_as_transformers_hears_it(tmp_path):
             refused = await asyncio.gather(*(ask(model, **each) for each in wrong), return_exceptions=True)
             untold = [each | {"language": ""} for each in requests]
             told = await asyncio.gather(*(ask(model, **each, timestamps=True) for each in untold))
-            return together, alone, in_english, await ask(model, **long), refused, told
+            return together, alone, searched, in_english, await ask(model, **long), refused, told
 
-    together, alone, in_english, long, refused, told = asyncio.run(run())
+    together, alone, searched, in_english, long, refused, told = asyncio.run(run())
     check_refusals(refused)
     assert together[0].completion.token_ids != in_english.completion.token_ids
     assert [0, pytest.approx(1.9, abs=0.5)] == [each.start_s for each in long.segments]
     assert [pytest.approx(1.9 + 0.5 + 0.3)] * 2 == [long.duration_s, long.segments[-1].end_s]
     assert "".join("".join(each.text for each in long.segments).split()) == "".join(long.completion.text.split())
-    for sound, answer, by_itself in zip(sounds, together, told, strict=True):
+    for sound, answer, found, by_itself in zip(sounds, together, searched, told, strict=True):
         pcm = np.frombuffer(wav_of(sound, RATE)[44:], np.int16) / np.float32(32768)
         features = extractor(pcm, sampling_rate=RATE, return_tensors="pt").input_features[0]
         assert their_tokens(theirs, features) == list(answer.completion.token_ids)
+        assert their_search(theirs, features) == (list(found.completion.token_ids), found.completion.score)
         assert ("en", False) == (answer.language, answer.HasField("language_probability"))
         tag, probability = their_language(theirs, features)
         assert (tag, probability) == (by_itself.language, by_itself.language_probability)

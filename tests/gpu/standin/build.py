@@ -12,7 +12,11 @@ from pathlib import Path
 SOURCES = Path(__file__).parent / "src"
 RUNTIME = "libcudart.so.13"
 # Libraries that have functions of ours. All other functions of theirs are made here.
-OURS = {"libcublas.so.13": "blas.cpp", "libcublasLt.so.13": "blaslt.c", "libcudnn.so.9": "dnn.c"}
+OURS = {
+    "libcublas.so.13": ["blas.cpp"],
+    "libcublasLt.so.13": ["blaslt.c"],
+    "libcudnn.so.9": ["dnn.cpp", "recurring.cpp", "convolving.cpp", "pooling.cpp"],
+}
 # What is looked for in libraries that are loaded by name.
 LOADED = {
     "libcuda.so.1": {"cuGetProcAddress", "cuInit"},
@@ -22,7 +26,7 @@ LOADED = {
 }
 # Functions that do a model's work: each is counted as not emulated.
 WORK = re.compile(
-    r"Forward$|Inference|Training|AddTensor|ReduceTensor$|BackendExecute|LtMatmul$|LtMatrixTransform$|gemm|geam|getr|scal|copy"
+    r"Forward$|Inference|Training|AddTensor|ReduceTensor$|BackendExecute|LtMatmul$|LtMatrixTransform$|[Gg]emm|geam|getr|scal|copy"
 )
 HEAD = """#include <stdlib.h>
 typedef void* P;
@@ -40,11 +44,11 @@ def main(site: Path, headers: Path, out: Path) -> None:
     wanted["libcudnn.so.9"] = {name.decode() for name in re.findall(rb"\0(cudnn[A-Z]\w+)(?=\0)", provider.read_bytes())}
     for library, names in LOADED.items():
         wanted[library] = wanted.get(library, set()) | names
-    apart = set(OURS.values())
+    apart = {name for names in OURS.values() for name in names}
     runtime = [path for path in sorted(SOURCES.glob("*.cpp")) if path.name not in apart]
     _compile(out / RUNTIME, runtime, headers, versioned=True)
     for library in sorted(set(wanted) - {RUNTIME}):
-        own = [SOURCES / OURS[library]] if library in OURS else []
+        own = [SOURCES / name for name in OURS.get(library, [])]
         made = out / f"{library.split('.')[0]}.c"
         missing = wanted[library] - {name for path in own for name in re.findall(r"\b(cu\w+)\(", path.read_text())}
         made.write_text(HEAD + "".join(map(_function, sorted(missing))))

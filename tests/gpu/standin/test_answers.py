@@ -4,76 +4,23 @@ The provider, its kernels' host side, bindings, copies, streams and captures are
 """
 
 import asyncio
-import io
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from asking import answers
 from standin import WHY_NOT, counting, verify_clean
 
 from loaded import Loaded, ask, golden_request
-from weft_export.export import export_checkpoint
 from weft_proto.v1 import common_pb2
-from weft_server.serving.golden import verify_golden
 
 pytestmark = [pytest.mark.gpu, pytest.mark.slow, pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "it is there")]
-CHECKPOINTS = Path(__file__).parents[3] / "export" / "checkpoints"
-# One that generates, one that translates, one that captions, one that tags, one that classifies.
-NAMES = ("pydocs", "en-es", "scenes", "tags", "digits")
-DECODERS = ("pydocs", "en-es", "scenes")
+# One that generates, one that translates, one that captions, two that recur, one of them behind convolutions, one that
+# tags, one that classifies.
+NAMES = ("pydocs", "en-es", "scenes", "en-es-attention", "scenes-lstm", "tags", "digits")
+DECODERS = ("pydocs", "en-es", "scenes", "en-es-attention")
 # What a bf16 bundle's answers may differ by is proven at its export, for a CPU has no kernels for it.
 NAMES_BF16 = ("pydocs", "en-es", "tags")
-
-
-@pytest.fixture(scope="module")
-def bundles(tmp_path_factory):
-    """A function: the directory of a trained model's bundle, by name and precision."""
-    made = {}
-
-    def bundle(name, precision):
-        if (name, precision) not in made:
-            made[name, precision] = tmp_path_factory.mktemp(precision) / name / "1"
-            export_checkpoint(CHECKPOINTS / name, made[name, precision], precision)
-        return made[name, precision]
-
-    return bundle
-
-
-def turned(data):
-    """A picture's file with the picture upside down."""
-    turned = io.BytesIO()
-    Image.open(io.BytesIO(data)).rotate(180).save(turned, "PNG")
-    return common_pb2.Image(data=turned.getvalue())
-
-
-def requests_of(model):
-    """The golden request of a model and others like it."""
-    golden = golden_request(model)
-    yield golden
-    if "image" in golden:
-        yield {"image": turned(golden["image"].data)}
-        return
-    words = golden["text"].split()
-    for start, stop in ((0, 3), (1, len(words)), (2, 4)):
-        yield {"text": " ".join(words[start:stop])}
-
-
-def said(response):
-    """What the caller sees: text and tokens, or labels with their scores."""
-    if hasattr(response, "completion"):
-        return response.completion.text, list(response.completion.token_ids)
-    if hasattr(response, "labels"):
-        return {label.label: pytest.approx(label.score, abs=0.02) for label in response.labels}
-    return [(token.token, token.label) for token in response.tokens]
-
-
-async def answers(directory, **settings):
-    """What a loaded model answers to all its requests, which come at once. On the way it gives its golden answer."""
-    async with Loaded(directory, slots=3, **settings) as model:
-        await verify_golden(model)
-        return [said(each) for each in await asyncio.gather(*(ask(model, **each) for each in requests_of(model)))]
 
 
 @pytest.mark.parametrize(("name", "cuda_graphs"), [*product(NAMES, [False]), *product(DECODERS, [True])])

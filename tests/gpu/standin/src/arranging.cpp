@@ -75,6 +75,18 @@ Work transpose_matrix(const Launch& launch) {
   };
 }
 
+Work transpose_half(const Launch& launch) {
+  // (output, input, columns, rows), of fp16 alone
+  Numbers output(launch.get<void*>(0), Kind::f16), input(launch.get<void*>(1), Kind::f16);
+  int columns = launch.get<int>(2), rows = launch.get<int>(3);
+  if (launch.name.find("(__half*") == std::string::npos) return {};
+  return [=] {
+    for (int row = 0; row < rows; row++)
+      for (int column = 0; column < columns; column++)
+        output.set(size_t(column) * rows + row, input[size_t(row) * columns + column]);
+  };
+}
+
 Work transpose_blocks(const Launch& launch) {
   // <bytes of an element>(strides, input, strides, output, size of axis 2, N): 16 bytes at a time
   long bytes = std::stol(launch.type(0)), rows = launch.get<int64_t>(4);
@@ -201,6 +213,30 @@ Work split_any(const Launch& launch) {
   };
 }
 
+Work reverse_rows(const Launch& launch) {
+  // <type>(longest, lengths, size of a step, the same, width, input, output, N): each row backwards, zeros behind its end
+  Numbers lengths(launch.get<void*>(1), Kind::i32), input(launch.get<void*>(5), launch.type(0)), output(launch.get<void*>(6), launch.type(0));
+  long step = launch.get<int>(2), width = launch.get<Divisor>(4).value, number = launch.get<int>(7);
+  return [=] {
+    for (long at = 0; at < number; at++) {
+      long row = at % step / width, other = long(lengths[row]) - at / step - 1;
+      output.set(at, other >= 0 ? input[size_t(other * step + at % step)] : 0);
+    }
+  };
+}
+
+Work part_directions(const Launch& launch) {
+  // <type>(seq, batch, width, size of a step, the same, width, input, output, N): [seq, batch, 2, width] to [seq, 2, batch, width]
+  long batch = launch.get<int>(1), width = launch.get<int>(2), step = launch.get<int>(3), number = launch.get<int>(8);
+  Numbers input(launch.get<void*>(6), launch.type(0)), output(launch.get<void*>(7), launch.type(0));
+  return [=] {
+    for (long at = 0; at < number; at++) {
+      long direction = at % step / width / batch, row = at % step / width % batch;
+      output.set(at, input[size_t(at / step * step + (row * 2 + direction) * width + at % width)]);
+    }
+  };
+}
+
 }  // namespace
 
 Work arranging(const Launch& launch) {
@@ -208,8 +244,11 @@ Work arranging(const Launch& launch) {
   if (base == "TransposeQKV" || base == "TransposeCtx") return transpose(launch);
   if (base == "AddBiasTranspose") return add_bias_and_transpose(launch);
   if (base == "TransposeKernel") return transpose_any(launch);
+  if (base == "transposeNoOverlap") return transpose_half(launch);
   if (base == "Transpose3DKernel") return transpose_matrix(launch);
   if (base == "Transpose4DKernelParallelizeMultipleElementsPerThreadInInnermostDim") return transpose_blocks(launch);
+  if (base == "_ReverseBySequenceKernel") return reverse_rows(launch);
+  if (base == "_BidirectionalDataKernel") return part_directions(launch);
   if (base == "_ConcatKernelOutputMajor") return join_any(launch);
   if (base == "_ConcatKernelInputMajor") return join_rows(launch);
   if (base == "_SplitSmallInnerKernel") return split_rows(launch);

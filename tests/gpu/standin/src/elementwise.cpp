@@ -124,6 +124,37 @@ Work where(const Launch& launch) {
   };
 }
 
+Work fast_gelu(const Launch& launch) {
+  // [2]<type, threads>(a, b, c, N, size of the bias, input, bias, output): x (a + a tanh(x (c x x + b))). Of 2, all come in pairs.
+  bool paired = launch.base.back() == '2';
+  const std::string type = paired ? "__half" : launch.type(0);
+  auto factor = [&](int index) { return Numbers(launch.arguments[index], type)[0]; };
+  auto array = [&](int index) { return Numbers(launch.get<void*>(index), type); };
+  Wide a = factor(0), b = factor(1), c = factor(2);
+  long number = launch.get<int>(3) * (1 + paired), columns = launch.get<int>(4) * (1 + paired);
+  Numbers input = array(5), bias = array(6), output = array(7);
+  return [=] {
+    for (long at = 0; at < number; at++) {
+      Wide x = input[at] + (bias ? bias[at % columns] : 0);
+      output.set(at, x * (a + a * tanhl(x * (c * x * x + b))));
+    }
+  };
+}
+
+Work clip(const Launch& launch) {
+  // <type>(input, output, least, most, least by default, most by default, N)
+  const std::string type = launch.type(0);
+  auto array = [&](int index) { return Numbers(launch.get<void*>(index), type); };
+  auto by_default = [&](int index) { return Numbers(launch.arguments[index], type)[0]; };
+  Numbers input = array(0), output = array(1), least = array(2), most = array(3);
+  Wide low = by_default(4), high = by_default(5);
+  long number = launch.get<int64_t>(6);
+  return [=] {
+    for (long at = 0; at < number; at++)
+      output.set(at, std::min(std::max(input[at], least ? least[0] : low), most ? most[0] : high));
+  };
+}
+
 size_t same(long at) { return size_t(at); }
 size_t first(long) { return 0; }
 }  // namespace
@@ -132,17 +163,8 @@ Work elementwise(const Launch& launch) {
   const std::string& base = launch.base;
   if (base == "_UnaryElementWise") return unary(launch);
   if (base == "_TenaryElementWise" || base == "_TenaryElementWiseSimple") return where(launch);
-  if (base == "_Clip" && launch.type(0) == "long") {
-    // <type>(input, output, least, most, least by default, most by default, N)
-    Numbers input(launch.get<void*>(0), Kind::i64), output(launch.get<void*>(1), Kind::i64);
-    Numbers least(launch.get<void*>(2), Kind::i64), most(launch.get<void*>(3), Kind::i64);
-    Wide low = launch.get<int64_t>(4), high = launch.get<int64_t>(5);
-    long number = launch.get<int64_t>(6);
-    return [=] {
-      for (long at = 0; at < number; at++)
-        output.set(at, std::min(std::max(input[at], least ? least[0] : low), most ? most[0] : high));
-    };
-  }
+  if (base == "FastGeluKernel" || base == "FastGeluKernel2") return fast_gelu(launch);
+  if (base == "_Clip") return clip(launch);
   if (base == "_BinaryElementWiseSimple") {
     // <left moves, right moves, output, left, right, functor>(left, right, output, functor, N)
     Numbers left(launch.get<void*>(0), launch.type(3)), right(launch.get<void*>(1), launch.type(4));

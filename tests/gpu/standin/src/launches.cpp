@@ -59,6 +59,8 @@ cudaError_t run(const void* function, dim3 grid, dim3 block, void** arguments, c
     counts.violations++;
     return failed(cudaErrorInvalidConfiguration, launch.name.c_str());
   }
+  Watch watch(home_of(stream_of(stream)));
+  if (fails("launch")) return failed(cudaErrorLaunchOutOfResources, launch.name.c_str());
   Work work = emulated(launch);
   if (!work) {
     counts.unemulated++;

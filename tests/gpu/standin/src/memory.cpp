@@ -11,7 +11,9 @@
 namespace standin {
 
 namespace {
-constexpr size_t kBytes = size_t(24) << 30;  // reserved, not used: pages come when they are written
+// Of each device. Reserved, not used: pages come when they are written.
+constexpr size_t kBytes = size_t(24) << 30;
+constexpr size_t kAll = kBytes * kMostDevices;
 constexpr size_t kAlignment = 512;
 // What fresh memory holds: NaN as fp16, bf16 and fp32, and a large negative integer.
 constexpr int kPoison = 0xff;
@@ -23,35 +25,43 @@ std::map<size_t, size_t> taken, left;  // offset to bytes
 void reserve() {
   if (device) return;
   int file = memfd_create("standin", 0);
-  if (file < 0 || ftruncate(file, kBytes)) abort();
-  auto map = [&](int access) { return static_cast<char*>(mmap(nullptr, kBytes, access, MAP_SHARED | MAP_NORESERVE, file, 0)); };
+  if (file < 0 || ftruncate(file, kAll)) abort();
+  auto map = [&](int access) { return static_cast<char*>(mmap(nullptr, kAll, access, MAP_SHARED | MAP_NORESERVE, file, 0)); };
   device = map(PROT_NONE);
   seen = map(PROT_READ | PROT_WRITE);
   if (device == MAP_FAILED || seen == MAP_FAILED) abort();
-  left[0] = kBytes;
+  for (int each = 0; each < kMostDevices; each++) left[each * kBytes] = kBytes;
 }
 }  // namespace
 
 bool on_device(const void* pointer) {
   auto at = static_cast<const char*>(pointer);
-  return device && at >= device && at < device + kBytes;
+  return device && at >= device && at < device + kAll;
+}
+
+int home_of(const void* pointer) {
+  return on_device(pointer) ? int(size_t(static_cast<const char*>(pointer) - device) / kBytes) : -1;
 }
 
 char* view(const void* pointer) {
   if (!on_device(pointer)) return static_cast<char*>(const_cast<void*>(pointer));
+  touch(home_of(pointer));
   return seen + (static_cast<const char*>(pointer) - device);
 }
 
 void* allocate(size_t bytes) {
   reserve();
   bytes = std::max(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  Device& home = devices[current()];
+  if (home.allocated_bytes + long(bytes) > home.bytes) return nullptr;
   for (auto hole = left.begin(); hole != left.end(); ++hole) {
     auto [offset, size] = *hole;
-    if (size < bytes) continue;
+    if (size < bytes || int(offset / kBytes) != current()) continue;
     left.erase(hole);
     if (size > bytes) left[offset + bytes] = size - bytes;
     taken[offset] = bytes;
     counts.allocated_bytes += long(bytes);
+    home.allocated_bytes += long(bytes);
     memset(seen + offset, kPoison, bytes);
     return device + offset;
   }
@@ -65,15 +75,16 @@ bool release(void* pointer) {
   auto [offset, bytes] = *block;
   taken.erase(block);
   counts.allocated_bytes -= long(bytes);
+  devices[home_of(pointer)].allocated_bytes -= long(bytes);
   auto hole = left.emplace(offset, bytes).first;
   auto next = std::next(hole);
-  if (next != left.end() && hole->first + hole->second == next->first) {
+  if (next != left.end() && hole->first + hole->second == next->first && next->first % kBytes) {
     hole->second += next->second;
     left.erase(next);
   }
   if (hole != left.begin()) {
     auto before = std::prev(hole);
-    if (before->first + before->second == hole->first) {
+    if (before->first + before->second == hole->first && hole->first % kBytes) {
       before->second += hole->second;
       left.erase(hole);
     }

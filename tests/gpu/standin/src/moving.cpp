@@ -91,6 +91,33 @@ Work gather(const Launch& launch) {
   };
 }
 
+Work slice_offsets(const Launch& launch) {
+  // <index>(axes before, sizes, slices, slices of a batch, stride of a batch, axes, strides, indices, output): where slices begin
+  Few<int64_t> sizes = launch.get<Few<int64_t>>(1), strides = launch.get<Few<int64_t>>(6);
+  size_t before = size_t(launch.get<int64_t>(0)), number = launch.get<size_t>(2), of_batch = launch.get<size_t>(3);
+  size_t stride = launch.get<size_t>(4), axes = launch.get<size_t>(5);
+  Numbers indices(launch.get<void*>(7), launch.type(0)), output(launch.get<void*>(8), Kind::i64);
+  return [=] {
+    for (size_t slice = 0; slice < number; slice++) {
+      long offset = long(slice / of_batch * stride);
+      for (size_t axis = 0; axis < axes; axis++) {
+        long index = long(indices[slice * axes + axis]);
+        offset += (index < 0 ? index + sizes.items[before + axis] : index) * strides.items[axis];
+      }
+      output.set(slice, offset);
+    }
+  };
+}
+
+Work gather_slices(const Launch& launch) {
+  // <type>(slices, input, output, size of a slice, where slices begin)
+  size_t number = launch.get<size_t>(0), size = launch.get<size_t>(3);
+  Numbers input(launch.get<void*>(1), launch.type(0)), output(launch.get<void*>(2), launch.type(0)), begins(launch.get<void*>(4), Kind::i64);
+  return [=] {
+    for (size_t at = 0; at < number * size; at++) output.set(at, input[size_t(begins[at / size]) + at % size]);
+  };
+}
+
 // How GatherElements says where an output's row begins in its input. Of rank 2, or of any.
 struct Offsets2 {
   Divisor row;
@@ -187,6 +214,8 @@ Work moving(const Launch& launch) {
   if (base == "ExpandKernel") return expand_any(launch);
   if (base == "RangeKernel") return range(launch);
   if (base == "_GatherKernel") return gather(launch);
+  if (base == "_ComputeSliceOffsetsKernel") return slice_offsets(launch);
+  if (base == "_GatherNDKernel") return gather_slices(launch);
   if (base == "_GatherScatterElementsKernel") return gather_elements(launch);
   if (base == "_SliceKernel") return slice(launch);
   if (base == "_PadNCHWInputWithPaddingAlongHAndWKernel") return pad(launch);

@@ -11,15 +11,17 @@ using namespace standin;
 #define LOCKED std::lock_guard<std::recursive_mutex> guard(standin::lock)
 
 namespace {
-constexpr size_t kMemory = size_t(80) << 30;
 std::set<void*> pinned;
 
 cudaError_t copy(Stream* stream, void* target, const void* source, size_t bytes, bool returns_at_once) {
   if (!bytes) return cudaSuccess;
+  Watch watch(home_of(stream));
   bool onto = on_device(target), from = on_device(source);
   char what[64];
   snprintf(what, sizeof what, "copy %s%s of %zu bytes", from ? "device" : "host", onto ? " to device" : " to host", bytes);
   char *to = view(target), *at = view(source);
+  // CUDA allows it. But a replay repeats it, on memory of the host that may be another's by then.
+  if (captures(stream) && !(onto && from)) forbidden(what);
   if (onto && from) {
     counts.within++;
     counts.within_bytes += long(bytes);
@@ -51,6 +53,7 @@ void standin_mark(const char* text) { standin::log("=== %s", text); }
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
   LOCKED;
   counts.allocations++;
+  if (fails("allocation")) return failed(cudaErrorMemoryAllocation, "a test asked for it");
   if (forbidden("an allocation")) return failed(cudaErrorStreamCaptureUnsupported, "allocation in a capture");
   *pointer = allocate(bytes);
   standin::log("allocate %zu at %p", bytes, *pointer);
@@ -68,12 +71,14 @@ cudaError_t cudaMallocHost(void** pointer, size_t bytes) {
   LOCKED;
   *pointer = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   pinned.insert(*pointer);
+  counts.pinned = long(pinned.size());
   return cudaSuccess;
 }
 cudaError_t cudaHostAlloc(void** pointer, size_t bytes, unsigned) { return cudaMallocHost(pointer, bytes); }
 cudaError_t cudaFreeHost(void* pointer) {
   LOCKED;
   pinned.erase(pointer);
+  counts.pinned = long(pinned.size());
   free(pointer);
   return cudaSuccess;
 }
@@ -83,6 +88,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   bool is_pinned = pinned.count(const_cast<void*>(pointer));
   attributes->type = on_device(pointer) ? cudaMemoryTypeDevice : is_pinned ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
   if (on_device(pointer)) attributes->devicePointer = const_cast<void*>(pointer);
+  attributes->device = std::max(0, home_of(pointer));
   return cudaSuccess;
 }
 
@@ -98,6 +104,7 @@ cudaError_t cudaMemcpy2DAsync(void* target, size_t onto, const void* source, siz
   LOCKED;
   counts.within++;
   counts.within_bytes += long(width * height);
+  Watch watch(home_of(stream_of(stream)));
   char *to = view(target), *at = view(source);
   return enqueue(stream_of(stream), "copy of rows", [=] {
     for (size_t row = 0; row < height; row++) memcpy(to + row * onto, at + row * from, width);
@@ -114,6 +121,7 @@ cudaError_t cudaMemcpyFromSymbol(void* target, const void*, size_t bytes, size_t
 cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
   LOCKED;
   counts.memsets++;
+  Watch watch(home_of(stream_of(stream)));
   char* to = view(target);
   return enqueue(stream_of(stream), "fill", [=] { memset(to, value, bytes); });
 }
@@ -143,31 +151,16 @@ cudaError_t cudaFreeAsync(void* pointer, cudaStream_t stream) {
 }
 
 // --- the device: what an H100 says
-cudaError_t cudaGetDeviceCount(int* number) {
-  *number = 1;
-  return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int* device) {
-  *device = 0;
-  return cudaSuccess;
-}
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : failed(cudaErrorInvalidDevice, "no such device"); }
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = 13000;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { return cudaDriverGetVersion(version); }
-cudaError_t cudaMemGetInfo(size_t* left, size_t* all) {
-  LOCKED;
-  *all = kMemory;
-  *left = kMemory - size_t(counts.allocated_bytes);
-  return cudaSuccess;
-}
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* device, int) {
   memset(device, 0, sizeof *device);
   strcpy(device->name, "Stand-in for an H100");
   device->major = 9;
-  device->totalGlobalMem = kMemory;
+  device->totalGlobalMem = size_t(kMemory);
   device->sharedMemPerBlock = 49152;
   device->sharedMemPerBlockOptin = 232448;
   device->sharedMemPerMultiprocessor = 233472;

@@ -1,8 +1,10 @@
 // Streams, events and graphs. Nothing runs when it is issued, but when something waits for it: what forgets to wait reads
 // what was there before.
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +38,8 @@ struct Graph {
 };
 struct Stream {
   int id;
-  bool blocking;  // waits for the default stream, and lets it wait
+  bool blocking;  // waits for the default stream of its device, and lets it wait
+  int device;
   std::deque<Operation> waiting;
   long issued = 0, done = 0;
   Graph* graph = nullptr;  // while it captures
@@ -49,10 +52,12 @@ struct Event {
 };
 
 namespace {
-Stream default_stream{0, true};
-std::vector<Stream*> streams{&default_stream};
+static_assert(kMostDevices == 4);
+Stream default_streams[kMostDevices]{{0, true, 0}, {-1, true, 1}, {-2, true, 2}, {-3, true, 3}};
+std::vector<Stream*> streams{&default_streams[0], &default_streams[1], &default_streams[2], &default_streams[3]};
 int next_id = 1;
 thread_local cudaError_t last_error = cudaSuccess;
+std::atomic<int> linger_ms{0};
 
 void run_to(Stream* stream, long issued) {
   while (stream->done < issued && !stream->waiting.empty()) {
@@ -60,6 +65,7 @@ void run_to(Stream* stream, long issued) {
     stream->waiting.pop_front();
     stream->done++;
     log("runs %s", operation.what.c_str());
+    Watch watch(stream->device);
     operation.work();
   }
 }
@@ -72,7 +78,7 @@ void violated(const std::string& what) {
 
 // Two streams know nothing of each other, but for the default stream and those that wait for it.
 bool ordered(Stream* one, Stream* other) {
-  return one == other || (one == &default_stream && other->blocking) || (other == &default_stream && one->blocking);
+  return one == other || (is_default(one) && other->blocking) || (is_default(other) && one->blocking);
 }
 
 bool captures_globally(Stream* stream) {
@@ -84,11 +90,12 @@ bool captures_globally(Stream* stream) {
 
 Stream* stream_of(cudaStream_t handle) {
   bool is_legacy = handle == nullptr || handle == cudaStreamLegacy || handle == cudaStreamPerThread;
-  return is_legacy ? &default_stream : reinterpret_cast<Stream*>(handle);
+  return is_legacy ? &default_streams[current()] : reinterpret_cast<Stream*>(handle);
 }
 
 bool captures(Stream* stream) { return stream->graph != nullptr; }
-bool is_default(Stream* stream) { return stream == &default_stream; }
+bool is_default(Stream* stream) { return stream == &default_streams[stream->device]; }
+int home_of(Stream* stream) { return stream->device; }
 
 cudaError_t failed(cudaError_t error, const char* why) {
   last_error = error;
@@ -103,28 +110,32 @@ bool forbidden(const char* what) {
 }
 
 void finish(Stream* stream) {
-  if (stream == &default_stream)
+  if (is_default(stream))
     for (Stream* each : streams)
-      if (each->blocking && each != stream) run_to(each, each->issued);
+      if (each->blocking && each != stream && each->device == stream->device) run_to(each, each->issued);
   run_to(stream, stream->issued);
 }
 
-void finish_all() {
-  for (Stream* each : streams) run_to(each, each->issued);
+void finish_all(int device) {
+  for (Stream* each : streams)
+    if (device < 0 || each->device == device) run_to(each, each->issued);
 }
 
 cudaError_t enqueue(Stream* stream, const std::string& what, std::function<void()> work) {
+  devices[stream->device].operations++;
+  if (stream->device != current()) stray(what + ", given to device " + std::to_string(stream->device));
   if (stream->graph) {
     stream->graph->operations.push_back({what, std::move(work)});
     log("captured by s%d: %s", stream->id, what.c_str());
     return cudaSuccess;
   }
   for (Stream* other : streams) {
-    if (other->done == other->issued || ordered(stream, other)) continue;
+    if (other->done == other->issued || other->device != stream->device || ordered(stream, other)) continue;
     counts.hazards++;
     log("HAZARD s%d: %s, while s%d has still to do %s", stream->id, what.c_str(), other->id, other->waiting.back().what.c_str());
   }
-  if (stream == &default_stream && std::any_of(streams.begin(), streams.end(), [](Stream* each) { return each->graph && each->blocking; })) {
+  auto is_captured = [&](Stream* each) { return each->graph && each->blocking && each->device == stream->device; };
+  if (is_default(stream) && std::any_of(streams.begin(), streams.end(), is_captured)) {
     violated("the default stream: " + what);
     return failed(cudaErrorStreamCaptureImplicit, "the default stream in a capture");
   }
@@ -150,8 +161,9 @@ cudaError_t cudaPeekAtLastError() { return last_error; }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {
   LOCKED;
-  auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking)};
+  auto* stream = new Stream{next_id++, !(flags & cudaStreamNonBlocking), current()};
   streams.push_back(stream);
+  counts.streams++;
   *handle = reinterpret_cast<cudaStream_t>(stream);
   return cudaSuccess;
 }
@@ -162,6 +174,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   Stream* stream = stream_of(handle);
   finish(stream);
   streams.erase(std::find(streams.begin(), streams.end(), stream));
+  counts.streams--;
   return cudaSuccess;
 }
 
@@ -182,7 +195,7 @@ cudaError_t cudaDeviceSynchronize() {
   LOCKED;
   counts.syncs++;
   if (forbidden("a wait for the device")) return failed(cudaErrorStreamCaptureUnsupported, "wait for the device");
-  finish_all();
+  finish_all(current());
   return cudaSuccess;
 }
 
@@ -193,11 +206,18 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* handle, unsigned) {
+  LOCKED;
+  counts.events++;
   *handle = reinterpret_cast<cudaEvent_t>(new Event);
   return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t* handle) { return cudaEventCreateWithFlags(handle, 0); }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
+cudaError_t cudaEventDestroy(cudaEvent_t handle) {
+  LOCKED;
+  counts.events--;
+  delete reinterpret_cast<Event*>(handle);
+  return cudaSuccess;
+}
 cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream) {
   LOCKED;
   auto* event = reinterpret_cast<Event*>(handle);
@@ -235,26 +255,40 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
   log("s%d captures", stream->id);
   return cudaSuccess;
 }
+// Let each capture last so many milliseconds longer, for what other threads may do meanwhile.
+void standin_linger(int milliseconds) { linger_ms = milliseconds; }
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
+  usleep(1000 * linger_ms);
   LOCKED;
   Stream* stream = stream_of(handle);
   if (!stream->graph) return failed(cudaErrorStreamCaptureInvalidated, "no capture");
   *graph = reinterpret_cast<cudaGraph_t>(stream->graph);
+  counts.graphs++;
   stream->graph = nullptr;
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* launched, cudaGraph_t graph, unsigned long long) {
   LOCKED;
   *launched = reinterpret_cast<cudaGraphExec_t>(new Graph(*reinterpret_cast<Graph*>(graph)));
+  counts.graphs++;
   return cudaSuccess;
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  LOCKED;
+  counts.graphs--;
   delete reinterpret_cast<Graph*>(graph);
   return cudaSuccess;
 }
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t launched) {
+  LOCKED;
+  finish_all();  // it may be under way
+  counts.graphs--;
+  delete reinterpret_cast<Graph*>(launched);
+  return cudaSuccess;
+}
 cudaError_t cudaGraphLaunch(cudaGraphExec_t handle, cudaStream_t stream) {
   LOCKED;
+  if (fails("replay")) return failed(cudaErrorLaunchOutOfResources, "a test asked for it");
   auto* graph = reinterpret_cast<Graph*>(handle);
   counts.launches++;
   counts.launched_operations += long(graph->operations.size());

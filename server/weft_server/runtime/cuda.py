@@ -1,0 +1,143 @@
+"""CUDA's runtime library, for what ONNX Runtime has no call for: which device a thread speaks to, and its memory.
+
+ONNX Runtime has loaded the library. The functions are those of CUDA's manual:
+https://docs.nvidia.com/cuda/cuda-runtime-api/
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from weft_server.runtime.gate import gate_of
+
+if TYPE_CHECKING:
+    from weft_server.runtime.device import Device
+
+_MAPS = Path("/proc/self/maps")
+_TO_DEVICE, _TO_HOST = 1, 2
+_OUT_OF_MEMORY = 2
+
+
+class _Library(NamedTuple):
+    """Calls that may wait let other threads have the interpreter. Those that cannot wait keep it."""
+
+    waits: ctypes.CDLL
+    stays: ctypes.PyDLL
+
+
+# Which device a thread has entered.
+_THREAD = threading.local()
+# The library that was found. Until then there may be one at any time.
+_FOUND: list[_Library] = []
+
+
+class CudaError(RuntimeError):
+    """A call of CUDA failed."""
+
+
+def num_devices() -> int | None:
+    """Return how many devices there are, or None before ONNX Runtime has loaded the library."""
+    library = _library()
+    if library is None:
+        return None
+    number = ctypes.c_int()
+    _check(library, library.stays.cudaGetDeviceCount(ctypes.byref(number)))
+    return number.value
+
+
+def enter(device: Device) -> None:
+    """Let what this thread asks of CUDA next go to `device`.
+
+    A new thread speaks to device 0. A copy would go through that one, and take memory there. ONNX Runtime enters the
+    device of a graph by itself when it opens, binds or runs it.
+    """
+    if device.kind == "cuda" and (library := _library()):
+        _THREAD.index = device.index
+        _check(library, library.stays.cudaSetDevice(device.index))
+
+
+def free_on(device: Device) -> int | None:
+    """Return the bytes of a device's memory that are free now, or None where nobody says."""
+    if device.kind != "cuda" or (library := _library()) is None:
+        return None
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    with gate_of(device):
+        enter(device)
+        _check(library, library.waits.cudaMemGetInfo(ctypes.byref(free), ctypes.byref(total)))
+    return free.value
+
+
+def allocate(num_bytes: int, device: Device) -> int:
+    """Return where so many bytes of a device's memory begin. Raises MemoryError."""
+    enter(device)
+    pointer = ctypes.c_void_p()
+    library = _loaded()
+    _check(library, library.waits.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(num_bytes)))
+    assert pointer.value is not None, "CUDA allocated nothing. This is a bug."
+    return pointer.value
+
+
+def release(pointer: int, device: Device) -> None:
+    """Give back what was allocated.
+
+    Python's garbage collector may call it amid anything else that its thread does, so the thread's device stays.
+    """
+    library, index = _loaded(), getattr(_THREAD, "index", device.index)
+    _check(library, library.stays.cudaSetDevice(device.index))
+    _check(library, library.waits.cudaFree(ctypes.c_void_p(pointer)))
+    _check(library, library.stays.cudaSetDevice(index))
+
+
+def send(source: int, pointer: int, num_bytes: int, device: Device) -> None:
+    """Copy bytes of the host to a device. They are there when this returns."""
+    _copy(pointer, source, num_bytes, _TO_DEVICE, device)
+    # Of little memory, CUDA returns when it has read the bytes, and not yet written them.
+    library = _loaded()
+    _check(library, library.waits.cudaStreamSynchronize(None))
+
+
+def fetch(pointer: int, target: int, num_bytes: int, device: Device) -> None:
+    """Copy bytes of a device to the host."""
+    _copy(target, pointer, num_bytes, _TO_HOST, device)
+
+
+def _copy(target: int, source: int, num_bytes: int, kind: int, device: Device) -> None:
+    enter(device)
+    library = _loaded()
+    pointers = ctypes.c_void_p(target), ctypes.c_void_p(source)
+    _check(library, library.waits.cudaMemcpy(*pointers, ctypes.c_size_t(num_bytes), kind))
+
+
+def _loaded() -> _Library:
+    library = _library()
+    assert library is not None, "nobody has tried this device. This is a bug."
+    return library
+
+
+def _library() -> _Library | None:
+    """The library that ONNX Runtime has loaded, whatever its version. None before it has."""
+    if _FOUND:
+        return _FOUND[0]
+    try:
+        paths = [line.split()[-1] for line in _MAPS.read_text().splitlines() if "/libcudart.so" in line]
+    except OSError:
+        paths = []
+    if not paths:
+        return None
+    library = _Library(ctypes.CDLL(paths[0]), ctypes.PyDLL(paths[0]))
+    for each in library:
+        each.cudaGetErrorString.restype = ctypes.c_char_p
+    _FOUND.append(library)
+    return library
+
+
+def _check(library: _Library, error: int) -> None:
+    if not error:
+        return
+    # Who asks for the last error next shall not hear of this one.
+    library.stays.cudaGetLastError()
+    says = library.stays.cudaGetErrorString(error).decode()
+    raise MemoryError(f"CUDA: {says}") if error == _OUT_OF_MEMORY else CudaError(f"CUDA: {says} ({error})")

@@ -1,0 +1,125 @@
+"""Random requests to a model, and what it answers to each alone, or to all in a crowd."""
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft_proto.tasks import TASKS
+from weft_proto.v1 import common_pb2
+from weft_server.bundle.load import load_bundle
+from weft_server.config import read_config
+from weft_server.content.windows import sound_of
+from weft_server.sequence import Decoding, Sampling, Sequence
+from weft_server.serving.build import build_model
+from weft_server.source import Asked, Ids, Source
+from weft_server.telemetry.metrics import Metrics
+
+
+@dataclass
+class Request:
+    """One request: what it brings and wants."""
+
+    source: Source
+    decoding: Decoding | None
+    wants_tokens: bool
+    wants_scores: bool
+    explain: common_pb2.Explain | None
+
+
+def requests_for(manifest, count, seed):
+    """Random requests: any length, any token, any number of new tokens, sampled, streaming, explained or not."""
+    rng, text, image = np.random.default_rng(seed), manifest.text, manifest.image
+    asked = []
+    for index in range(count):
+        # Of a model that matches, texts and pictures take turns.
+        if manifest.HasField("image") and not (index % 2 and manifest.HasField("matching")):
+            pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+            asks = question(text, rng) if TASKS[manifest.task].takes_question else ()
+            source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, asks)
+        elif manifest.HasField("audio"):
+            shape = (manifest.audio.num_mels, manifest.audio.num_frames)
+            source = sound_of(rng.normal(0, 1, shape).astype(np.float32), manifest.audio)
+        else:
+            longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
+            source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
+        decoding = None
+        if manifest.states:
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
+            max_new = int(rng.integers(1, min(room, 48) + 1))
+            sampling = Sampling(float(rng.choice([0.7, 1.0, 1.5])), int(rng.choice([0, 5])), 0.95, index)
+            decoding = Decoding(max_new, int(rng.integers(0, max_new + 1)), (), sampling if index % 2 else None)
+        explain = random_explain(manifest.attention.heads, rng) if index % 4 == 0 else None
+        asked.append(Request(source, decoding, bool(rng.random() < 0.3), bool(rng.random() < 0.3), explain))
+    return asked
+
+
+def question(text, rng):
+    """A question of any length."""
+    length = rng.integers(1, text.max_source_tokens + 1)
+    return tuple(rng.integers(0, text.source_vocab_size, length).tolist())
+
+
+def random_explain(heads, rng):
+    """The model's default, a layer, or one head of it; None for a model that cannot explain."""
+    if not heads:
+        return None
+    layer = int(rng.integers(len(heads)))
+    choices = [{}, {"layer": layer}, {"layer": layer, "head": int(rng.integers(heads[layer]))}]
+    return common_pb2.Explain(**choices[rng.integers(3)])
+
+
+async def answers_of(directory, asked, order, *, crowd, adapters=(None,)):
+    """What a model answers to `asked`, submitted in `order`: all at once at 32 slots, or each alone on one slot.
+
+    They have `adapters` in turn.
+    """
+    config = read_config(repository=directory, slots=32 if crowd else 1, lanes=2 if crowd else 1, threads=1)
+    bundle = load_bundle(directory)
+    model = build_model(bundle, config, Metrics().for_model("m", 1, "t"), asyncio.get_running_loop())
+    await model.start()
+    answers = {}
+
+    async def ask(index):
+        request = asked[index]
+        model.engine.reserve()
+        wants = {"wants_tokens": request.wants_tokens, "wants_scores": request.wants_scores}
+        prefix_ids, adapter = request.source.asked_ids, adapters[index % len(adapters)]
+        sequence = Sequence(str(index), request.source, request.decoding, prefix_ids, adapter=adapter, **wants)
+        model.engine.submit(sequence)
+        await sequence.reply.done()
+        reply = sequence.reply
+        # Who wants no scores has whatever the run had: another row's caller may have asked.
+        answer = [reply.token_ids, reply.log_probs if request.wants_scores else None]
+        rows = len(reply.token_ids)
+        if request.decoding is None:
+            rows = len(np.atleast_2d(reply.values))
+            answer.append(reply.values.tobytes())
+        if request.explain is not None:
+            reading = model.explainer.resolve(request.explain)
+
+            def explain():
+                return model.explainer.explain(request.source, reply.token_ids, reading, prefix_ids, adapter)
+
+            weights, source_mass = await model.explainer.work(explain)
+            assert (rows, request.source.num_shown) == weights.shape
+            assert (rows,) == source_mass.shape
+            assert np.abs(weights.sum(axis=1) - 1).max() < 1e-5
+            assert -1e-5 < source_mass.min() <= source_mass.max() < 1 + 1e-5
+            answer += [weights.tobytes(), source_mass.tobytes()]
+        answers[index] = answer
+
+    if crowd:
+        rng = random.Random(len(asked))
+        tasks = []
+        for index in order:
+            tasks.append(asyncio.create_task(ask(index)))
+            if rng.random() < 0.2:
+                await asyncio.sleep(rng.random() * 0.003)
+        await asyncio.gather(*tasks)
+    else:
+        for index in order:
+            await ask(index)
+    assert await asyncio.to_thread(model.stop, 30)
+    return answers

@@ -1,0 +1,44 @@
+"""Whole models on a device, or on the CPU as if its memory were far away: what they answer to random requests."""
+
+import numpy as np
+
+from loaded import Loaded
+from weft_server.content.windows import sound_of
+from weft_server.sequence import Beams, Decoding, Sampling, Sequence
+from weft_server.serving import build
+from weft_server.source import Asked, Ids
+
+
+async def answers_of(directory, device, monkeypatch):
+    """What a whole model on a device answers to random requests that come at once, greedy, sampled and searched."""
+    monkeypatch.setattr(build, "devices_of", lambda _: [device])
+    rng = np.random.default_rng(5)
+    async with Loaded(directory, slots=13, lanes=1, threads=1) as model:
+        text, image = model.manifest.text, model.manifest.image
+        sequences = []
+        for index in range(40):
+            if model.manifest.HasField("image"):
+                pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
+                question = tuple(rng.integers(0, text.source_vocab_size, index % (text.max_source_tokens + 1)).tolist())
+                source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
+            elif model.manifest.HasField("audio"):
+                audio = model.manifest.audio
+                source = sound_of(rng.normal(0, 1, (audio.num_mels, audio.num_frames)).astype(np.float32), audio)
+            else:
+                longest = text.max_source_tokens or text.max_total_tokens * 3 // 4
+                source = Ids(rng.integers(0, text.source_vocab_size, rng.integers(1, longest + 1)))
+            room = text.max_new_tokens if text.HasField("start_id") else text.max_total_tokens - source.num_tokens
+            max_new = int(rng.integers(1, min(room, 24) + 1)) if model.manifest.states else 0
+            # So hot that the candidates rarely decide, and rows of logits are fetched.
+            sampling = Sampling(50.0, 0, 1.0, index) if index % 2 else None
+            beams = Beams(1 + index % 4) if index % 3 == 0 else None
+            sampling = None if beams else sampling
+            decoding = Decoding(max_new, max_new // 2, (), sampling, beams=beams) if max_new else None
+            model.engine.reserve()
+            sequence = Sequence(str(index), source, decoding, source.asked_ids, wants_scores=True)
+            model.engine.submit(sequence)
+            sequences.append(sequence)
+        for sequence in sequences:
+            await sequence.reply.done()
+    replies = [sequence.reply for sequence in sequences]
+    return [(r.token_ids, r.log_probs, r.outputs, None if r.values is None else r.values.tobytes()) for r in replies]

@@ -1,0 +1,61 @@
+"""The laws of adapters, for every kind of model that takes them: the same bits in any company, or the base's own."""
+
+import asyncio
+import random
+
+import pytest
+from tiny import CHECKPOINTS, MIXED, save_tiny
+from tiny_adapters import write_adapter
+
+from crowd import answers_of, requests_for
+from weft_export.adapters.export_adapter import export_adapter
+from weft_export.errors import ExportError
+from weft_export.export import adaptable, export_checkpoint, spec_of
+from weft_server.bundle.adapter import load_adapter
+from weft_server.bundle.load import load_bundle
+
+RANK, COUNT = 3, 60
+# CI has one that reads prompts in decode runs, and one that runs whole batches.
+QUICK = {"tiny-gpt", "tiny-tags"}
+
+
+def shapes_of(name):
+    """By path the shapes of the weights of a model that take adapters. None: it takes none."""
+    try:
+        spec = spec_of(CHECKPOINTS[name](), adaptable(RANK, None))
+    except ExportError:
+        return None
+    return {layer.name: (layer.outputs, layer.inputs) for layer in spec.layers}
+
+
+NAMES = [name for name in CHECKPOINTS if shapes_of(name)]
+
+
+def test_most_kinds_take_adapters():
+    """All with the layers of a Transformer, and none that recurs, or matches, or has windows."""
+    assert len(NAMES) > 14
+    assert {"tiny-caption", "tiny-embed", "tiny-image", "tiny-speech", "tiny-t5", *QUICK} <= set(NAMES)
+    assert not {"tiny-rnn", "tiny-match", "tiny-swin"} & set(NAMES)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow if each in QUICK else pytest.mark.long) for each in NAMES]
+)
+def test_answers_are_the_same_in_any_company(name, tmp_path, tiny_repository):
+    """Tokens, scores, vectors, probabilities and alignments: with an adapter those that it has alone, or the base's."""
+    checkpoint, bundle = save_tiny(name, tmp_path / "checkpoint"), tmp_path / "models" / name / "1"
+    export_checkpoint(checkpoint, bundle, adapters=adaptable(RANK, None), mixed_runs=name in MIXED["fp32"])
+    loaded, adapters = load_bundle(bundle), [None]
+    for seed, (own, rank) in enumerate((("formal", RANK), ("short", 1))):
+        made = write_adapter(tmp_path / own, shapes_of(name), rank=rank, seed=seed)
+        adapters.append(load_adapter(export_adapter(made, bundle, checkpoint).directory, loaded)[0])
+
+    asked = requests_for(loaded.manifest, COUNT, seed=11)
+    order = random.Random(12).sample(range(COUNT), COUNT)
+    crowded = asyncio.run(answers_of(bundle, asked, order, crowd=True, adapters=adapters))
+    alone = asyncio.run(answers_of(bundle, asked, range(COUNT), crowd=False, adapters=adapters))
+    base = asyncio.run(answers_of(tiny_repository / name / "1", asked, range(COUNT), crowd=False))
+    assert [] == [index for index in range(COUNT) if alone[index] != crowded[index]]
+    adapted = [index for index in range(COUNT) if index % len(adapters)]
+    assert [] == [index for index in range(COUNT) if index not in adapted and alone[index] != base[index]]
+    assert len(adapted) / 2 < sum(alone[index] != base[index] for index in adapted)
