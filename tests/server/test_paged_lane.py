@@ -440,8 +440,8 @@ def test_runs_have_few_shapes_and_all_are_warm(toy):
 
     asyncio.run(run())
     assert before == len({shape for shape, _ in lane.runner._bound})
-    # 1, 2, 4, 6 rows, and pieces of 8, 16, 32, 64, 128, 256, 384 tokens beside up to 6.
-    assert 4 + 7 == before
+    # 1, 2, 4, 6 rows, and pieces of 2, 4, 8, 16, 32, 64, 128, 256, 384 tokens beside up to 6.
+    assert 4 + 9 == before
 
 
 def test_all_that_a_run_is_given_goes_in_one_transfer(toy, monkeypatch):
