@@ -1,7 +1,8 @@
 """A residual sum and the RMSNorm behind it as one operator, which a device computes in one kernel.
 
-ONNX Runtime does so itself for LayerNorm alone. The pattern has the casts of half precision, so graphs for CPUs, where
-the one operator is slower than the two, stay as they are.
+ONNX Runtime does so itself only for LayerNorm, and where nothing else reads the sum, which in a pre-norm layer the next
+sum does. The pattern has the casts of half precision: graphs for CPUs, where the one operator is slower than the two,
+stay as they are.
 """
 
 from dataclasses import dataclass
