@@ -50,7 +50,7 @@ PRECISIONS = {
 }
 
 # What ONNX Runtime's CUDA kernels of our opset know in float32 and float16 only.
-_NOT_IN_BF16 = (Recurrence, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
+_NOT_IN_BF16 = (Recurrence, nn.Conv1d, nn.Conv2d, nn.BatchNorm1d, nn.BatchNorm2d)
 
 OnStage = Callable[[str, int, int], None]
 """Called with the name of the stage that begins, how many are done, and how many there are."""

@@ -38,7 +38,7 @@ def test_half_precision(name, tmp_path):
             assert bundle_pb2.DATA_TYPE_FLOAT32 == types.get(port, bundle_pb2.DATA_TYPE_FLOAT32)
 
 
-@pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell", "tiny-resnet"])
+@pytest.mark.parametrize("name", ["tiny-rnn-vanilla", "tiny-show-tell", "tiny-resnet", "tiny-speech"])
 def test_bf16_of_what_cuda_has_no_kernels_for_is_refused(name, tmp_path):
     """CUDA's recurrent layers and convolutions know no bfloat16; who asks for it is told so, and nothing is written."""
     checkpoint = save_tiny(name, tmp_path / "checkpoint")
