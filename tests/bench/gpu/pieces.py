@@ -8,7 +8,7 @@ from bare import Bare
 from beside import first_tokens
 from others import missing, transformers_rates, vllm_rates
 from proof import agreement, parity
-from shapes import bundle_of, write
+from shapes import bundle_of, write, write_paged
 from starts import firsts, kernels
 from steps import copy_bandwidth, measure
 
@@ -80,7 +80,8 @@ def _kernels(place, shape):
 
 def _plans(place, shape):
     bare = place.bare(shape)
-    return firsts(bare, _prompts(bare, place.scale, 1)[0].repeat(2), place.scale.in_flight)
+    longest = np.resize(_prompts(bare, place.scale, 1)[0], bare.manifest.text.max_total_tokens - 1)
+    return firsts(bare, longest, place.scale.in_flight)
 
 
 def _steps(place, shape, *, captures=False):
@@ -97,6 +98,13 @@ def _captured(place, shape):
 def _beside(place, shape):
     rows = min(32, max(place.scale.in_flight))
     return first_tokens(place.bundle(shape), place.device, place.scale, rows)
+
+
+def _blocks(place, shape):
+    if place.device.kind == "cpu":
+        return [{"left out": "no CPU has kernels for caches in blocks"}]
+    rows = min(32, max(place.scale.in_flight))
+    return first_tokens(write_paged(place.folder, shape, place.precision), place.device, place.scale, rows)
 
 
 def _transformers(place, shape):
@@ -126,6 +134,12 @@ PIECES = {
     "captured": Piece("And captured?", 5, "15 % of the bandwidth at 100m, 75 to 85 % at 8b, with one row", _captured),
     "beside": Piece(
         "How long does a first token take beside 32 rows?", 3, "under three times what it takes alone", _beside
+    ),
+    "blocks": Piece(
+        "And with the cache in blocks?",
+        10,
+        "a first token sooner than from slots: a prompt's piece shares a step",
+        _blocks,
     ),
     "transformers": Piece("What does transformers do?", 8, "fewer tokens per second at every number", _transformers),
     "vllm": Piece("What does vLLM do?", 8, "as many tokens per second at 1 and 8, more at 128 and 256", _vllm),

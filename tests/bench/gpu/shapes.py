@@ -51,6 +51,15 @@ def write(folder, name, precision):
     return load_bundle(bundle).manifest.provenance.num_parameters
 
 
+def write_paged(folder, name, precision):
+    """Write a bundle of the shape's checkpoint whose cache lies in blocks. Returns where."""
+    bundle = folder / name / f"{precision}-paged" / name / "1"
+    export_checkpoint(
+        folder / name / "checkpoint", bundle, precision, paged=True, explains=False, scores=False, force=True
+    )
+    return bundle
+
+
 def _checkpoint(shape):
     config = CausalLmConfig(
         vocab_size=shape.vocab,

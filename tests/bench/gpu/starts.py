@@ -8,13 +8,15 @@ import time
 
 import numpy as np
 
+from weft_server.engine.chunks import DEVICE_BUCKETS
+
 # The provider prints it where a session's first runs choose.
 _CHOSEN = re.compile(r"Operator=(\w+).*?SdpaKernel=(\w+)")
 _PIECE = 64
 
 
 def firsts(bare, prompt, num_rows):
-    """Milliseconds of the first and the second run of each kind: a prompt's pieces, and steps of so many rows."""
+    """Milliseconds of the first and the second run of each kind: pieces of a prompt, and steps of so many rows."""
     slots, runner = bare.opened(max(num_rows))
     results = []
 
@@ -27,7 +29,7 @@ def firsts(bare, prompt, num_rows):
             times.append(round(1e3 * (time.perf_counter() - started), 3))
         results.append({"run": what, "first_ms": times[0], "second_ms": times[1]})
 
-    for length in (8, 16, 32, 64, 128):
+    for length in DEVICE_BUCKETS:
         if length <= len(prompt):
             time_twice(f"prompt of {length}", lambda length=length: runner.prefill(0, prompt[:length]))
     for rows in num_rows:
