@@ -138,7 +138,7 @@ PIECES = {
     "blocks": Piece(
         "And with the cache in blocks?",
         10,
-        "a first token sooner than from slots: a prompt's piece shares a step",
+        "a first token sooner than from slots, as pieces share steps",
         _blocks,
     ),
     "transformers": Piece("What does transformers do?", 8, "fewer tokens per second at every number", _transformers),
