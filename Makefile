@@ -211,7 +211,7 @@ $(STANDIN)/lib/.built: $(STANDIN)/.fetched $(wildcard tests/gpu/standin/build.py
 test-gpu-standin: $(STANDIN)/lib/.built ## serve on CUDA's provider without a GPU
 	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q tests/gpu/standin
 
-test-gpu-families: $(STANDIN)/lib/.built ## the same with a tiny model of each family, in half precision
+test-gpu-families: $(STANDIN)/lib/.built ## the same, with a tiny model of each family
 	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python -m pytest -q -m long tests/gpu/standin
 
 bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
