@@ -148,7 +148,8 @@ class ClipVision(_Tower):
         """Return class logits [batch, labels] for pixel_values [batch, channels, height, width]."""
         pooled = self.pooled(*source)
         if self.config.d_embedding is not None:
-            pooled = functional.normalize(pooled, dim=-1)
+            # CUDA has no such norm in bf16.
+            pooled = functional.normalize(pooled.float(), dim=-1).to(pooled.dtype)
         logits: Tensor = self.head(pooled)
         return logits
 
