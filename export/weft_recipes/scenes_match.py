@@ -72,8 +72,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     save_checkpoint(out, _checkpoint(model, tokenizer, examples[-1]), torch.float16)
     write_examples(out / "examples", examples)
     figures = measure(out, NUM_HELD_OUT)
-    figures["parameters"] = sum(p.numel() for p in model.parameters())
-    figures["scenes trained on"] = NUM_TRAINED
+    figures |= {"parameters": sum(p.numel() for p in model.parameters()), "scenes trained on": NUM_TRAINED}
     figures |= watch.figures()
     write_card(out, CARD, figures)
     return figures
@@ -138,7 +137,7 @@ def contrast(logits: Tensor, owners: Tensor, matches: Tensor) -> Tensor:
 def tokenized(tokenizer: Tokenizer, texts: list[str]) -> tuple[Tensor, Tensor]:
     """Return token ids int64 [texts, longest], padded, and their lengths int32 [texts]."""
     rows = [encoding.ids for encoding in tokenizer.encode_batch(texts)]
-    return pad(rows, PAD), torch.tensor([len(row) for row in rows], dtype=torch.int32)
+    return pad(rows, PAD), torch.tensor([*map(len, rows)], dtype=torch.int32)
 
 
 @torch.no_grad()
@@ -163,13 +162,12 @@ def measure(directory: Path, count: int) -> Figures:
     between = cosines(checkpoint.model, tokenizer, scenes, [description.text for description in full])
     lone = [scene for scene in scenes if len(scene.things) == 1]
     kinds = coloured_shapes()
-    named = cosines(checkpoint.model, tokenizer, lone, [description.text for description in kinds])
-    own = torch.arange(len(scenes))
+    named = cosines(checkpoint.model, tokenizer, lone, [kind.text for kind in kinds])
     return {
         f"right caption among {NUM_CHOICES}, zero-shot": _chosen(between),
         f"right one of {len(kinds)} coloured shapes alone, zero-shot": _right(named, lone, kinds),
-        f"first text for a picture, of {len(scenes)}": float((between.argmax(dim=1) == own).float().mean()),
-        f"first picture for a text, of {len(scenes)}": float((between.argmax(dim=0) == own).float().mean()),
+        f"first text for a picture, of {len(scenes)}": _among(between, 1),
+        f"first picture for a text, of {len(scenes)}": _among(between.t(), 1),
         "among the first five texts": _among(between, 5),
         "among the first five pictures": _among(between.t(), 5),
         "which of two things is where: right one of two texts": _ordered(checkpoint.model, tokenizer, scenes),
@@ -190,8 +188,8 @@ def _chosen(between: Tensor) -> float:
 
 def _right(between: Tensor, scenes: list[Scene], descriptions: list[Description]) -> float:
     """Return the share of scenes whose nearest description is true of them."""
-    matches = true_of(scenes, descriptions)
-    return float(matches.gather(1, between.argmax(dim=1, keepdim=True)).float().mean())
+    nearest = between.argmax(dim=1, keepdim=True)
+    return float(true_of(scenes, descriptions).gather(1, nearest).float().mean())
 
 
 def _ordered(model: Clip, tokenizer: Tokenizer, scenes: list[Scene]) -> float:
@@ -243,8 +241,8 @@ width 128, read at a class token. Texts: 2 causal layers, width 96, read at the 
 pre-norm, vectors of {D_EMBEDDING} numbers; trained in float32, stored in float16. Pictures begin with the weights of
 `scenes`, texts with none; then {NUM_STEPS:,} batches of {BATCH} pictures, each with {TOLD} texts, train all of it. A
 text that is true of another picture of its batch too is no wrong answer there.""",
-    notes="""- It does not know which of two things is above or left of the other: between a caption and the same one with
-  its things exchanged it chooses as if by lot. Larger models of its kind are known to read bags of words, too
+    notes="""- It does not know which of two things is above or left of the other: between a caption and the same one
+  with its things exchanged it chooses as if by lot. Larger models of its kind are known to read bags of words, too
   (Yuksekgonul et al. 2023). Of the captions that were nearest and wrong, 40 % name the same things.
 - It knows these scenes and their words, and nothing else. A text must name all things of a picture.
 - `examples/` holds three held-out pictures, named by their captions.""",
