@@ -26,6 +26,7 @@ RECIPES: dict[str, Recipe] = {
     "scenes": _late("scenes"),
     "scenes-lstm": _late("scenes_lstm"),
     "scenes-answers": _late("scenes_answers"),
+    "scenes-match": _late("scenes_match"),
     "commands": _late("commands"),
     "digits": _late("digits"),
     "found-digits-resnet": _late("found_digits_resnet"),

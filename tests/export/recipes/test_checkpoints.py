@@ -58,6 +58,7 @@ def test_recipe_modules_exist():
         ("en-es", "exact match on held-out combinations", 0.98),
         ("scenes", "exact match on held-out combinations", 0.95),
         ("scenes-answers", "exact match on held-out combinations of one or two things", 0.95),
+        ("scenes-match", "right caption among 16, zero-shot", 0.95),
         ("digits", "test accuracy", 0.97),
     ],
 )
