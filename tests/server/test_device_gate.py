@@ -167,6 +167,22 @@ def test_what_one_thread_has_captured_no_other_replays(toy):
     assert "another thread has captured this run. This is a bug." == str(helper.error)
 
 
+def test_what_cannot_be_given_back_shuts_nobody_out():
+    """A device that has failed takes nothing back. Others go in, and who wants to be alone is."""
+    gate, freed = Gate(), []
+
+    def fails():
+        raise RuntimeError("CUDA: an illegal memory access (700)")
+
+    gate.free(fails)
+    gate.free(lambda: freed.append("other"))
+    with gate.alone():
+        gate.free(fails)
+    with gate:
+        pass
+    assert (["other"], 0, 0) == (freed, gate._num_inside, gate.num_alone)
+
+
 def test_a_session_closes_when_nobody_captures(toy):
     """Its last reference may go at any moment, also in the thread that captures. Its memory goes back afterwards."""
     session = Session(toy.encoder_path, 1, FAR)

@@ -412,6 +412,27 @@ def test_what_cannot_begin_waits_and_lets_nobody_pass(toy):
     assert (True, True) == asyncio.run(run())
 
 
+def test_a_lane_without_blocks_is_not_waited_for(toy):
+    """Other lanes take what a lane has slots for and no blocks, or what would wait for the end of a long prompt."""
+
+    async def run():
+        served = Served(toy, num_blocks=LEAST, most_read=1)
+        served.ask([3] * (MAX_TOTAL - 4), Decoding(4))
+        served.step()
+        is_open = [served.lane.is_open()]
+        while not served.slots.num_running:
+            served.step()
+        is_open.append(served.lane.is_open())
+        served.ask([3] * 8, Decoding(4))
+        served.step()
+        is_open.append(served.lane.is_open())
+        assert 1 == len(served.scheduler.waiting)
+        served.run()
+        return [*is_open, served.lane.is_open()]
+
+    assert [False, True, False, True] == asyncio.run(run())
+
+
 def test_usage_is_told_in_tokens(toy):
     """Blocks that are held and all blocks, times their tokens."""
 
@@ -427,7 +448,7 @@ def test_usage_is_told_in_tokens(toy):
 def test_runs_have_few_shapes_and_all_are_warm(toy):
     """Whatever comes: no run is of a shape that was not run before the first request."""
     lane = Served(toy, LARGE)
-    lane.runner.warm()
+    list(lane.lane.first_runs())
     assert 0 == lane.runner.pool.num_held
     warm = {shape for shape, _ in lane.runner._bound}
     before = len(warm)

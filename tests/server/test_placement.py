@@ -55,8 +55,8 @@ def test_who_does_not_fit_is_refused_with_what_is_left():
     placement = Cuda(2 * GB, 3 * GB).placement()
     with pytest.raises(BundleError) as refused:
         placement.claim("m", [4 * GB])
-    says = "its weights and slots take 4.0 GB of a device, and left are: cuda:0 2.0 GB, cuda:1 3.0 GB; "
-    assert says + "a smaller --slots takes less" == str(refused.value)
+    says = "its weights and caches take 4.0 GB of a device, and left are: cuda:0 2.0 GB, cuda:1 3.0 GB; "
+    assert says + "a smaller --slots or --cache-gb takes less" == str(refused.value)
     with pytest.raises(BundleError, match=r"take 3\.0 GB and 2\.5 GB of 2 devices, and left are"):
         placement.claim("m", [3 * GB, GB * 5 // 2])
     assert {"0": 0, "1": 0} == placement.claimed()

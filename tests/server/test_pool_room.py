@@ -3,13 +3,11 @@
 import pytest
 
 from weft_proto.v1 import bundle_pb2, common_pb2
-from weft_server.bundle.load import Bundle
 from weft_server.config import read_config
 from weft_server.engine.pool_size import PoolSize
 from weft_server.errors import BundleError, InvalidRequest
 from weft_server.serving.decoding import Widths, resolve_decoding, verify_default
 from weft_server.serving.pool_room import block_bytes, pool_size
-from weft_server.serving.room import room_of
 
 MAX_TOTAL, BLOCK_TOKENS = 100, 16
 # Two states of bf16: keys and values of a layer.
@@ -30,9 +28,10 @@ MANIFEST = bundle_pb2.BundleManifest(
 )
 
 
-def size(num_blocks, **settings):
-    """The pool of a server that gives so many blocks."""
-    return pool_size(MANIFEST, read_config(repository="models", cache_gb=num_blocks * BLOCK_BYTES / 1e9, **settings))
+def size(num_blocks, num_lanes=1, **settings):
+    """The pool of each lane of a server that gives so many blocks."""
+    config = read_config(repository="models", cache_gb=num_blocks * BLOCK_BYTES / 1e9, **settings)
+    return pool_size(MANIFEST, config, num_lanes)
 
 
 def test_a_pool_has_what_it_is_given_and_no_more_than_slots_can_fill():
@@ -40,6 +39,8 @@ def test_a_pool_has_what_it_is_given_and_no_more_than_slots_can_fill():
     assert BLOCK_BYTES == block_bytes(MANIFEST)
     assert (12, BLOCK_TOKENS) == size(12.5, slots=3)
     assert 21 == size(500, slots=3).num_blocks
+    # Of two lanes the larger one has two slots.
+    assert 14 == size(500, 2, slots=3).num_blocks
     assert 7 == size(7.5).num_blocks
 
 
@@ -47,14 +48,8 @@ def test_a_model_whose_longest_sequence_never_fits_is_refused():
     """The sentence says how many tokens there is room for, and what is enough."""
     config = read_config(repository="models", cache_gb=6 * BLOCK_BYTES / 1e9)
     with pytest.raises(BundleError, match=r"holds 96 tokens, and a request may have 100: give 0\.001 or more"):
-        pool_size(MANIFEST, config)
-    assert 7 <= pool_size(MANIFEST, read_config(repository="models", cache_gb=0.001)).num_blocks
-
-
-def test_all_of_a_pool_is_taken_at_once(tmp_path):
-    """What a model takes is its files and its blocks, at once and when they are full."""
-    config = read_config(repository="models", cache_gb=12 * BLOCK_BYTES / 1e9 + 1e-9, slots=3)
-    assert [1000 + 12 * BLOCK_BYTES] * 2 == list(room_of(Bundle("m", 1, tmp_path, MANIFEST), config))
+        pool_size(MANIFEST, config, 1)
+    assert 7 <= pool_size(MANIFEST, read_config(repository="models", cache_gb=0.001), 1).num_blocks
 
 
 @pytest.mark.parametrize(

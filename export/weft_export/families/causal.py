@@ -12,6 +12,7 @@ from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
 from weft_export.layers.explaining import Explanation, over_source, pick_head, pick_layer
 from weft_export.layers.packed_run import PackedRun
+from weft_export.layers.paged_attention import MAX_HEAD_DIM
 from weft_export.layers.pooling import last_position
 from weft_export.layers.run import Run
 from weft_export.layers.score_bias import ScoreBias
@@ -213,6 +214,8 @@ class CausalTransformer(Writer):
             return "it adds a bias to the scores of attention, which the operator for blocks does not take"
         if any(state.encoded for state in self.states):
             return "its caches begin with a picture"
+        if any(state.shape[-1] > MAX_HEAD_DIM for state in self.states):
+            return f"its heads have over {MAX_HEAD_DIM} numbers, which no kernel reads from blocks"
         return None
 
     def packed_step(self, run: PackedRun, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:

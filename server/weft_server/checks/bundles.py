@@ -11,7 +11,7 @@ from weft_server.bundle.repository import Candidate, RepositoryError, scan_repos
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
 from weft_server.config import ConfigError, flag_name
 from weft_server.errors import BundleError
-from weft_server.runtime.device import devices_of, verify_caches, verify_precision
+from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
 from weft_server.runtime.memory import free_memory
 from weft_server.runtime.session import verify_device
 from weft_server.serving.build import sizes_of, widths_of
@@ -61,6 +61,7 @@ def _verified(candidate: Candidate, config: ServerConfig, device: Device) -> Bun
     bundle = load_bundle(candidate.directory)
     manifest = bundle.manifest
     verify_caches(manifest, device)
+    verify_adapters(manifest, device)
     if TASKS[manifest.task].writes_text:
         verify_default(manifest, widths_of(manifest, config))
     verify_precision(manifest.precision, device)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from weft_server.engine.decode_lane import PATIENCE
 from weft_server.engine.paged_runner import Piece
 from weft_server.engine.rows import Rows, slot_of
 from weft_server.engine_stats import Usage
@@ -39,15 +40,6 @@ class Parked(NamedTuple):
     sequence: Sequence
     kept: Kept | None
 
-    def to_begin(self, size: PoolSize) -> int:
-        """Return how many blocks must be free before it begins again.
-
-        What begins anew loses all that it has produced. It waits until that cannot happen again.
-        """
-        if self.kept is None:
-            return _most(self.sequence, size)
-        return _to_begin(self.sequence, self.sequence.num_input_tokens + self.kept.num_new, size)
-
 
 class PagedLane:
     """Slots, their rows, and a runner with a pool of blocks. Only its engine thread calls it, except for `gone`."""
@@ -70,6 +62,8 @@ class PagedLane:
         # From the oldest on. Each is younger than all that hold blocks.
         self._parked: deque[Parked] = deque()
         self._turns = count(1)
+        # Whether the last step had too few blocks for a sequence that waits.
+        self._is_short = False
         self._budget = max(prefill_budget, WATCHED_BUDGET)
         self._metrics = metrics
 
@@ -87,8 +81,13 @@ class PagedLane:
         return self._num_free > 0 and not self._parked
 
     def is_open(self) -> bool:
-        """Whether it takes waiting sequences within some steps."""
-        return self.has_room()
+        """Whether it takes waiting sequences within some steps. Otherwise other lanes need not wait for it.
+
+        It does not in three cases: it has no slot, the last step had no blocks for the sequence that waits first, or
+        the end of what it reads is more than PATIENCE steps away.
+        """
+        left = sum(self._num_to_read(slot) - int(self.slots.past_lengths[slot]) for slot in self._prompt_slots())
+        return self.has_room() and not self._is_short and left <= PATIENCE * self._allowance()
 
     def usage(self) -> Usage:
         """Slots that are held, and blocks, as the tokens that they could hold. They may be one step old."""
@@ -98,6 +97,7 @@ class PagedLane:
 
     def step(self, take: Take) -> list[Delivery]:
         """Drop who is gone, make room for every row's next token, and run: rows, and what prompts there is room for."""
+        self._is_short = False
         self._drop_gone()
         self._drop_late()
         self._make_room()
@@ -166,7 +166,7 @@ class PagedLane:
 
     def _next_pieces(self, take: Take) -> list[Piece]:
         """Return the pieces of prompts that this step reads. All but the last one end."""
-        left = min(self._budget, self.runner.largest_piece) if self._rows.is_watched() else self.runner.largest_piece
+        left = self._allowance()
         pieces: list[Piece] = []
         while left > 0 and (slot := self._next_prompt(len(pieces), take, left)) is not None:
             done = int(self.slots.past_lengths[slot])
@@ -175,12 +175,20 @@ class PagedLane:
             left -= len(token_ids)
         return pieces
 
+    def _allowance(self) -> int:
+        """Tokens of prompts that a step may read: as many as a run may have, or fewer while somebody watches."""
+        most = self.runner.largest_piece
+        return min(self._budget, most) if self._rows.is_watched() else most
+
+    def _prompt_slots(self) -> list[int]:
+        return [slot_of(prompt) for prompt in self._rows.prompts]
+
     def _next_prompt(self, num_before: int, take: Take, budget: int) -> int | None:
         """Return the slot of a prompt to read behind so many others: one that is begun, was parked, or waits."""
         if num_before < len(self._rows.prompts):
             return slot_of(self._rows.prompts[num_before])
         if self._parked:
-            if self._parked[0].to_begin(self._pool.size) > self._num_spare:
+            if not self._may_begin(self._parked[0]):
                 return None
             return self._begin(*self._parked.popleft())
         if not self._num_free:
@@ -190,12 +198,26 @@ class PagedLane:
             return self._begin(sequence)
         return None
 
+    def _may_begin(self, parked: Parked) -> bool:
+        """Whether a sequence that is parked may begin again.
+
+        What begins anew loses all that it has produced. So it waits until all that is older leaves it what it may need,
+        whatever they grow to: this cannot happen to it again.
+        """
+        size = self._pool.size
+        if parked.kept is not None:
+            num_tokens = parked.sequence.num_input_tokens + parked.kept.num_new
+            return _to_begin(parked.sequence, num_tokens, size) <= self._num_spare
+        held = {sequence for sequence in self.slots.sequences if sequence is not None}
+        return sum(_most(sequence, size) for sequence in [*held, parked.sequence]) <= size.num_blocks
+
     def _fits(self, sequence: Sequence) -> bool:
         """Whether there are blocks for a sequence that waits to begin with."""
         size = self._pool.size
         most = _most(sequence, size)
         assert most <= size.num_blocks, f"{sequence.request_id} can never have its {most} blocks. This is a bug."
-        return _to_begin(sequence, sequence.num_input_tokens, size) <= self._num_spare
+        self._is_short = _to_begin(sequence, sequence.num_input_tokens, size) > self._num_spare
+        return not self._is_short
 
     def _begin(self, sequence: Sequence, kept: Kept | None = None) -> int:
         slot = self._rows.begin_prompt(sequence, kept)

@@ -5,7 +5,6 @@ It has arrays and no policy. Which row may have which block is the lane's to say
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -120,12 +119,8 @@ class PagedRunner:
         padded = shape.num_tokens - shape.num_rows if pieces else 0
         return padded, self._next.read(shape.num_rows, num_read, reads_all=reads_all)
 
-    def warm(self) -> None:
-        """Run each shape once, so that no request pays for being its first."""
-        deque(self.first_runs(), maxlen=0)
-
     def first_runs(self) -> Iterator[None]:
-        """Do as `warm`, a run a turn: each shape, once with candidates alone and once with all logits."""
+        """Run each shape, a run a turn: once with candidates alone, and once with all logits."""
         for reads_all in (True,) if self._asking.always_all else (False, True):
             for shape in self._shapes.all():
                 self._packing(shape).rehearse(self._max_total)

@@ -123,7 +123,11 @@ class Rows:
         their tokens. Answers of rows that have ended stay.
         """
         if not sequence.keeps_its_row:
+            num_before = sequence.num_output_tokens
             self._free_all(sequence)
+            # What these rows had produced is produced again.
+            self._metrics.wasted_tokens.inc(sequence.num_output_tokens - num_before)
+            sequence.num_output_tokens = num_before
             return None
         slot = slot_of(sequence)
         kept = self.slots.take_out(slot)

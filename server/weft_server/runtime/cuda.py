@@ -39,12 +39,18 @@ class CudaError(RuntimeError):
 
 
 def num_devices() -> int | None:
-    """Return how many devices there are, or None before ONNX Runtime has loaded the library."""
+    """Return how many devices there are.
+
+    None where nobody can say: ONNX Runtime has not loaded the library, or there is no driver for it.
+    """
     library = _library()
     if library is None:
         return None
     number = ctypes.c_int()
-    _check(library, library.stays.cudaGetDeviceCount(ctypes.byref(number)))
+    try:
+        _check(library, library.stays.cudaGetDeviceCount(ctypes.byref(number)))
+    except CudaError:
+        return None
     return number.value
 
 

@@ -86,6 +86,12 @@ def verify_precision(precision: bundle_pb2.Precision.ValueType, device: Device) 
         raise BundleError(f"{name} is for --device cpu; on CUDA serve a bundle of --precision fp16 or bf16")
 
 
+def verify_adapters(manifest: bundle_pb2.BundleManifest, device: Device) -> None:
+    """Raise BundleError if a model takes adapters and the device runs none."""
+    if manifest.adapters.layers and not device.in_place:
+        raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
+
+
 def verify_caches(manifest: bundle_pb2.BundleManifest, device: Device) -> None:
     """Raise BundleError if a device does not run graphs whose caches lie in blocks."""
     if not is_paged(manifest.states):

@@ -10,10 +10,14 @@ from collections import deque
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
+import structlog
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from weft_server.runtime.device import Device
+
+_log = structlog.get_logger(__name__)
 
 
 class Gate:
@@ -82,12 +86,23 @@ class Gate:
             self._lock.release()
             if not is_free:
                 return
-            with suppress(IndexError):  # another thread may do the same
-                while True:
-                    self._freed.popleft()()
-            with self._lock:
-                self._num_inside -= 1
-                self._changed.notify_all()
+            try:
+                while self._freed:
+                    _give_back(self._freed)
+            finally:
+                with self._lock:
+                    self._num_inside -= 1
+                    self._changed.notify_all()
+
+
+def _give_back(freed: deque[Callable[[], object]]) -> None:
+    """Call the next of what gives memory back, unless another thread has."""
+    with suppress(IndexError):
+        give_back = freed.popleft()
+        try:
+            give_back()
+        except Exception:  # noqa: BLE001 - whoever dies here has nobody to tell, and others shall not fail with it
+            _log.exception("memory of a device was not given back")
 
 
 GATE = Gate()

@@ -18,7 +18,7 @@ from weft_server.engine.runner import candidates_of
 from weft_server.engine.scheduler import Scheduler
 from weft_server.errors import BundleError
 from weft_server.runtime.cpus import cpu_quota, share_cpus
-from weft_server.runtime.device import devices_of, verify_caches, verify_precision
+from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
 from weft_server.serving.adapter_loader import AdapterLoader
 from weft_server.serving.adapters import Adapters
 from weft_server.serving.decoding import Widths, default_width
@@ -66,8 +66,7 @@ def build_model(
     device = placement.devices[0]
     verify_precision(manifest.precision, device)
     verify_caches(manifest, device)
-    if manifest.adapters.layers and not device.in_place:
-        raise BundleError(f"it takes adapters, which no server runs on {device.kind}: export it without --adapters")
+    verify_adapters(manifest, device)
     num_lanes, threads = _share(manifest, config, device)
     if device.kind == "cpu":
         verify_room(bundle, config)
@@ -188,12 +187,13 @@ def widths_of(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Widt
         return Widths(0, 0, 0)
     text = manifest.text
     device = devices_of(config)[0]
-    num_slots = config.slots // _share(manifest, config, device)[0]
+    num_lanes, _ = _share(manifest, config, device)
+    num_slots = config.slots // num_lanes
     num_candidates = candidates_of(manifest)
     # Each alternative begins with another token, and none with an end token.
     max_outputs = min(num_slots, max(1, text.target_vocab_size - len(text.end_ids)))
     max_beams = min(num_slots, most_beams(num_candidates, len(text.end_ids)))
-    pool = pool_size(manifest, config) if is_paged(manifest.states) and not device.in_place else None
+    pool = pool_size(manifest, config, num_lanes) if is_paged(manifest.states) and not device.in_place else None
     return Widths(max_beams, max_outputs, num_candidates, pool)
 
 

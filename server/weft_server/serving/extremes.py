@@ -20,6 +20,7 @@ from weft_server.engine.paged_runner import Piece
 from weft_server.engine.score_lane import score_feeds, scores_of
 from weft_server.errors import BundleError
 from weft_server.runtime.adapter_stack import NONE
+from weft_server.runtime.session import is_out_of_memory
 from weft_server.sequence import Adapter
 from weft_server.serving.explainer import Reading
 from weft_server.serving.longest import longest_source, takes_picture
@@ -221,6 +222,8 @@ def _claims(manifest: bundle_pb2.BundleManifest, field: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        if is_out_of_memory(error):
+            raise  # which is no claim's fault
         raise BundleError(f"{field}{value} is more than a graph can do: {first_line(error)}") from error
 
 

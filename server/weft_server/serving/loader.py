@@ -6,7 +6,7 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 STOP_S = 5.0
 # A model that loads for longer gives up its place. It goes on, and others load beside it.
 PATIENCE_S = 60.0
+_Given = TypeVar("_Given")
 _log = structlog.get_logger(__name__)
 
 
@@ -91,9 +92,11 @@ async def load_entry(
     except BundleError as error:
         entry.task = entry.task or error.task  # type: ignore[assignment]
         _refuse(entry, metrics, str(error))
+        _let_go(error)
     except Exception as error:  # noqa: BLE001 - a bug with one model is no reason to leave the others unloaded
         _log.exception("load failed", model=entry.name, version=entry.version)
         _refuse(entry, metrics, f"it cannot be loaded: {first_line(error)}")
+        _let_go(error)
     else:
         entry.state = model_pb2.MODEL_STATE_READY
         entry.model.metrics.watch(entry.model.stats)
@@ -114,6 +117,13 @@ def _refuse(entry: Entry, metrics: Metrics, why: str) -> None:
     _log.error("bundle refused", model=entry.name, version=entry.version, why=why)
 
 
+def _let_go(error: BaseException | None) -> None:
+    """Forget the frames that an error came through: they hold the model, and a lane that failed holds the error."""
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 async def _load(
     entry: Entry, config: ServerConfig, metrics: Metrics, placement: Placement | None, *, gives_way: bool
 ) -> Model:
@@ -131,9 +141,9 @@ async def _load(
         if gives_way and has_lone_threads(bundle.manifest, config):
             await work(give_way)
         model_metrics = metrics.for_model(entry.name, entry.version, task.name)
-        model = await work(build_model, bundle, config, model_metrics, loop, placement)
+        model = await _within_memory(work(build_model, bundle, config, model_metrics, loop, placement))
         try:
-            await _warm(model)
+            await _within_memory(model.start())
             await _ask_golden(model)
         except BaseException:
             entry.is_stuck = not await work(model.stop, STOP_S)
@@ -143,15 +153,18 @@ async def _load(
     return model
 
 
-async def _warm(model: Model) -> None:
-    """Start a model. On a device its lanes run every shape first, and the largest may be too much for it."""
+async def _within_memory(step: Awaitable[_Given]) -> _Given:
+    """Return what a step of loading gives. One that finds too little memory refuses the bundle.
+
+    On a device, lanes run every shape before a model is ready. So the largest one may be too much for it.
+    """
     try:
-        await model.start()
+        return await step
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         flags = " or ".join(map(flag_name, ("slots", "max_batch", "cache_gb")))
-        raise BundleError(f"its largest runs take more memory than there is: a smaller {flags} takes less") from error
+        raise BundleError(f"it takes more memory than there is: a smaller {flags} takes less") from error
 
 
 async def _ask_golden(model: Model) -> None:

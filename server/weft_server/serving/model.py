@@ -201,9 +201,8 @@ class Model:
     def stop(self, timeout: float) -> bool:
         """Stop lanes, workers and explainer. Returns whether all of them ended within `timeout` seconds.
 
-        From now on, other models may be placed where it was.
+        Then other models may be placed where it was. Those that did not end hold its memory.
         """
-        self._claim.release()
         give_up = time.monotonic() + timeout
         self._workers.stop()
         self._builder.stop()
@@ -218,7 +217,10 @@ class Model:
             if time.monotonic() > give_up:
                 return False
             time.sleep(0.01)
-        return all(stopped)
+        if not all(stopped):
+            return False
+        self._claim.release()
+        return True
 
     def __repr__(self) -> str:
         return f"<Model {self.name}/{self.version} {self.engine!r}>"

@@ -28,7 +28,7 @@ def paged_lanes(graphs: Graphs, num_lanes: int, config: ServerConfig, metrics: M
     Raises BundleError when the graph is not what it should be, or memory is short.
     """
     manifest = graphs.manifest
-    size = pool_size(manifest, config)
+    size = pool_size(manifest, config, num_lanes)
     decoders = [graphs.open(bundle_pb2.GRAPH_ROLE_DECODER, place) for place in graphs.places]
 
     def make(index: int) -> PagedLane:

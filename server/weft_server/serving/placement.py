@@ -125,4 +125,5 @@ def _why_not(sizes: Many[int], left: dict[Device, int | None]) -> str:
     wants = " and ".join(f"{size / _GIGABYTE:.1f} GB" for size in sizes)
     where = "of a device" if len(sizes) == 1 else f"of {len(sizes)} devices"
     has = ", ".join(f"{device.name} {(most or 0) / _GIGABYTE:.1f} GB" for device, most in left.items())
-    return f"its weights and slots take {wants} {where}, and left are: {has}; a smaller {flag_name('slots')} takes less"
+    flags = f"{flag_name('slots')} or {flag_name('cache_gb')}"
+    return f"its weights and caches take {wants} {where}, and left are: {has}; a smaller {flags} takes less"

@@ -19,8 +19,8 @@ _GIGABYTE = 10**9
 _ITEM_BYTES = {bundle_pb2.DATA_TYPE_FLOAT32: 4, bundle_pb2.DATA_TYPE_FLOAT16: 2, bundle_pb2.DATA_TYPE_BFLOAT16: 2}
 
 
-def pool_size(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> PoolSize:
-    """Return the size of a model's pool.
+def pool_size(manifest: bundle_pb2.BundleManifest, config: ServerConfig, num_lanes: int) -> PoolSize:
+    """Return the size of the pool of each of a model's lanes.
 
     Raises:
         BundleError: one sequence of the longest length would not fit. It could never be answered.
@@ -28,7 +28,7 @@ def pool_size(manifest: bundle_pb2.BundleManifest, config: ServerConfig) -> Pool
     tokens = block_tokens(manifest.states)
     each = block_bytes(manifest)
     longest = -(-manifest.text.max_total_tokens // tokens)
-    num_blocks = min(int(config.cache_gb * _GIGABYTE) // each, config.slots * longest)
+    num_blocks = min(int(config.cache_gb * _GIGABYTE) // each, -(-config.slots // num_lanes) * longest)
     if num_blocks < longest:
         # Rounded up, so that what is named is enough.
         wanted = math.ceil(longest * each * 1000 / _GIGABYTE) / 1000

@@ -41,15 +41,12 @@ class Room(NamedTuple):
 
 
 def room_of(bundle: Bundle, config: ServerConfig) -> Room:
-    """Return what the weights and slots of a bundle take, and its adapters. A paged cache takes all of its own at once.
+    """Return what the weights and slots of a bundle take, and its adapters, in the host's memory.
 
     As many adapters as may be there are held once, and once more beside each row that a run may have.
     """
     manifest = bundle.manifest
     weights = sum(file.size_bytes for file in manifest.files)
-    if is_paged(manifest.states):
-        all_of_it = weights + pool_size(manifest, config).num_blocks * block_bytes(manifest)
-        return Room(all_of_it, all_of_it)
     states = [_slot_bytes(state) for state in manifest.states]
     num_rows = config.slots if TASKS[manifest.task].writes_text else config.max_batch
     adapters = (config.max_adapters + num_rows) * _adapter_bytes(manifest.adapters)
@@ -66,12 +63,13 @@ def lane_rooms(bundle: Bundle, config: ServerConfig, num_lanes: int) -> list[int
     manifest, task = bundle.manifest, TASKS[bundle.manifest.task]
     weights = {graph.role: weight_bytes(bundle.path(graph.path)) for graph in manifest.graphs}
     each = sum(weights[role] for role in task.needs)
-    if is_paged(manifest.states):
-        each += pool_size(manifest, config).num_blocks * block_bytes(manifest)
-    elif task.writes_text:
-        slot = sum(_slot_bytes(state)[1] for state in manifest.states)
-        logits = _FLOAT_BYTES * manifest.text.target_vocab_size
-        each += -(-config.slots // num_lanes) * (slot + logits)
+    if task.writes_text:
+        num_slots = -(-config.slots // num_lanes)
+        each += num_slots * _FLOAT_BYTES * manifest.text.target_vocab_size
+        if is_paged(manifest.states):
+            each += pool_size(manifest, config, num_lanes).num_blocks * block_bytes(manifest)
+        else:
+            each += num_slots * sum(_slot_bytes(state)[1] for state in manifest.states)
     return [each + weights.get(bundle_pb2.GRAPH_ROLE_EXPLAIN, 0), *[each] * (num_lanes - 1)]
 
 
