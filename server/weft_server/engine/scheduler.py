@@ -151,7 +151,7 @@ class Scheduler:
 
         There are two cases:
 
-        1. `shapes` are given: a batch, with the bounds that they set. The first sequence, and those alike in their order.
+        1. `shapes` are given: a batch, with bounds of their own. The first sequence, and those alike in their order.
         2. Otherwise: in their order. The lane takes its even share of what it holds, what open lanes hold, and what
            waits. It takes `least` in a row at least, so that they stay together. If it could take fewer, it takes none.
            A stream or a long input among the first ones is an exception: it gains nothing by company, so they are
