@@ -3,6 +3,7 @@
 import numpy as np
 
 from loaded import Loaded
+from weft_proto.tasks import TASKS
 from weft_server.content.windows import sound_of
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.serving import build
@@ -17,9 +18,11 @@ async def answers_of(directory, device, monkeypatch):
         text, image = model.manifest.text, model.manifest.image
         sequences = []
         for index in range(40):
-            if model.manifest.HasField("image"):
+            # Of a model that matches, texts and pictures take turns.
+            if model.manifest.HasField("image") and not (index % 2 and model.manifest.HasField("matching")):
                 pixels = rng.normal(0, 1, (image.channels, image.height, image.width)).astype(np.float32)
-                question = tuple(rng.integers(0, text.source_vocab_size, index % (text.max_source_tokens + 1)).tolist())
+                most = text.max_source_tokens if TASKS[model.manifest.task].takes_question else 0
+                question = tuple(rng.integers(0, text.source_vocab_size, index % (most + 1)).tolist())
                 source = Asked(pixels, (image.grid_rows, image.grid_columns), image.num_class_tokens, question)
             elif model.manifest.HasField("audio"):
                 audio = model.manifest.audio

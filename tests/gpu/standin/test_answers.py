@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from asking import answers
+from answering import answers
 from standin import WHY_NOT, counting, verify_clean
 
 from loaded import Loaded, ask, golden_request

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import numpy as np
 import pytest
-from asking import all_said, answers
+from answering import all_said, answers
 from driven import NUM_SLOTS, Writer
 from standin import WHY_NOT, counting, verify_clean
 

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from asking import all_said, answers
+from answering import all_said, answers
 from driven import Writer
 from standin import WHY_NOT, counted, counting, failing, held, verify_clean
 
