@@ -219,7 +219,7 @@ bench-gpu: $(READY) ## measure generators on CUDA, ten minutes a call
 
 rehearse-bench-gpu: $(STANDIN)/lib/.built ## the same with a tiny model, on the stand-in
 	@rm -rf build/bench/gpu/rehearsal
-	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python tests/bench/gpu/bench.py --rehearse $(ARGS)
+	@PYTHONPATH=$(STANDIN)/site LD_LIBRARY_PATH=$(STANDIN)/lib $(UNFUSED) $(BIN)/python tests/bench/gpu/bench.py --rehearse --minutes 60 $(ARGS)
 
 # The peers live in environments of their own: their needs clash with ours and with each other's. torch comes first here too.
 PEERS     := build/bench/peers
