@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import random
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from paged_toy import END, MAX_TOTAL, VOCAB, PagedToy
 from weft_server.choosing.repetition import Repetition
+from weft_server.engine import rows as rows_module
 from weft_server.engine.paged_lane import PagedLane
 from weft_server.engine.paged_runner import PagedRunner
 from weft_server.engine.scheduler import Scheduler
@@ -347,6 +349,51 @@ def test_who_is_parked_and_late_or_gone_ends(toy):
 
     assert (DeadlineExpired, True, FinishReason.LENGTH) == asyncio.run(run(is_late))
     assert (Cancelled, True, FinishReason.LENGTH) == asyncio.run(run(goes))
+
+
+def test_the_gaps_between_tokens_are_all_the_time_that_rows_take(toy, monkeypatch):
+    """Each token but a row's first has a gap before it, and a row's gaps are its time, those of parking too."""
+
+    async def run(num_blocks):
+        lane = Served(toy, num_blocks)
+        # The clock says how many steps there were.
+        monkeypatch.setattr(rows_module, "time", SimpleNamespace(monotonic=lambda: float(lane.num_steps)))
+        requests = [(prompt, Decoding(decoding.max_new_tokens)) for prompt, decoding, _ in mixture(4)]
+        for prompt, decoding in requests:
+            lane.ask(prompt, decoding)
+        lane.run()
+        buckets, total = lane.metrics.inter_token_latency.snapshot()
+        num_gaps = sum(sequence.num_output_tokens - 1 for sequence in lane.given)
+        time = sum(lane.ended_in[sequence] - sequence.times.first_token for sequence in lane.given)
+        return lane.metrics.preemptions.value, (num_gaps, time), (buckets[-1][1], total)
+
+    num_parked, expected, actual = asyncio.run(run(LEAST))
+    assert num_parked > 10
+    assert expected == actual
+    assert expected[0] < expected[1]
+    num_parked, expected, actual = asyncio.run(run(LARGE))
+    assert num_parked == 0
+    assert expected == actual
+
+
+def test_every_token_produced_is_in_an_answer_or_wasted(toy):
+    """Rows that begin anew produce again what they had. So much is wasted, and no token is missing or counted twice."""
+
+    async def run(num_blocks):
+        lane = Served(toy, num_blocks, most_read=8)
+        for prompt, decoding, streams in mixture(3, 60):
+            if needs(prompt, decoding) <= LEAST + 3 and not decoding.beams:
+                lane.ask(prompt, decoding, wants_tokens=streams)
+        lane.run()
+        answered = sum(sequence.num_output_tokens for sequence in lane.given)
+        return answered, lane.metrics.wasted_tokens.value, lane.metrics.generated_tokens.value
+
+    answered, wasted, generated = asyncio.run(run(LARGE))
+    assert (answered, 0) == (generated, wasted)
+    again, wasted, generated = asyncio.run(run(LEAST + 3))
+    assert answered == again
+    assert wasted > 0
+    assert answered + wasted == generated
 
 
 def test_several_prompts_and_rows_share_a_run(toy):

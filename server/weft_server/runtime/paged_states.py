@@ -36,18 +36,21 @@ class PagedStates:
 
     def copy(self, source: int, target: int) -> None:
         """Copy a block of each cache onto another."""
-        self._copies.run([(cache.rows(source, source + 1), cache.rows(target, target + 1)) for cache in self._caches])
+        self._copies.run(list(zip(self._rows(source, source + 1), self._rows(target, target + 1), strict=True)))
 
     def _clear(self, num_blocks: int, device: Device) -> None:
         """Fill all blocks with zeros. Fresh memory may hold NaN, which no kernel should have to keep out."""
-        sizes = [cache.rows(0, 1).num_bytes for cache in self._caches]
-        zeros = np.zeros(max(sizes), np.uint8)
+        zeros = np.zeros(max(cache.rows(0, 1).num_bytes for cache in self._caches), np.uint8)
         empty = Value.like(zeros, device)
         empty.send(zeros)
-        for block in range(num_blocks):
-            self._copies.run(
-                [
-                    (empty.block.rows(0, size), cache.rows(block, block + 1))
-                    for size, cache in zip(sizes, self._caches, strict=True)
-                ]
-            )
+        self._copies.run([(empty.block.rows(0, one.num_bytes), one) for one in self._rows(0, 1)])
+        num_clear = 1
+        while num_clear < num_blocks:
+            num_more = min(num_clear, num_blocks - num_clear)
+            clear, more = self._rows(0, num_more), self._rows(num_clear, num_clear + num_more)
+            self._copies.run(list(zip(clear, more, strict=True)))
+            num_clear += num_more
+
+    def _rows(self, start: int, stop: int) -> list[Block]:
+        """Blocks [start, stop) of each cache."""
+        return [cache.rows(start, stop) for cache in self._caches]

@@ -160,7 +160,7 @@ TABLE = (
         "histogram",
         "inter_token_latency_seconds",
         "Between two tokens of one row. A request has several if it searches or has several outputs. "
-        "While a row is parked without blocks, its wait is not counted.",
+        "While a row is parked without blocks, it waits for its next token.",
         buckets=SECONDS,
     ),
     Spec("histogram", "decode_step_seconds", "One model run of a decode step.", buckets=SECONDS),

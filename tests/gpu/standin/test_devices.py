@@ -6,6 +6,9 @@
 import asyncio
 import ctypes
 import gc
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -186,6 +189,18 @@ def test_a_device_that_is_not_there():
     """It is refused by its number, with how many there are."""
     with pytest.raises(ConfigError, match=r"--cuda-device .*: there is no device 2; CUDA has 2, counted from 0"):
         verify_device(Device("cuda", 2, in_place=False))
+
+
+def test_a_machine_without_a_driver(halves):
+    """The server ends with what is missing, in a sentence and not in a traceback."""
+    command = [sys.executable, "-m", "weft_server", "--repository", halves, "--device", "cuda"]
+    ended = subprocess.run(
+        command, env=os.environ | {"STANDIN_DEVICES": "0"}, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert "cuda device 0 cannot be opened" in ended.stderr
+    assert "a driver for them" in ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_check_says_where_models_would_go(halves):

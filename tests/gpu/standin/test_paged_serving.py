@@ -4,15 +4,18 @@ Its lane, its pool, its copies and its transfers are real. For the operator see 
 """
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from standin import WHY_NOT, counting, verify_clean
-from tiny import save_tiny
+from standin import WHY_NOT, counting, device, verify_clean
+from tiny import randomised, save_tiny, tiny_generate
 
 from loaded import Loaded
 from paged_bundles import gigabytes_of
+from weft_export.checkpoints.directory import save_checkpoint
 from weft_export.export import export_checkpoint
+from weft_export.families.causal_lm import CausalLm
 from weft_server.sequence import Beams, Decoding, Sampling, Sequence
 from weft_server.serving.golden import verify_golden
 from weft_server.source import Ids
@@ -75,6 +78,61 @@ def test_all_kinds_of_requests_are_served_from_blocks(paged):
     for sequence in sequences:
         answers = sequence.reply.outputs or [sequence.reply]
         assert [6] * sequence.decoding.num_outputs == [len(answer.token_ids) for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def longer(tmp_path_factory):
+    """The same for longer sequences: two blocks of 256 tokens each."""
+    folder = tmp_path_factory.mktemp("longer")
+    model = CausalLm(replace(tiny_generate().model.config, max_tokens=512))
+    checkpoint = replace(tiny_generate(), model=randomised(model))
+    checkpoint.text.max_total_tokens, checkpoint.text.max_new_tokens = 512, 511
+    save_checkpoint(folder / "c", checkpoint)
+    export_checkpoint(folder / "c", folder / "m" / "1", "fp16", paged=True, explains=False, scores=False)
+    return folder / "m" / "1"
+
+
+def test_a_sequence_that_is_parked_goes_on(longer):
+    """Two grow into a second block each, and there are three: the younger is read again. Nothing strays or is left."""
+
+    async def run():
+        async with Loaded(longer, slots=2, device="cuda", cache_gb=gigabytes_of(longer, 3)) as model:
+            rng = np.random.default_rng(2)
+            sequences = [await submitted(model, index, rng.integers(3, 200, 250), 20) for index in range(2)]
+            for sequence in sequences:
+                await sequence.reply.done()
+            (lane,) = model.engine.lanes
+            return sequences, lane.runner.pool, model.metrics.preemptions.value
+
+    with counting() as counts:
+        sequences, pool, num_parked = asyncio.run(run())
+    verify_clean(counts)
+    assert [20, 20] == [len(sequence.reply.token_ids) for sequence in sequences]
+    assert num_parked > 0
+    assert 0 == pool.num_held
+
+
+def test_blocks_on_two_devices(paged):
+    """A lane and a pool on each. Both are worked, and nothing strays."""
+
+    async def run():
+        settings = {"slots": 4, "lanes": 2, "device": "cuda", "cuda_device": "0,1"}
+        async with Loaded(paged, cache_gb=gigabytes_of(paged, 4), **settings) as model:
+            await verify_golden(model)
+            before = [device(index).operations for index in range(2)]
+            sequences = [await submitted(model, index, [3, 4, 5 + index], 6) for index in range(8)]
+            for sequence in sequences:
+                await sequence.reply.done()
+            after = [device(index).operations for index in range(2)]
+            assert {"cuda:0", "cuda:1"} == set(model.devices)
+            return sequences, [lane.runner.pool for lane in model.engine.lanes], np.subtract(after, before)
+
+    with counting() as counts:
+        sequences, pools, num_operations = asyncio.run(run())
+    verify_clean(counts)
+    assert [6] * 8 == [len(sequence.reply.token_ids) for sequence in sequences]
+    assert [0, 0] == [pool.num_held for pool in pools]
+    assert num_operations.min() > 0
 
 
 def test_a_step_over_blocks_is_one_transfer_each_way(paged):

@@ -19,7 +19,7 @@ Device devices[kMostDevices];
 int num_devices() {
   static int number = [] {
     const char* asked = getenv("STANDIN_DEVICES");
-    return std::min(kMostDevices, std::max(1, asked ? atoi(asked) : 1));
+    return std::min(kMostDevices, std::max(0, asked ? atoi(asked) : 1));
   }();
   return number;
 }
@@ -52,7 +52,8 @@ void standin_resize(int device, long bytes) {
 }
 
 cudaError_t cudaGetDeviceCount(int* number) {
-  *number = num_devices();
+  // A machine that asks for no device has no driver.
+  if (!(*number = num_devices())) return failed(cudaErrorInsufficientDriver, "no driver");
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* device) {
