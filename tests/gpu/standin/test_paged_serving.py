@@ -84,10 +84,10 @@ def test_all_kinds_of_requests_are_served_from_blocks(paged):
 def longer(tmp_path_factory):
     """The same for longer sequences: two blocks of 256 tokens each."""
     folder = tmp_path_factory.mktemp("longer")
-    model = CausalLm(replace(tiny_generate().model.config, max_tokens=512))
-    checkpoint = replace(tiny_generate(), model=randomised(model))
-    checkpoint.text.max_total_tokens, checkpoint.text.max_new_tokens = 512, 511
-    save_checkpoint(folder / "c", checkpoint)
+    tiny = tiny_generate()
+    tiny.text.max_total_tokens, tiny.text.max_new_tokens = 512, 511
+    model = CausalLm(replace(tiny.model.config, max_tokens=512))
+    save_checkpoint(folder / "c", replace(tiny, model=randomised(model)))
     export_checkpoint(folder / "c", folder / "m" / "1", "fp16", paged=True, explains=False, scores=False)
     return folder / "m" / "1"
 
