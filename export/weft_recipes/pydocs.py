@@ -142,6 +142,7 @@ def _checkpoint(model: CausalLm, tokenizer: Tokenizer) -> Checkpoint:
             max_new_tokens=CONTEXT,
         ),
         max_new_tokens=64,
+        attention_layer=0,
         files={"tokenizer.json": tokenizer.to_str().encode()},
     )
 
