@@ -372,7 +372,7 @@ def test_the_gaps_between_tokens_are_all_the_time_that_rows_take(toy, monkeypatc
     assert expected == actual
     assert expected[0] < expected[1]
     num_parked, expected, actual = asyncio.run(run(LARGE))
-    assert num_parked == 0
+    assert 0 == num_parked
     assert expected == actual
 
 

@@ -16,5 +16,5 @@ def test_pydocs_runs_to_its_end(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pydocs, "fit", fit_briefly)
     pydocs.train(tmp_path / "pydocs", lambda *_: None)
-    assert load_checkpoint(tmp_path / "pydocs").attention_layer == 0
+    assert 0 == load_checkpoint(tmp_path / "pydocs").attention_layer
     assert (tmp_path / "pydocs" / "README.md").read_text().startswith("# pydocs: ")

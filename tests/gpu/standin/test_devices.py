@@ -197,7 +197,7 @@ def test_a_machine_without_a_driver(halves):
     ended = subprocess.run(
         command, env=os.environ | {"STANDIN_DEVICES": "0"}, capture_output=True, text=True, timeout=120, check=False
     )
-    assert ended.returncode == 1, ended.stderr
+    assert 1 == ended.returncode, ended.stderr
     assert "cuda device 0 cannot be opened" in ended.stderr
     assert "a driver for them" in ended.stderr
     assert "Traceback" not in ended.stderr
