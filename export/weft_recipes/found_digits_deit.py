@@ -47,7 +47,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     return finish(out, "vit", model, CARD, watch, {"pictures trained on": NUM_STEPS * BATCH})
 
 
-OWN_NOTES = """- It still reads less than half: without a notion of neighbourhood, some 1,400 digits teach it little.
+OWN_NOTES = """- It reads about half: without a notion of neighbourhood, some 1,400 digits teach it little.
   Shown for comparison; 1,500 steps had given 39.1 %.
 """
 
