@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,9 +49,6 @@ class Rows:
         self._beams = BeamRows(slots, pasts, end_ids=ends, count=metrics.read_whole)
         self._chooser = Chooser(slots, self._beams, end_ids=ends, count=metrics.read_whole)
         self._deliveries: list[Delivery] = []
-        # Monotonic seconds of the tokens of the last decode run, and of a parked row's last one until it has its next.
-        self._last_token = 0.0
-        self._last_before: dict[Sequence, float] = {}
 
     @property
     def prompt(self) -> Sequence | None:
@@ -132,8 +130,6 @@ class Rows:
             return None
         slot = slot_of(sequence)
         kept = self.slots.take_out(slot)
-        # It may be parked again before it has its next token.
-        self._last_before.setdefault(sequence, self._last_token)
         self._close(slot, sequence)
         return kept
 
@@ -142,7 +138,6 @@ class Rows:
         if kept is not None:
             sequence.num_output_tokens += kept.num_new
             kept.close()
-        self._last_before.pop(sequence, None)
         self._deliver_end(sequence, outcome)
 
     def start(self, candidates: Candidates) -> None:
@@ -151,17 +146,12 @@ class Rows:
 
     def advance(self, candidates: Candidates) -> None:
         """Give every row its next token, of a decode run."""
-        now, num_old = self._give(0, candidates)
-        # All others had their last token from the last decode run.
-        if num_old:
-            self._metrics.inter_token_latency.observe(now - self._last_token, num_old)
-        self._last_token = now
+        self._give(0, candidates)
 
     def drop(self, sequence: Sequence, outcome: Outcome) -> None:
         """End all rows of a sequence between two steps, unless it has ended. Its caller takes no more of its tokens."""
         if sequence.num_slots:
             self._free_all(sequence)
-            self._last_before.pop(sequence, None)
             self._deliver_end(sequence, outcome)
 
     def fail(self, outcome: Callable[[], Exception]) -> None:
@@ -178,7 +168,6 @@ class Rows:
             self._deliver_end(sequence, outcome())
         slots.num_running = 0
         self.prompts.clear()
-        self._last_before.clear()
         self._beams.clear()
 
     def hand_over(self) -> list[Delivery]:
@@ -186,19 +175,14 @@ class Rows:
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
-    def _give(self, start: int, candidates: Candidates) -> tuple[float, int]:
-        """Give the rows from `start` on their next token. End those that are done, and deliver those that stream.
-
-        Returns the monotonic seconds of the tokens, and how many of the gaps before them are still to be noted.
-        """
+    def _give(self, start: int, candidates: Candidates) -> None:
+        """Give the rows from `start` on their next token. End those that are done, and deliver those that stream."""
         candidates = candidates.stretched(self.slots.num_running - start)
         given = self._chooser.give(start, candidates)
-        num_chosen = int(np.count_nonzero(given.chosen))
-        self._metrics.generated_tokens.inc(num_chosen)
+        self._metrics.generated_tokens.inc(int(np.count_nonzero(given.chosen)))
         now = time.monotonic()
-        num_noted = self._note_young(start, given.chosen, now) + self._note_parked(start, given.chosen, now)
+        self._note_times(start, given.chosen, now)
         self._hand_out(start, given, now)
-        return now, num_chosen - num_noted
 
     def _hand_out(self, start: int, given: Given, now: float) -> None:
         """Deliver what the rows from `start` on have been given to those that stream, and end those that are done."""
@@ -243,30 +227,16 @@ class Rows:
             else:
                 self.drop(sequence, outputs)
 
-    def _note_young(self, start: int, chosen: np.ndarray, now: float) -> int:
-        """Note when an answer's first token came, and the gap before its second. Returns how many are this young."""
-        num_new = self.slots.num_new[start : self.slots.num_running]
-        young = np.flatnonzero(chosen & (num_new <= 2)).tolist()
-        for row in young:
-            times = self._sequence(start + row).times
-            if num_new[row] == 1:
-                times.first_token = now
-            else:  # a prefill run of this very step may have made its first token
-                self._metrics.inter_token_latency.observe(now - times.first_token)
-        return len(young)
-
-    def _note_parked(self, start: int, chosen: np.ndarray, now: float) -> int:
-        """Note the gap before the next token of each row that was parked. Returns how many have it in this step.
-
-        Of a row that had one token only, `_note_young` has noted it.
-        """
-        num_noted = 0
-        for sequence in [each for each in self._last_before if each not in self.prompts and each.slot is not None]:
-            last, row = self._last_before.pop(sequence), slot_of(sequence) - start
-            if chosen[row] and self.slots.num_new[start + row] > 2:
-                self._metrics.inter_token_latency.observe(now - last)
-                num_noted += 1
-        return num_noted
+    def _note_times(self, start: int, chosen: np.ndarray, now: float) -> None:
+        """Note when the rows from `start` on were given a token, and how long that was after the one before."""
+        rows = slice(start, self.slots.num_running)
+        num_new, last_token = self.slots.num_new[rows], self.slots.last_token[rows]
+        for row in np.flatnonzero(chosen & (num_new == 1)).tolist():
+            self._sequence(start + row).times.first_token = now
+        # Most rows had it from the same run.
+        for before, count in Counter(last_token[chosen & (num_new > 1)].tolist()).items():
+            self._metrics.inter_token_latency.observe(now - before, count)
+        last_token[chosen] = now
 
     def _end(self, slot: int, reason: FinishReason) -> None:
         """End a row that is done, hand its answer over, and close the hole.

@@ -73,6 +73,8 @@ class Slots:
         self.num_new = np.zeros(num_slots, np.int64)
         self.output_ids = np.zeros((num_slots, max_new_tokens), np.int64)
         self.log_probs = np.zeros((num_slots, max_new_tokens), np.float32)
+        # When the last token came, in monotonic seconds. Before the first one, anything.
+        self.last_token = np.zeros(num_slots, np.float64)
         # What the request asked for.
         self.max_new = np.zeros(num_slots, np.int64)
         self.min_new = np.zeros(num_slots, np.int64)
