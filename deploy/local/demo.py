@@ -7,14 +7,16 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build" / "demo"
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 30.0
+ENDS = (signal.SIGINT, signal.SIGTERM)
 NEXT = """
 That server is gone. Now run `make serve`,
 and from a second shell ask something of your own:
@@ -51,21 +53,21 @@ def served(repository: Path, log: Path, ready_within_s: float = READY_WITHIN_S) 
         "WEFT_DRAIN_DELAY_S": "0",
     }
     environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")} | settings
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C reaches us alone, and we stop the server.
-        server = subprocess.Popen(
+    # A session of its own: Ctrl-C reaches us alone, and we stop the server.
+    with (
+        log.open("wb") as output,
+        _child(
             [sys.executable, "-m", "weft_server"],
+            _stop,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-        )
-    try:
+        ) as server,
+    ):
         _wait_until_ready(server, http_port, log, ready_within_s)
         yield f"127.0.0.1:{port}"
-    finally:
-        _stop(server)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,13 +87,10 @@ def main(arguments: Sequence[str]) -> int:
         print("Starting a server for build/models ...\n", flush=True)
         with served(ROOT / "build" / "models", BUILD / "server.log") as target:
             command = list(arguments) or [*tour, "--target", target]
+            environment = os.environ | {"WEFT_TARGET": target}
             # Ctrl-C does not reach the tour, which would show where it was; we end it.
-            status = subprocess.run(
-                command,
-                env=os.environ | {"WEFT_TARGET": target},
-                check=False,
-                start_new_session=not arguments,
-            ).returncode
+            with _child(command, _kill, env=environment, start_new_session=not arguments) as process:
+                status = process.wait()
     except ServerFailedError as error:
         print(error, file=sys.stderr)
         return 1
@@ -100,6 +99,35 @@ def main(arguments: Sequence[str]) -> int:
     if not (arguments or status):
         print(NEXT)
     return status
+
+
+@contextmanager
+def _child(
+    command: Sequence[str], end: Callable[[subprocess.Popen[bytes]], None], **options: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process, and end it when the block does, even if Ctrl-C or SIGTERM came while it was being started."""
+    process = None
+    try:
+        with _held_back():
+            process = subprocess.Popen(command, **options)
+        yield process
+    finally:
+        if process is not None:
+            end(process)
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the end of the block."""
+    held: list[int] = []
+    handlers = [(each, signal.signal(each, lambda number, _: held.append(number))) for each in ENDS]
+    try:
+        yield
+    finally:
+        for number, handler in handlers:
+            signal.signal(number, handler)
+        for number in held:
+            signal.raise_signal(number)
 
 
 def _wait_until_ready(server: subprocess.Popen[bytes], http_port: int, log: Path, within_s: float) -> None:
@@ -138,6 +166,11 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
         server.kill()
         server.wait()
         raise
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
 
 
 if __name__ == "__main__":

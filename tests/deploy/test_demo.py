@@ -17,6 +17,24 @@ ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "deploy/local/demo.py"
 ENDS_WITHIN_S = 60
 
+# The demo, to which a signal comes when it has just started its last process.
+INTERRUPTED = """
+import runpy, signal, subprocess, sys
+
+class Popen(subprocess.Popen):
+    num_started = 0
+
+    def __init__(self, *given, **options):
+        super().__init__(*given, **options)
+        print(f"started {self.pid}", flush=True)
+        Popen.num_started += 1
+        if Popen.num_started == int(sys.argv[3]):
+            signal.raise_signal(int(sys.argv[2]))
+
+subprocess.Popen = Popen
+sys.exit(runpy.run_path(sys.argv[1])["main"](["sleep", "600"]))
+"""
+
 pytestmark = pytest.mark.e2e
 
 
@@ -101,6 +119,20 @@ def test_an_interrupted_tour_shows_no_traceback():
         said = process.stderr.read()
 
     assert (128 + signal.SIGINT, "") == (process.returncode, said)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("last", [1, 2], ids=["server", "command"])
+def test_an_interrupt_while_a_process_starts_leaves_nothing_running(number, last):
+    """What was started when the signal came is ended too: the server, and the command as well."""
+    with subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, DEMO, str(int(number)), str(last)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        started = re.findall(r"^started (\d+)$", process.stdout.read(), re.MULTILINE)
+
+    assert 128 + number == process.returncode
+    assert last == len(started)
+    assert [] == [pid for pid in started if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_server_that_fails_is_explained(tmp_path):
