@@ -9,7 +9,9 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from standin import RUNTIME, WHY_NOT, counting, device, resize, verify_clean
@@ -20,6 +22,7 @@ from weft_proto.v1 import common_pb2, model_pb2
 from weft_server.checks.bundles import look_at_bundles
 from weft_server.checks.settings import look_at_settings
 from weft_server.config import ConfigError, read_config, try_config
+from weft_server.engine.classify_lane import ClassifyLane
 from weft_server.runtime.device import Device, devices_of
 from weft_server.runtime.session import verify_device
 from weft_server.serving.loader import load_entry
@@ -88,6 +91,19 @@ async def answers(directory, **settings):
         return answers, model.devices, [now - then for now, then in zip(operations(), before, strict=True)]
 
 
+def meet(monkeypatch, num_lanes):
+    """Let each lane that classifies wait with its first batch until the others have theirs."""
+    barrier, begun, run = threading.Barrier(num_lanes), WeakSet(), ClassifyLane._run
+
+    def run_with_the_others(lane, batch):
+        if lane not in begun:
+            begun.add(lane)
+            barrier.wait(60)
+        return run(lane, batch)
+
+    monkeypatch.setattr(ClassifyLane, "_run", run_with_the_others)
+
+
 async def loaded(directory, placement, **settings):
     """A version that was loaded as a server does it."""
     entry = Entry(directory.parent.name, 1, directory)
@@ -97,17 +113,19 @@ async def loaded(directory, placement, **settings):
 
 
 @pytest.mark.parametrize(("name", "cuda_graphs"), [*((name, False) for name in NAMES), ("en-es", True)])
-def test_a_lane_on_each_device(halves, name, cuda_graphs):
+def test_a_lane_on_each_device(halves, name, cuda_graphs, monkeypatch):
     """One model with a lane on each answers as the CPU does. Both work, nothing strays, and nothing is left.
 
     So it is if each lane captures its steps.
     """
+    both = {"lanes": 2, "cuda_graphs": cuda_graphs, "max_batch": 1, **BOTH}
     directory = halves / name / "1"
     expected, *_ = asyncio.run(answers(directory))
     verify_device(Device("cuda", 1, in_place=False))
     before = allocated()
+    meet(monkeypatch, 2)
     with counting() as counts:
-        found, where, num_operations = asyncio.run(answers(directory, lanes=2, cuda_graphs=cuda_graphs, **BOTH))
+        found, where, num_operations = asyncio.run(answers(directory, **both))
     assert (expected, {"cuda:0", "cuda:1"}) == (found, set(where))
     assert min(num_operations) > 0
     assert cuda_graphs == bool(counts.launches)
