@@ -10,10 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
-from weft_export.checkpoints.checkpoint import Checkpoint
-from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.console.progress import OnProgress
-from weft_export.errors import ExportError
 from weft_export.families.encoder_decoder import EncoderDecoder
 from weft_export.graphs.adapting import adapter_spec
 from weft_recipes.en_es import translate
@@ -21,13 +18,13 @@ from weft_recipes.grammar.alignment import encode
 from weft_recipes.grammar.corpus import sample
 from weft_recipes.grammar.pairs import Pair
 from weft_recipes.grammar.register import formal, is_familiar
+from weft_recipes.shared.base import load_base
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import PAD
 
 SEED = 29
-BASES = (Path("export/checkpoints/en-es"), Path("build/checkpoints/en-es"))
 RANK, ALPHA = 4, 8
 NAMES = ("qkv", "query", "key", "value", "output", "inner", "outer")
 NUM_TRAINED, NUM_HELD_OUT = 20_000, 1_000
@@ -65,7 +62,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     """Train beside the frozen translator, write the adapter into `out`, and return held-out figures."""
     watch = Stopwatch()
     generator = prepare(SEED)
-    checkpoint = _base()
+    checkpoint = load_base("en-es")
     model = checkpoint.model
     assert isinstance(model, EncoderDecoder)
     source, target = (Tokenizer.from_str(checkpoint.files[name].decode()) for name in ("source.json", "target.json"))
@@ -102,13 +99,6 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
     }
     write_card(out, CARD, figures)
     return figures
-
-
-def _base() -> Checkpoint:
-    directory = next((path for path in BASES if path.exists()), None)
-    if directory is None:
-        raise ExportError(f"the translator is missing: weft train en-es {BASES[-1]}")
-    return load_checkpoint(directory)
 
 
 def _exact(model: EncoderDecoder, source: Tokenizer, target: Tokenizer, pairs: list[Pair]) -> tuple[float, float]:

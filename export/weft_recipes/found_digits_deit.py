@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from weft_export.checkpoints.directory import load_checkpoint
 from weft_export.console.progress import OnProgress
 from weft_export.families.vit import Vit, VitConfig
 from weft_recipes.pictures.canvas import Canvas
 from weft_recipes.pictures.found_digits import DATA, NOTES, SIZES, finish
+from weft_recipes.shared.base import load_base
 from weft_recipes.shared.card import Card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, prepare
@@ -25,12 +25,9 @@ NUM_LIGHT = 1_600
 
 
 def train(out: Path, on_progress: OnProgress) -> Figures:
-    """Train, write the checkpoint into `out`, and return the figures measured on held-out pictures.
-
-    The teacher's checkpoint is expected beside `out`.
-    """
+    """Train, write the checkpoint into `out`, and return the figures measured on held-out pictures."""
     watch, generator, canvas = Stopwatch(), prepare(SEED), Canvas(held_out=False)
-    teacher = load_checkpoint(out.with_name(TEACHER)).model
+    teacher = load_base(TEACHER).model
     sizes: dict[str, Any] = {"d_model": 64, "num_heads": 4, "d_ff": 128, "num_layers": 4}
     model = Vit(VitConfig(num_labels=10, **SIZES, patch_size=4, **sizes, distillation=True))
 

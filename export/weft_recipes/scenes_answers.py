@@ -16,13 +16,13 @@ from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.held_out import HeldOut, write_held_out
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.console.progress import OnProgress
-from weft_export.errors import ExportError
 from weft_export.families.answerer import Answerer
 from weft_proto.v1 import bundle_pb2
 from weft_recipes.pictures.drawing import render
 from weft_recipes.pictures.gallery import GRID, IMAGE, PICTURE_SIDE, SIDE, draw, normalize, png
 from weft_recipes.pictures.questions import CROWDED_SHARE, Question, ask, sample_scenes
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene
+from weft_recipes.shared.base import load_base
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.greedy import greedy
@@ -30,7 +30,6 @@ from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
 
 SEED = 31
-BASES = (Path("export/checkpoints/scenes"), Path("build/checkpoints/scenes"))
 NUM_TRAINED, NUM_HELD_OUT = 16_000, 1_000
 BATCH, ASKED, NUM_STEPS, PEAK_LR = 64, 4, 1_500, 2e-3
 """Of the first lessons, in which what sees stays as it is: ASKED questions about each picture of a batch."""
@@ -115,10 +114,7 @@ def begin(tokenizer: Tokenizer) -> Answerer:
     Raises:
         ExportError: there is no such checkpoint.
     """
-    base = next((path for path in BASES if path.exists()), None)
-    if base is None:
-        raise ExportError(f"it begins as {BASES[0]}, which is not here: weft train scenes")
-    checkpoint = load_checkpoint(base)
+    checkpoint = load_base("scenes")
     captioner = checkpoint.model
     known = Tokenizer.from_str(checkpoint.files["target.json"].decode()).get_vocab()
     words = tokenizer.get_vocab()

@@ -14,7 +14,6 @@ from weft_export.checkpoints.checkpoint import Checkpoint
 from weft_export.checkpoints.directory import load_checkpoint, save_checkpoint
 from weft_export.checkpoints.pixels import to_pixel_values
 from weft_export.console.progress import OnProgress
-from weft_export.errors import ExportError
 from weft_export.families.clip import Clip, ClipConfig
 from weft_export.families.clip_vision import ClipEmbedderConfig
 from weft_export.families.text_embedder import Dense, TextEmbedderConfig
@@ -35,13 +34,13 @@ from weft_recipes.pictures.gallery import (
     write_examples,
 )
 from weft_recipes.pictures.scene import HELD_OUT_SHARE, Scene, sample
+from weft_recipes.shared.base import load_base
 from weft_recipes.shared.card import Card, write_card
 from weft_recipes.shared.figures import Figures, Stopwatch
 from weft_recipes.shared.training import fit, pad, prepare, shuffled
 from weft_recipes.shared.vocabulary import PAD, word_tokenizer
 
 SEED = 37
-BASES = (Path("export/checkpoints/scenes"), Path("build/checkpoints/scenes"))
 NUM_TRAINED, NUM_HELD_OUT, NUM_CHOICES = 8_000, 2_000, 16
 BATCH, TOLD, NUM_STEPS, PEAK_LR = 64, 4, 1_200, 1e-3
 """TOLD descriptions of each picture of a batch: reading one costs little beside seeing."""
@@ -84,10 +83,7 @@ def begin(tokenizer: Tokenizer) -> Clip:
     Raises:
         ExportError: there is no such checkpoint.
     """
-    base = next((path for path in BASES if path.exists()), None)
-    if base is None:
-        raise ExportError(f"it begins as {BASES[0]}, which is not here: weft train scenes")
-    captioner = load_checkpoint(base).model
+    captioner = load_base("scenes").model
     sizes = captioner.config
     pictures = ClipEmbedderConfig(
         channels=3,
