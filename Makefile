@@ -54,7 +54,8 @@ $(READY): pyproject.toml constraints.txt
 
 # Two at a time, each a process of its own; make shows the words of each when it is done, so somebody has to speak before.
 TELL := echo "Exporting; about two minutes if everything is new."
-TWO := $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
+# torch has one thread in each: a second one would wait for the other's core, and busily.
+TWO := OMP_NUM_THREADS=1 $(MAKE) --no-print-directory -j2 $(if $(filter output-sync,$(.FEATURES)),-Otarget)
 
 models: $(READY) ## export the demo checkpoints to build/models
 	@$(MAKE) -q --no-print-directory $(BUNDLES) || $(TELL)
@@ -89,7 +90,7 @@ serve-all: models families ## the same for every family; a request names its mod
 # files: most tests of a file share what they started. Tests start hundreds of processes; who compiles for one, does for all.
 test: $(READY) ## everything that CI runs
 	@$(TWO) lint bundles family-bundles real envoy
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(READY) ## the unit tests alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile -m "not slow and not e2e and not long" tests/client tests/server tests/export
