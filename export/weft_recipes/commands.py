@@ -174,12 +174,12 @@ def measure(directory: Path, said: list[Said]) -> Figures:
 def write_examples(directory: Path, recordings: list[Recording]) -> None:
     """Write recordings that are worth hearing, named by what is said: two long ones, and two short ones in one.
 
-    They are the first such ones that the checkpoint in `directory` hears right.
+    They are the first such ones that the checkpoint in `directory` hears right, if it does so with any.
     """
-    heard = answers(directory, recordings)
-    right = [each for each, answer in zip(recordings, heard, strict=True) if answer == each.phrase.text]
-    examples = [next(each for each in right if each.phrase.text.startswith(word)) for word in ("set a timer", "call")]
-    short = [each for each in right if len(each.samples) < WINDOW_S / 2 * SOUND.sample_rate]
+    heard = zip(recordings, answers(directory, recordings), strict=True)
+    ranked = [each for each, _ in sorted(heard, key=lambda pair: pair[1] != pair[0].phrase.text)]
+    examples = [next(each for each in ranked if each.phrase.text.startswith(word)) for word in ("set a timer", "call")]
+    short = [each for each in ranked if len(each.samples) < WINDOW_S / 2 * SOUND.sample_rate]
     one, other = short[0], next(each for each in short if each.phrase != short[0].phrase)
     both = Phrase(f"{one.phrase.text} {other.phrase.text}", is_held_out=True)
     examples.append(Recording(both, torch.cat((one.samples, other.samples))))
