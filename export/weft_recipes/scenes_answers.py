@@ -31,9 +31,10 @@ from weft_recipes.shared.vocabulary import END, PAD, START, word_tokenizer
 
 SEED = 31
 NUM_TRAINED, NUM_HELD_OUT = 16_000, 1_000
-BATCH, ASKED, NUM_STEPS, PEAK_LR = 64, 4, 1_500, 2e-3
+PEAK_LR = 2e-3
+BATCH, ASKED, NUM_STEPS, MUON_LR = 64, 4, 700, 6e-3
 """Of the first lessons, in which what sees stays as it is: ASKED questions about each picture of a batch."""
-LAST_BATCH, LAST_ASKED, NUM_LAST_STEPS, LAST_PEAK_LR = 32, 6, 1_000, 1.2e-3
+LAST_BATCH, LAST_ASKED, NUM_LAST_STEPS, LAST_MUON_LR = 32, 6, 900, 3e-3
 """Of the last ones, in which all is trained. It had never seen more than two things."""
 MAX_QUESTION, MAX_ANSWER = 32, 16
 IGNORED = -100
@@ -56,7 +57,7 @@ def train(out: Path, on_progress: OnProgress) -> Figures:
         asked = [ask(scenes[index], rng) for index in chosen.tolist() for _ in range(ASKED)]
         return _loss(model, tokenizer, asked, seen[chosen].float(), everything)
 
-    fit(model, listens, num_steps=NUM_STEPS, peak_lr=PEAK_LR, on_progress=on_progress)
+    fit(model, listens, num_steps=NUM_STEPS, peak_lr=PEAK_LR, muon_lr=MUON_LR, on_progress=on_progress)
     look_closer(model, tokenizer, scenes, pictures, on_progress)
     shown = sample_scenes(200, SEED + 1, held_out=False)
     layers = range(model.config.num_decoder_layers)
@@ -87,22 +88,15 @@ def look_closer(
         asked = [ask(scenes[index], rng) for index in chosen.tolist() for _ in range(LAST_ASKED)]
         return _loss(model, tokenizer, asked, *model.encode(normalize(pictures[chosen])))
 
-    fit(model, sees, num_steps=NUM_LAST_STEPS, peak_lr=LAST_PEAK_LR, on_progress=on_progress)
+    fit(model, sees, num_steps=NUM_LAST_STEPS, peak_lr=PEAK_LR, muon_lr=LAST_MUON_LR, on_progress=on_progress)
 
 
 def _loss(model: Answerer, tokenizer: Tokenizer, asked: list[Question], seen: Tensor, everything: Tensor) -> Tensor:
     """Return the loss of the answers, as many to each of the pictures seen [pictures, patches, d_model]."""
     rows = tokenized(tokenizer, asked)
-    target = pad([row for row, _ in rows], PAD)
-    labels = target[:, 1:].clone()
-    for label, (row, num_given) in zip(labels, rows, strict=True):
-        label[: num_given - 1], label[len(row) - 1 :] = IGNORED, IGNORED
-    times = len(asked) // len(seen)
-    memories = [
-        (keys.repeat_interleave(times, dim=0), values.repeat_interleave(times, dim=0))
-        for keys, values in model.decoder.project(seen)
-    ]
-    logits = model.decoder(target[:, :-1], memories, everything)
+    target = pad([row[:-1] for row, _ in rows], PAD)
+    labels = pad([[IGNORED] * (num_given - 1) + row[num_given:] for row, num_given in rows], IGNORED)
+    logits = model.decoder(target, model.decoder.project(seen), everything)
     return functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
 
 
@@ -311,7 +305,7 @@ combinations only, drawn at {PICTURE_SIDE} x {PICTURE_SIDE} pixels and resized a
 decoder reads the question as the beginning of its own text. Width 128, 4 heads, pre-norm; float32. Each word is one
 token. Training begins with the weights of `scenes`: {NUM_STEPS:,} steps with an encoder that stays as it is, and then
 {NUM_LAST_STEPS:,} in which all is trained.""",
-    notes="""- It counts badly: how many of a shape or colour are in a crowd of four is right in 71 of 100 cases.
+    notes="""- It counts badly: how many of a shape or colour are in a crowd of four is right in 73 of 100 cases.
 - It knows these scenes and these forms of questions, and nothing else.
 - Pointing: the share of answers about a thing for which the patch with the largest averaged attention, where the last
   word was chosen, lies in the square around that thing. Nothing in training asked for it.

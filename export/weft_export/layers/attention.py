@@ -347,9 +347,15 @@ class CrossAttention(nn.Module):
         return memory if self.rounding is None else self.rounding.widened(*memory)
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
-        """Attend from x [batch, seq, d_model] to memory where mask [batch, 1, 1, source] is True."""
-        query = split_heads(self.query(x), self.num_heads)
-        out: Tensor = self.output(attend(query, *memory, mask, scale=self.scale))
+        """Attend from x [batch, seq, d_model] to memory where mask [rows, 1, 1, source] is True.
+
+        memory: keys and values [rows, h, source, head_dim]. Each row is what batch / rows texts beside each other
+        attend to. So several questions about one picture share it, in fewer and larger products.
+        """
+        query = self.query(x)
+        query = split_heads(query.view(memory[0].shape[0], -1, query.shape[-1]), self.num_heads)
+        attended = attend(query, *memory, mask, scale=self.scale)
+        out: Tensor = self.output(attended.view(*x.shape[:2], -1))
         return out
 
     def weights(self, x: Tensor, memory: KeyValue, mask: Tensor) -> Tensor:
