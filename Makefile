@@ -32,7 +32,7 @@ export ORT_DISABLE_TELEMETRY := 1
 .DELETE_ON_ERROR:
 .SECONDEXPANSION:
 .PHONY: help install venv models bundles families family-bundles demo serve serve-all test test-fast test-converters matrix fuzz soak real envoy demo-real test-real test-precisions check lint fmt
-.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-recipes test-gpu-standin test-gpu-families
+.PHONY: proto bench-smoke bench-families bench-lengths bench-choosing bench-export bench-precisions bench-prefix bench-overload bench-gpu rehearse-bench-gpu bench-peers clean test-swaps test-replicas test-recipes test-pages test-gpu-standin test-gpu-families
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -144,7 +144,10 @@ demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkp
 	@$(BIN)/python deploy/local/demo_real.py $(REAL)/smollm2
 
 test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
-	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py tests/e2e/test_pages.py
+	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py
+
+test-pages: $(READY) ## do what the manual's longest pages say, three minutes
+	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py
 
 test-recipes: $(READY) ## run each recipe to its end, with two steps
 	@$(BIN)/python -m pytest -q -n 2 -m "long or slow" tests/export/recipes/test_training.py
