@@ -146,7 +146,7 @@ demo-real: $(REAL)/smollm2/config.json ## a real language model, from its checkp
 test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
 	@$(BIN)/python -m pytest -q -m long tests/server/test_invariance.py tests/server/test_rounded_adapters.py tests/server/test_adapted_kinds.py
 
-test-pages: $(READY) ## do what the manual's longest pages say, three minutes
+test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py
 
 test-recipes: $(READY) ## run each recipe to its end, with two steps
