@@ -149,8 +149,9 @@ test-precisions: $(READY) ## weights in blocks, and adapters, ten minutes
 test-pages: $(READY) ## do what the manual's longest pages say, two minutes
 	@$(BIN)/python -m pytest -q -m long tests/e2e/test_pages.py tests/e2e/test_bring_your_own.py
 
+# One at a time: a recipe has two threads of torch, which slow each other down beside others.
 test-recipes: $(READY) ## run each recipe to its end, with two steps
-	@$(BIN)/python -m pytest -q -n 2 -m "long or slow" tests/export/recipes/test_training.py
+	@$(BIN)/python -m pytest -q -m "long or slow" tests/export/recipes/test_training.py
 
 test-real: real $(REAL)/smollm2/config.json $(REAL)/peft/peft ## the real models against their own references, ten minutes
 	@$(BIN)/python -m pytest -q -m "long or not long" tests/real
