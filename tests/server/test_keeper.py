@@ -261,22 +261,29 @@ def test_changes_of_one_model_come_one_after_the_other(two):
     asyncio.run(run())
 
 
-def test_a_change_goes_on_when_its_caller_goes(two):
+def test_a_change_goes_on_when_its_caller_goes(two, monkeypatch):
     """Once it has begun. One that still waits for its turn is not made."""
+    go, load_bundle = threading.Event(), loader.load_bundle
+    monkeypatch.setattr(loader, "load_bundle", lambda directory: (go.wait(), load_bundle(directory))[1])
 
     async def run():
         async with Keeping(two) as kept:
             load = asyncio.create_task(kept.keeper.load("m", 1))
             await until(lambda: kept.keeper._tasks)
             waits = asyncio.create_task(kept.keeper.load("m", 2))
-            await asyncio.sleep(0.05)
+            await until(lambda: kept.keeper._locks["m"]._waiters)
             load.cancel()
             waits.cancel()
-            await until(lambda: kept.standing() == {("m", 1): READY})
-            await asyncio.sleep(0.05)
-            assert not kept.keeper._tasks
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+            go.set()
+            await until(lambda: not kept.keeper._tasks)
+            assert {("m", 1): READY} == kept.standing()
 
-    asyncio.run(run())
+    try:
+        asyncio.run(run())
+    finally:
+        go.set()
 
 
 def test_a_server_that_leaves_ends_its_changes(two, monkeypatch):

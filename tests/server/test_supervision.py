@@ -420,7 +420,7 @@ def test_a_worker_that_hangs_is_replaced_and_those_behind_it_are_served():
             await hung
         assert ("WORKER_STUCK", [0, 1, 2]) == (raised.value.reason, await asyncio.gather(*behind))
         go_on.set()
-        await asyncio.sleep(0.01)
+        await until(lambda: not workers._running)
         assert [0, 1, 2] == ran
         assert (4, {"WORKER_STUCK": 1}) == (budget.num_left, counted(metrics))
         assert ({}, set()) == (workers._wanted, workers._running)
