@@ -2,7 +2,7 @@
 
 import torch
 
-from weft_export.layers.attention import CrossAttention
+from weft_export.layers.cross_attention import CrossAttention
 
 
 def test_texts_about_one_picture_share_its_memory():

@@ -12,7 +12,8 @@ from weft_export.errors import CheckpointError
 from weft_export.families.causal import CausalLayer
 from weft_export.graphs.graphs import Graph, Input
 from weft_export.layers.adapted_linear import OPERATOR, AdaptedLinear, Adapters, adapting, noting_layers
-from weft_export.layers.attention import CrossAttention, SelfAttention
+from weft_export.layers.attention import SelfAttention
+from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.decoder import DecoderLayer
 from weft_export.layers.encoder import EncoderLayer
 from weft_export.layers.feed_forward import FeedForward, GatedFeedForward

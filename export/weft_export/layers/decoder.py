@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from weft_export.layers.attention import CrossAttention, SelfAttention, causal_mask
+from weft_export.layers.attention import SelfAttention, causal_mask
 from weft_export.layers.cached_attention import KeyValue
+from weft_export.layers.cross_attention import CrossAttention
 from weft_export.layers.embedding import TokenEmbedding
 from weft_export.layers.pooling import last_position
 from weft_export.layers.relative_bias import RelativeBias
