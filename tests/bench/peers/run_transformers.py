@@ -42,7 +42,7 @@ class Transformers(System):
             return plain
         # The compiler needs a C++ compiler and a minute. Frozen weights are constants to it, which it lays out anew.
         frozen = {"compiled": True, "environment": {"TORCHINDUCTOR_FREEZING": "1"}}
-        compiled = [{"type": each, **found[index], **frozen} for each in types if each != "int8" for index in (0, -1)]
+        compiled = [setting | frozen for setting in plain if setting["type"] != "int8"]
         return [*plain, *compiled, plain[0] | {"environment": HUGE_PAGES}]
 
     def prepare(self, folder, precision):
