@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
 # What tiny bundles are made of: the exporter, the manifest's definition, the checkpoints, the versions of libraries.
@@ -22,6 +23,10 @@ SOURCES = (
     "tests/export/tiny*.py",
     "constraints.txt",
 )
+
+# No test of a law is about time: a machine may stand still for a while.
+settings.register_profile("weft", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("weft")
 
 # Tests are no packages; the few modules that they share are found by name.
 sys.path.insert(0, str(Path(__file__).parent / "export"))

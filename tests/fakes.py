@@ -81,6 +81,7 @@ class Seen:
     method: str
     request: object
     metadata: dict[str, str]
+    seconds_left: float | None  # until its deadline, when it came
     cancelled: threading.Event = field(default_factory=threading.Event)
 
 
@@ -118,8 +119,12 @@ class FakeServicer(
         self.step_s = 0.0
         self.seen = []
 
+    def pause(self):
+        """What happens before each delta."""
+        time.sleep(self.step_s)
+
     def _enter(self, method, request, context):
-        seen = Seen(method, request, dict(context.invocation_metadata()))
+        seen = Seen(method, request, dict(context.invocation_metadata()), context.time_remaining())
         if not context.add_callback(lambda: None if context.code() else seen.cancelled.set()):
             seen.cancelled.set()
         self.seen.append(seen)
@@ -145,7 +150,7 @@ class FakeServicer(
                 if next_up.code is grpc.StatusCode.OK:
                     return
                 next_up.abort(context)
-            time.sleep(self.step_s)
+            self.pause()
             yield response(delta=common.TextDelta(text=word if index == 0 else " " + word))
         yield response(final=final)
         context.set_code(grpc.StatusCode.OK)

@@ -13,7 +13,9 @@ def on_a_terminal(argv):
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=theirs, env={"TERM": "xterm"})
     out, _ = process.communicate(timeout=20)
     os.write(theirs, b"\0")  # so that there is something to read
-    shown = os.read(ours, 1 << 16)
+    shown = b""
+    while not shown.endswith(b"\0"):
+        shown += os.read(ours, 1 << 16)
     os.close(theirs)
     os.close(ours)
     return out, shown.rstrip(b"\0")

@@ -68,12 +68,12 @@ def test_an_open_loop_shows_what_waits(bench, server):
 
 def test_warming_up_does_not_count(weft_command, server):
     """What is sent in the warm-up reaches the server, and no count."""
-    code, out, _ = weft_command("bench", "--json", "--warmup", 0.3, "--duration", 0.3, "--unary")
+    code, out, _ = weft_command("bench", "--json", "--warmup", 0.3, "--duration", 2, "--unary")
     report = json.loads(out)
 
     assert 0 == code
     assert 0 < report["requests"] < sum(seen.method == "Translate" for seen in server.servicer.seen)
-    assert 0.3 == pytest.approx(report["seconds"])
+    assert 2 == pytest.approx(report["seconds"])
 
 
 class Script:
@@ -84,17 +84,14 @@ class Script:
 
 
 def test_answers_to_the_warm_up_make_no_success(weft_command, server):
-    """A server that fails as soon as it counts has not been measured, however well it began."""
-    fails_from = []
+    """A server that fails before it counts has not been measured, however well it began."""
 
     def happens(script):
         script.num_calls += 1
-        if script.num_calls == 2:  # the first asks for models
-            fails_from.append(time.monotonic() + 0.2)
-        return FULL if fails_from and time.monotonic() > fails_from[0] else None
+        return FULL if script.num_calls > 2 else None  # the first asks for models
 
     server.servicer.script = Script(happens)
-    code, out, error = weft_command("bench", "--json", "--warmup", 0.8, "--duration", 0.3, "--unary")
+    code, out, error = weft_command("bench", "--json", "--warmup", 0.5, "--duration", 2, "--unary")
     report = json.loads(out)
 
     assert (1, 0) == (code, report["completed"])
@@ -112,13 +109,13 @@ def test_a_load_in_which_nothing_was_due_says_so(bench):
 
 def test_a_sweep_shows_what_came_before_its_server_went(weft_command, tmp_path, monkeypatch):
     """The table and the picture of the loads that were measured, and then why there are no more."""
-    monkeypatch.setattr("weft._bench.load.CONNECT_S", 0.5)
     with ExitStack() as stack:
         gone, others = stack.enter_context(fake_server()), []
 
         def happens(script):
             script.num_calls += 1
             if script.num_calls == 8:
+                monkeypatch.setattr("weft._bench.load.CONNECT_S", 0.5)
                 others.append(threading.Thread(target=stack.close))
                 others[0].start()
 
@@ -195,7 +192,7 @@ def test_streams_are_cancelled_within_their_messages():
 
 def test_cancelled_requests_are_counted_apart(bench, server):
     """Streams are cancelled after a random number of messages: the server sees it, and no latency does."""
-    server.servicer.step_s = 0.02
+    server.servicer.step_s = 0.05
     options = ("--input-tokens", 40, "--output-tokens", 20, "--requests", 8, "-c", 4)
     code, (report,), _ = bench(*options, "--cancel-fraction", 1)
 

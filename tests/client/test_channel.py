@@ -119,7 +119,7 @@ def test_waiting_ends_when_the_server_is_ready(client, server):
     """`wait_until_ready` returns once the server says that it serves, and gives up in time when it never does."""
     server.set_health("", serving=False)
     with pytest.raises(weft.DeadlineExceeded, match=r"^not ready in time: .*: it answers that it does not serve$"):
-        client.wait_until_ready(timeout=0.3)
+        client.wait_until_ready(timeout=3)
     threading.Timer(0.3, server.set_health, [""], {"serving": True}).start()
     client.wait_until_ready(timeout=10)
 
@@ -203,11 +203,9 @@ def test_where_no_server_takes_new_requests_one_says_why(client, server):
     server.servicer.script.append(no)
     with pytest.raises(weft.FailedPrecondition, match="not like this"):
         next(client.stream_translate("b"))
-    server.servicer.step_s = 10
-    began = time.monotonic()
-    with pytest.raises(weft.DeadlineExceeded):
-        list(client.stream_generate("a b", timeout=4))
-    assert time.monotonic() - began < 6
+    assert ["b", " a"] == list(client.stream_generate("a b", timeout=10))
+    # The first server that is asked turns it away, and the second has what is left.
+    assert server.servicer.seen[-1].seconds_left < 9.5
 
 
 @pytest.mark.parametrize("settings", [{"metadata": {"token": "x"}}, {"watch_health": False}])

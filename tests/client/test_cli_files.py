@@ -301,7 +301,7 @@ def test_a_late_line_is_a_failed_line(weft_command, server, files):
     """While the server is there."""
     source, out = files
     server.servicer.by_text = {"c d": 30.0}
-    code, _, error = weft_command("translate", "--file", source, "--out", out, "--timeout", "0.5")
+    code, _, error = weft_command("translate", "--file", source, "--out", out, "--timeout", "4")
     assert (1, "b a\n\nf e\n") == (code, out.read_text())
     assert "weft: line 2: " in error
 

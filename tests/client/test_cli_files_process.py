@@ -42,6 +42,7 @@ EXPECTED = "".join(f"a {number}\n" for number in range(60))
 def test_a_run_that_was_ended_is_resumed(server, slow, how):
     """What it left is whole lines; after the second run every line has its answer, once."""
     source, out = slow
+    server.servicer.by_text |= {f"{number} a": 60.0 for number in range(10, 60)}  # it is not done when it is ended
     process = begin(server, source, out)
     process.send_signal(how)
     _, error = process.communicate(timeout=20)
@@ -83,7 +84,7 @@ def test_a_server_that_stays_away_ends_the_run(tmp_path):
     source.write_text("".join(f"{number} a\n" for number in range(60)))
     with fake_server() as server:
         server.servicer.by_text = {f"{number} a": 0.05 for number in range(60)}
-        argv = command(server, source, out, "--timeout", "2")
+        argv = command(server, source, out, "--timeout", "5")
         process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
         asyncio.run(until(lambda: out.exists() and 3 <= out.read_bytes().count(b"\n")))
     _, error = process.communicate(timeout=60)

@@ -10,6 +10,7 @@ from grpc import StatusCode
 
 import weft
 from fakes import Failure
+from waiting import until
 from weft._status import error_of
 
 TABLE = [
@@ -113,7 +114,7 @@ def test_without_a_server_the_error_names_the_target_once(target):
 
 def test_an_answer_later_than_the_timeout_is_too_late(client, server):
     """A call's own timeout, or else the client's, ends it; sync and asyncio."""
-    server.servicer.script.extend([2.0, 2.0, 2.0])
+    server.servicer.script.extend([60.0] * 3)
     with pytest.raises(weft.DeadlineExceeded, match="no answer came within the timeout"):
         client.translate("a", timeout=0.1)
     with weft.Client(server.target, timeout=0.1) as hasty, pytest.raises(weft.DeadlineExceeded):
@@ -282,12 +283,12 @@ def test_a_certificate_that_is_refused_is_said_in_words(text, said):
 
 def test_closing_the_client_cancels_what_waits(server):
     """A call that waits while its asyncio client is closed ends as Cancelled."""
-    server.servicer.script.append(1.0)
+    server.servicer.script.append(60.0)
 
     async def run():
         client = weft.AsyncClient(server.target)
         waiting = asyncio.create_task(client.translate("a"))
-        await asyncio.sleep(0.2)
+        await until(lambda: server.servicer.seen)
         await client.close()
         await waiting
 

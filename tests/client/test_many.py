@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 from grpc import StatusCode
@@ -104,7 +106,7 @@ def test_many_pairs_of_texts_are_judged_as_one_by_one(server, many):
 def test_a_slow_answer_keeps_its_place(server, many):
     """The others are asked meanwhile, never more than `concurrency` at once, and wait for it."""
     inputs = [f"{number} a" for number in range(12)]
-    server.servicer.by_text = dict.fromkeys(inputs, 0.02) | {"0 a": 0.5}
+    server.servicer.by_text = dict.fromkeys(inputs, 0.1) | {"0 a": 1.0}
 
     assert [f"a {number}" for number in range(12)] == texts(
         many(server.target, "translate", {"texts": inputs}, concurrency=4)
@@ -117,7 +119,16 @@ def test_inputs_are_read_as_they_are_needed(server, client):
     read = itertools.count(1)
     many = client.translate_many((f"a {number}" for number in read), concurrency=3)
     assert 1 == next(read)  # nothing was read yet
-    server.servicer.by_text = {"a 2": 0.5}
+    server.servicer.by_text = {"a 2": 60.0}
+
+    def answer_the_first():
+        while len(server.servicer.seen) < 4 * 3:
+            time.sleep(0.001)
+        time.sleep(0.05)  # in which no more may come
+        (first,) = [seen for seen in server.servicer.seen if seen.request.text == "a 2"]
+        first.cancelled.set()  # which ends its wait
+
+    threading.Thread(target=answer_the_first, daemon=True).start()
     assert "2 a" == next(many).text
     assert 4 * 3 == len(server.servicer.seen)  # while the first was waited for
     assert 50 == len(list(itertools.islice(many, 50)))
@@ -190,11 +201,11 @@ def test_a_full_server_is_waited_for(server, many):
 
 def test_a_server_that_stays_full_is_a_failure(server, client):
     """After `timeout` seconds, in place."""
-    server.servicer.script.extend([FULL] * 200)
-    (answer,) = client.translate_many(["a"], timeout=0.3)
+    server.servicer.script.extend([replace(FULL, retry_after=0.5)] * 200)
+    (answer,) = client.translate_many(["a"], timeout=3)
 
     assert isinstance(answer, weft.Overloaded)
-    assert 3 <= len(server.servicer.seen) <= 8
+    assert 2 <= len(server.servicer.seen) <= 8
 
 
 def window_of(num_running, concurrency=8):

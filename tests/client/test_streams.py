@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import gc
-import time
+import threading
 
 import pytest
 from grpc import StatusCode
@@ -84,13 +84,14 @@ async def aleave_by_cancel(client):
 
 async def aleave_by_cancelling_the_task(client):
     """Cancel the reading task, which ends cancelled as asyncio wants it."""
+    begun = asyncio.Event()
 
     async def read():
         async for _ in client.stream_generate(LONG):
-            pass
+            begun.set()
 
     task = asyncio.create_task(read())
-    await asyncio.sleep(0.1)
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -98,9 +99,11 @@ async def aleave_by_cancelling_the_task(client):
 
 async def aleave_by_timeout(client):
     """Let asyncio's own timeout end the reading."""
+    stream = client.stream_generate(LONG)
+    await anext(stream)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.1):
-            async for _ in client.stream_generate(LONG):
+            async for _ in stream:
                 pass
 
 
@@ -125,15 +128,19 @@ def test_leaving_an_asyncio_stream_cancels_the_call(server, leave):
 
 
 def test_text_comes_as_it_is_produced(client, server):
-    """The first delta is there long before the last one."""
-    server.servicer.step_s = 0.1
-    start = time.monotonic()
+    """The first delta is there before the second one is made."""
+    is_read, in_time = threading.Event(), []
+
+    def pause():
+        in_time.append(not in_time or is_read.wait(WAIT_S))
+
+    server.servicer.pause = pause
     stream = client.stream_generate("a b c d e")
     assert "e" == next(stream)
-    first_s = time.monotonic() - start
+    is_read.set()
     list(stream)
 
-    assert first_s + 0.3 < time.monotonic() - start
+    assert [True] * 5 == in_time
 
 
 def test_a_stream_read_to_its_end_is_not_cancelled(client, server):

@@ -113,7 +113,7 @@ def test_a_server_with_a_refused_bundle_answers_for_its_other_models(small_repos
 
 def test_a_lone_server_that_drains_says_so(small_repository):
     """Where no server takes new requests, the error says that it drains; what asks how it is still reaches it."""
-    with ServerProcess(small_repository, drain_timeout_s=5) as server:
+    with ServerProcess(small_repository, drain_timeout_s=30) as server:
         server.wait_for("ready")
         with stuck_reader(server), weft.Client(server.target, timeout=10) as client:
             client.generate("Return the", decoding=SHORT)
@@ -131,7 +131,7 @@ def test_calls_on_a_frozen_server_are_answered_by_another(small_repository, monk
 
     The figures of the SDK are tested in tests/client; here they are small, so that nobody waits.
     """
-    faster = {"grpc.keepalive_time_ms": 3000, "grpc.http2.ping_timeout_ms": 1000}
+    faster = {"grpc.keepalive_time_ms": 3000, "grpc.http2.ping_timeout_ms": 3000}
     monkeypatch.setattr(_channel, "CHANNEL_OPTIONS", list({**dict(_channel.CHANNEL_OPTIONS), **faster}.items()))
     with two_servers(small_repository) as (one, other, target), weft.Client(target, timeout=30) as client:
         for server in (one, other):

@@ -55,7 +55,7 @@ def test_forced_answers_have_their_length(server):
 
 def test_a_sweep_of_a_real_server_is_drawn(server, tmp_path):
     """Three loads, three lines, one picture."""
-    options = ["--model", "en-es", "--output-tokens", "8", "--duration", "0.5", "--warmup", "0.2"]
+    options = ["--model", "en-es", "--output-tokens", "8", "--requests", "20", "--warmup", "0.2"]
     code, reports = bench(server.target, *options, "--sweep", "1,2,4", "--plot", str(tmp_path / "sweep.png"))
 
     assert (0, [1, 2, 4]) == (code, [report["amount"] for report in reports])
@@ -92,7 +92,7 @@ def test_a_server_that_drains_is_no_end(demo_repository):
     """SIGTERM in mid-run: what was admitted completes, what comes after is unavailable, counted, and a failure."""
     with ServerProcess(demo_repository) as server:
         server.wait_for("ready")
-        options = ["--model", "pydocs", "--output-tokens", "32", "-c", "4", "--duration", "4", "--warmup", "0"]
+        options = ["--model", "pydocs", "--output-tokens", "32", "-c", "4", "--duration", "8", "--warmup", "0"]
         command = [WEFT, "bench", "--json", "--target", server.target, *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             server.wait_until(lambda: server.metric("weft_requests_total", model="pydocs") > 8)
@@ -103,4 +103,4 @@ def test_a_server_that_drains_is_no_end(demo_repository):
     assert 1 == process.returncode
     assert report["completed"] > 0
     assert {"UNAVAILABLE"} == {each["status"] for each in report["failures"]}
-    assert 4.0 == pytest.approx(report["seconds"])
+    assert 8.0 == pytest.approx(report["seconds"])

@@ -65,7 +65,7 @@ def test_ipv6(small_repository, host):
 
 def test_draining_says_not_ready_and_still_serves_for_the_delay(small_repository):
     """During the delay health is NOT_SERVING, liveness SERVING, and requests are answered."""
-    with ServerProcess(small_repository, drain_delay_s=1.5) as server, weft.Client(server.target, timeout=5) as client:
+    with ServerProcess(small_repository, drain_delay_s=5) as server, weft.Client(server.target, timeout=30) as client:
         server.wait_for("ready")
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("draining")
@@ -100,8 +100,8 @@ def test_sigterm_while_models_load_ends_the_server(tiny_repository):
         server.process.send_signal(signal.SIGTERM)
 
         assert 0 == server.process.wait(30)
+        assert server.wait_for("stopped")
         assert [] == [event for event in server.log if event["event"] == "ready"]
-        assert any(event["event"] == "stopped" for event in server.log)
 
 
 def test_a_hangup_drains_too(small_repository):
@@ -111,7 +111,7 @@ def test_a_hangup_drains_too(small_repository):
         server.process.send_signal(signal.SIGHUP)
 
         assert 0 == server.process.wait(30)
-        assert any(event["event"] == "draining" for event in server.log)
+        assert server.wait_for("draining")
 
 
 def test_a_second_signal_exits_at_once(small_repository):

@@ -62,6 +62,7 @@ def test_a_lane_that_hangs_is_replaced_and_the_server_stays_live(repository, poi
         assert expected == client.translate("w1 w2").text
         assert 1 == server.metric("weft_failures_total", reason="LANE_STUCK")
         assert 9 == server.metric("weft_restarts_left", model="tiny-translate")
+        server.wait_for("failed")
         (failed,) = [event for event in server.log if event["event"] == "failed"]
         assert "in _decode" in failed["stack"]
         server.say("tiny-translate.decode", "hold")
@@ -72,7 +73,7 @@ def test_a_lane_that_hangs_is_replaced_and_the_server_stays_live(repository, poi
 def test_a_process_that_stood_still_has_no_lanes_that_hang(repository, points):
     """A machine that sleeps, or SIGSTOP: what was under way goes on, and nothing has failed."""
     with (
-        Held(repository, points, step_timeout_s=1) as server,
+        Held(repository, points, step_timeout_s=3) as server,
         weft.Client(server.target, timeout=60) as client,
         ThreadPoolExecutor(4) as pool,
     ):
@@ -83,7 +84,7 @@ def test_a_process_that_stood_still_has_no_lanes_that_hang(repository, points):
         server.wait_until(lambda: server.is_held("tiny-translate.decode"))
         server.process.send_signal(signal.SIGSTOP)
         server.free("tiny-translate.decode")
-        time.sleep(2.5)
+        time.sleep(4.5)
         server.process.send_signal(signal.SIGCONT)
         assert expected == asked.result().text
         assert 0 == server.metric("weft_failures_total")

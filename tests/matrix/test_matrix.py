@@ -211,7 +211,7 @@ def deadline(scene):
         scene.free()
         for each in asked:
             each.end()
-    scene.server.wait_until(lambda: scene.num_ended(GONE) == before + 1, what="its end")
+    scene.server.wait_until(lambda: scene.num_ended(GONE) == before + 1, timeout=60, what="its end")
     return [*asked, *early]
 
 

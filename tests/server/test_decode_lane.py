@@ -1,8 +1,8 @@
 """A decode lane's step: how much admission it allows itself while others wait for their next token."""
 
 import asyncio
-import time
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from toy import START, Toy
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.load import load_bundle
+from weft_server.engine import rows as rows_module
 from weft_server.engine.chunks import PREFILL_BUCKETS
 from weft_server.engine.decode_lane import PATIENCE, UNWATCHED_BUDGET, DecodeLane
 from weft_server.engine.runner import DecodeRunner
@@ -179,8 +180,10 @@ def test_a_stream_and_a_prompt_beside_it_share_a_run(tiny_repository):
     assert [(1, 8), (1, 8), (1, 8)] == watched.mixed_runs
 
 
-def test_gaps_between_tokens_are_each_rows_own(watched):
+def test_gaps_between_tokens_are_each_rows_own(watched, monkeypatch):
     """A prompt's first token comes in the step of its second; its reading is a gap to others, and none of its own."""
+    clock = [0.0]
+    monkeypatch.setattr(rows_module, "time", SimpleNamespace(monotonic=lambda: clock[-1]))
 
     async def run():
         watched.ask(4, 6)
@@ -188,7 +191,7 @@ def test_gaps_between_tokens_are_each_rows_own(watched):
         prefill = watched.runner.prefill
 
         def slow(slot, token_ids):
-            time.sleep(0.3)
+            clock.append(0.3)
             return prefill(slot, token_ids)
 
         watched.runner.prefill = slow
@@ -199,7 +202,7 @@ def test_gaps_between_tokens_are_each_rows_own(watched):
 
     buckets, seconds = asyncio.run(run())
     assert (6 - 1) + (3 - 1) == buckets[-1][1]
-    assert 0.3 <= seconds < 0.6
+    assert 0.3 == seconds
 
 
 def test_rows_that_nobody_watches_get_full_steps_though_runs_could_be_mixed(tiny_repository):

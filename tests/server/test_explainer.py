@@ -231,7 +231,8 @@ def test_who_asks_for_one_too_many_is_refused_at_the_door(tiny_repository):
             model.explainer._max_asking = 3
             with held(model) as go_on:
                 asked = [asyncio.create_task(ask(model, **ASKS)) for _ in range(20)]
-                done, waiting = await asyncio.wait(asked, timeout=0.5)
+                await until(lambda: sum(task.done() for task in asked) == 17)
+                done, waiting = await asyncio.wait(asked, timeout=0.1)
                 assert (17, 3) == (len(done), len(waiting))
                 assert all(isinstance(task.exception(), Overloaded) for task in done)
                 assert {"QUEUE_FULL"} == {task.exception().reason for task in done}

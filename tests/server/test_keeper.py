@@ -7,6 +7,7 @@ import shutil
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -334,7 +335,10 @@ def test_a_load_gives_way_and_what_it_leaves_does_not(tiny_repository, tmp_path,
 
 def _priorities():
     """The nice value of each thread of this process, by its number."""
-    stats = [(path.parent.name, path.read_text()) for path in Path("/proc/self/task").glob("*/stat")]
+    stats = []
+    for path in Path("/proc/self/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            stats.append((path.parent.name, path.read_text()))
     return {int(thread): int(stat.rpartition(")")[2].split()[16]) for thread, stat in stats}
 
 

@@ -120,7 +120,7 @@ def test_a_bundle_that_blocks_its_thread_holds_up_no_other(tiny_repository, monk
 
 def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch):
     """The model is told to end; what it was at is remembered, because Python would wait for it at the exit."""
-    monkeypatch.setattr(loader, "GOLDEN_S", 1)  # enough for a slow machine to come where it hangs
+    monkeypatch.setattr(loader, "GOLDEN_S", 3)  # enough for a slow machine to come where it hangs
     monkeypatch.setattr(loader, "STOP_S", 0.05)
     go = threading.Event()
     monkeypatch.setattr(explain_proof, "_verify_heads", lambda *_: go.wait())
@@ -131,7 +131,7 @@ def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch
         go.set()
 
     assert (model_pb2.MODEL_STATE_FAILED, True) == (entry.state, entry.is_stuck)
-    assert "the golden request has no answer after 1 s" == entry.error
+    assert "the golden request has no answer after 3 s" == entry.error
 
 
 def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):

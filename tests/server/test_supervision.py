@@ -232,7 +232,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
                 raise RuntimeError("broken")
 
             def slowly(num_rows, decode=running.runners[1].decode):
-                time.sleep(0.005)
+                time.sleep(0.05)
                 return decode(num_rows)
 
             running.engine._make_lane = slow
