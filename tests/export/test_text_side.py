@@ -16,6 +16,20 @@ from weft_server.content.text_stream import TextStream
 from weft_server.content.tokenizer import Tokenizer as ServerTokenizer
 
 VOCAB_SIZE = 5000
+ENCODERS = [
+    "albert",
+    "albert-cased",
+    "bert",
+    "bert-cased",
+    "camembert",
+    "deberta",
+    "deberta-punct",
+    "distilbert",
+    "electra",
+    "mpnet",
+    "roberta",
+    "xlm-roberta",
+]
 
 
 @pytest.fixture(scope="module", params=OLDER)
@@ -84,6 +98,17 @@ def test_older_files_make_the_same_tokenizer(older):
 def test_a_saved_tokenizer_is_the_same(saved):
     """So are those of a directory that transformers has written, where tokenizer.json holds it all."""
     check_equal(*saved)
+
+
+@pytest.mark.parametrize("older", ENCODERS, indirect=True)
+def test_two_texts_join_as_transformers_joins_them(older, saved):
+    """For an encoder, which may be a cross-encoder: the ids of both, and the segments of those that have any."""
+    for directory, tokenizer in (older, saved):
+        side = read_text_side(directory, config_of(directory), VOCAB_SIZE)
+        ours = Tokenizer.from_buffer(side.files[side.source_tokenizer])
+        for pair in zip(hard_texts(), reversed(hard_texts()), strict=True):
+            expected, own = tokenizer(*pair, return_token_type_ids=True), ours.encode(*pair)
+            assert (expected["input_ids"], expected["token_type_ids"]) == (own.ids, own.type_ids), pair
 
 
 def test_answers_stream_as_transformers_decodes_them(older, tmp_path):

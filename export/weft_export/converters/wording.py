@@ -100,6 +100,14 @@ def _vocab_size(sizes: Any) -> int:
     return size
 
 
+def _put_separator(text: bundle_pb2.TextSpec, foreign: Foreign, side: TextSide) -> None:
+    separator = separator_of(side)
+    if separator is not None:
+        text.separator_id = separator
+    elif foreign.choices.pairs:
+        raise CheckpointError("pairs are chosen, and its tokenizer puts no token between two texts")
+
+
 def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side: TextSide) -> bundle_pb2.TextSpec:
     row, generation = TASKS[task], foreign.generation
     text = bundle_pb2.TextSpec(pad_id=next((each for each in (generation.pad_id, side.pad_id) if each is not None), 0))
@@ -108,8 +116,8 @@ def _text_of(foreign: Foreign, sizes: Any, task: common_pb2.Task.ValueType, side
         text.source_vocab_size = getattr(sizes, "source_vocab_size", None) or sizes.vocab_size
     if not row.writes_text:
         text.max_source_tokens = sizes.max_tokens
-        if not row.labels_tokens and takes_pairs(sizes, foreign) and (separator := separator_of(side)) is not None:
-            text.separator_id = separator
+        if not row.labels_tokens and takes_pairs(sizes, foreign):
+            _put_separator(text, foreign, side)
         return text
     text.target_tokenizer = side.target_tokenizer
     text.target_vocab_size = getattr(sizes, "target_vocab_size", None) or sizes.vocab_size

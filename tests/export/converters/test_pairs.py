@@ -7,6 +7,7 @@ import tokenizers
 import torch
 from encoder_kinds import CLASSIFIERS
 from foreign import LOGITS, Kind, change_config, converted, furthest, made
+from tokenizer_directories import OLDER, config_of, reference, write
 
 from loaded import Loaded, ask
 from weft_export.converters.converter import Choices
@@ -37,6 +38,28 @@ def with_segments(kind):
 
 
 JUDGES = [judge(kind) for kind in CLASSIFIERS]
+# The directories of a tokenizer's class that fit a kind of model.
+CLASSES = {
+    "albert": "albert",
+    "bert": "bert",
+    "camembert": "camembert",
+    "debertav2": "deberta",
+    "distilbert": "distilbert",
+    "electra": "electra",
+    "mpnet": "mpnet",
+    "roberta": "roberta",
+    "xlmroberta": "xlm-roberta",
+}
+WITHOUT_SEGMENTS = {"camembert", "roberta", "xlmroberta"}
+
+
+def with_many_words(kind):
+    """A kind whose vocabulary has room for a real one, and segments only if the class numbers them."""
+    more = {"vocab_size": 2000} | ({"type_vocab_size": 1} if kind.name in WITHOUT_SEGMENTS else {})
+    return Kind(kind.name, kind.architecture, lambda rng: kind.draw(rng) | more)
+
+
+OF_CLASSES = [with_many_words(kind) for kind in JUDGES if kind.name in CLASSES]
 
 
 def joining(directory, template="$A <end> $B:1 <end>:1", separator=SEPARATOR):
@@ -71,6 +94,32 @@ def test_two_texts_are_judged_as_transformers_judges_them(kind, tmp_path):
         for row, encoding in zip(ours.model(ids, lengths), encodings, strict=True):
             assert LOGITS >= furthest(row, their_logits(theirs, kind, encoding))
     assert OTHER == ours.text.separator_id
+
+
+@pytest.mark.parametrize("kind", OF_CLASSES, ids=lambda kind: kind.name)
+def test_two_texts_are_joined_as_the_tokenizers_class_joins_them(kind, tmp_path):
+    """Logits are those of transformers for a directory with its class's files, and without tokenizer.json."""
+    theirs = made(kind, 1, tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "tokenizer_config.json").unlink()
+    _, options, files = OLDER[CLASSES[kind.name]]()
+    write(tmp_path, config_of(tmp_path)["model_type"], options, files)
+    theirs.save_pretrained(tmp_path)  # its config.json again
+    tokenizer, ours = reference(tmp_path), converted(tmp_path)
+    assert tokenizer.sep_token_id == ours.text.separator_id
+    for pair in PAIRS:
+        encoding = tokenizer(*pair, return_token_type_ids=True).encodings[0]
+        with torch.inference_mode():
+            row = ours.model(torch.tensor([encoding.ids]), torch.tensor([len(encoding.ids)], dtype=torch.int32))
+            assert LOGITS >= furthest(row[0], their_logits(theirs, kind, encoding))
+
+
+def test_pairs_need_a_token_between_two_texts(tmp_path):
+    """Chosen for a tokenizer that puts none, they are refused, and not forgotten."""
+    (kind,) = (each for each in CLASSIFIERS if each.name == "distilbert")
+    made(kind, 1, tmp_path)
+    with pytest.raises(CheckpointError, match="pairs are chosen, and its tokenizer puts no token between two texts"):
+        converted(tmp_path, pairs=True)
 
 
 @pytest.mark.parametrize("identity", [False, True])

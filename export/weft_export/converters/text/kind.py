@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from tokenizers import Tokenizer
 from tokenizers.processors import PostProcessor, TemplateProcessing
@@ -10,6 +11,13 @@ from weft_export.converters.text.settings import Settings, Token
 from weft_export.converters.text.vocabulary import Scores, Vocabulary
 
 Names = Mapping[str, Token | None]
+
+
+class Joint(Enum):
+    """How a class puts two texts together. Behind each is what stands behind a text alone."""
+
+    SEGMENTS = "segments"  # the second is segment 1: BERT (Devlin et al. 2018)
+    DOUBLED = "doubled"  # before the second it stands twice: RoBERTa (Liu et al. 2019)
 
 
 @dataclass(frozen=True)
@@ -39,20 +47,30 @@ class Kind:
     mask_is_normalised: bool = False
 
 
-def template(tokenizer: Tokenizer, names: Names, before: tuple[str, ...], after: tuple[str, ...]) -> PostProcessor:
-    """Return a post-processor that puts special tokens, given by their names, around a text."""
-    tokens = {str(names[name]) for name in (*before, *after)}
-    single = [*(str(names[name]) for name in before), "$A", *(str(names[name]) for name in after)]
+def template(
+    tokenizer: Tokenizer, names: Names, before: tuple[str, ...], after: tuple[str, ...], *, joint: Joint | None = None
+) -> PostProcessor:
+    """Return a post-processor that puts special tokens, given by their names, around a text, and around two."""
+    first, last = [str(names[name]) for name in before], [str(names[name]) for name in after]
+    single = [*first, "$A", *last]
+    pairs = {
+        None: ["$A", "$B:1"],
+        Joint.SEGMENTS: [*single, "$B:1", *(f"{token}:1" for token in last)],
+        Joint.DOUBLED: [*single, *last, "$B", *last],
+    }
+    tokens = sorted({*first, *last})
     return TemplateProcessing(
-        single=single, special_tokens=[(token, tokenizer.token_to_id(token)) for token in sorted(tokens)]
+        single=single, pair=pairs[joint], special_tokens=[(token, tokenizer.token_to_id(token)) for token in tokens]
     )
 
 
-def framed(before: tuple[str, ...], after: tuple[str, ...]) -> Callable[..., PostProcessor | None]:
+def framed(
+    before: tuple[str, ...], after: tuple[str, ...], *, joint: Joint | None = None
+) -> Callable[..., PostProcessor | None]:
     """Return a frame of the same special tokens for every tokenizer of a class."""
 
     def frame(tokenizer: Tokenizer, _vocabulary: Vocabulary, _settings: Settings, names: Names) -> PostProcessor:
-        return template(tokenizer, names, before, after)
+        return template(tokenizer, names, before, after, joint=joint)
 
     return frame
 

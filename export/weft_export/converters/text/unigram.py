@@ -6,7 +6,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from tokenizers.normalizers import Normalizer
 from tokenizers.processors import PostProcessor
 
-from weft_export.converters.text.kind import Kind, Names, framed, template, text_of
+from weft_export.converters.text.kind import Joint, Kind, Names, framed, template, text_of
 from weft_export.converters.text.language_codes import MBART, MBART_50
 from weft_export.converters.text.pieces import FAIRSEQ_NAMES, SPACE
 from weft_export.converters.text.settings import Settings, Token
@@ -163,7 +163,8 @@ def _further_pegasus(_vocabulary: Vocabulary, settings: Settings) -> tuple[Token
 
 
 def _frame_albert(tokenizer: Tokenizer, vocabulary: Vocabulary, _: Settings, names: Names) -> PostProcessor:
-    return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",))
+    joint = Joint.SEGMENTS
+    return vocabulary.post_processor or template(tokenizer, names, ("cls_token",), ("sep_token",), joint=joint)
 
 
 _UNUSED = ("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED")
@@ -187,7 +188,7 @@ XLMR = Kind(
     algorithm="Unigram",
     assemble=_assemble_xlmr,
     names=FAIRSEQ_NAMES,
-    frame=framed(("bos_token",), ("eos_token",)),
+    frame=framed(("bos_token",), ("eos_token",), joint=Joint.DOUBLED),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_fairseq(()),
 )
@@ -195,7 +196,7 @@ CAMEMBERT = Kind(
     algorithm="Unigram",
     assemble=_assemble_camembert,
     names=FAIRSEQ_NAMES,
-    frame=framed(("bos_token",), ("eos_token",)),
+    frame=framed(("bos_token",), ("eos_token",), joint=Joint.DOUBLED),
     model_file="sentencepiece.bpe.model",
     reorder=_reorder_camembert,
     further=lambda vocabulary, settings: _UNUSED if settings.has_json else vocabulary.symbols,
@@ -241,6 +242,6 @@ DEBERTA = Kind(
     algorithm="Unigram",
     assemble=_assemble_deberta,
     names={**_CLS_NAMES, "unk_token": "[UNK]", "pad_token": "[PAD]"},
-    frame=framed(("cls_token",), ("sep_token",)),
+    frame=framed(("cls_token",), ("sep_token",), joint=Joint.SEGMENTS),
     model_file="spm.model",
 )

@@ -2,7 +2,7 @@
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from weft_export.converters.text.kind import Kind, Names, framed, text_of
+from weft_export.converters.text.kind import Joint, Kind, Names, framed, text_of
 from weft_export.converters.text.settings import Settings
 from weft_export.converters.text.vocabulary import Vocabulary
 
@@ -21,7 +21,6 @@ def _assemble(vocabulary: Vocabulary, settings: Settings, names: Names) -> Token
     return tokenizer
 
 
-_FRAME = framed(("cls_token",), ("sep_token",))
 BERT = Kind(
     algorithm="WordPiece",
     assemble=_assemble,
@@ -32,7 +31,7 @@ BERT = Kind(
         "cls_token": "[CLS]",
         "mask_token": "[MASK]",
     },
-    frame=_FRAME,
+    frame=framed(("cls_token",), ("sep_token",), joint=Joint.SEGMENTS),
 )
 # Its special tokens are looked for in the normalised text, as no other class's are.
 MPNET = Kind(
@@ -47,6 +46,6 @@ MPNET = Kind(
         "pad_token": AddedToken("<pad>"),
         "mask_token": "<mask>",
     },
-    frame=_FRAME,
+    frame=framed(("cls_token",), ("sep_token",), joint=Joint.DOUBLED),
     mask_takes_space=True,
 )
