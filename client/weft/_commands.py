@@ -17,6 +17,7 @@ from weft._options import (
     SourceText,
     VersionLabel,
 )
+from weft._requests import recording_of
 from weft._server import Server
 from weft._types import Health
 from weft.exceptions import InvalidRequest
@@ -154,6 +155,8 @@ def embed(
         what = ("embed", "embedding", request, asked)
         files.run(*what, as_json=request.as_json, are_pictures=pictures, wants_json={}, never=never)
     given = inputs or []
+    if cosines and request.as_json:
+        raise InvalidRequest("--cosines does not go with --json")
     if cosines and len(given) < 2:
         raise InvalidRequest("--cosines needs two inputs or more")
     sources: dict[str, Any] = {"images": given} if pictures else {"texts": [read_argument(text) for text in given]}
@@ -179,8 +182,9 @@ def score(
     adapter: AdapterName = "",
     source_language: Language = "",
     target_language: Language = "",
-    is_file: Annotated[
-        bool, typer.Option("--picture", "--recording", help="The source is the path of a picture or of a recording.")
+    is_picture: Annotated[bool, typer.Option("--picture", help="The source is the path of a picture.")] = False,
+    is_recording: Annotated[
+        bool, typer.Option("--recording", help="The source is the path of a recording, WAV or FLAC.")
     ] = False,
     top: Annotated[
         int,
@@ -208,15 +212,18 @@ def score(
         "target_language": target_language,
         "num_top_tokens": top,
     }
+    if is_picture and is_recording:
+        raise InvalidRequest("--picture does not go with --recording")
     # A source alone is none, but is refused beside a file.
     is_whole = answer is not None or files.file is not None
     if files.is_asked({"a source and a target": source if is_whole else None}):
         wants_json, never = {"--scores": scores, "--top": top}, {"--verbose": verbose}
         what = ("score", "scoring", server, asked)
-        files.run(*what, are_pictures=is_file, as_json=as_json, wants_json=wants_json, never=never)
+        files.run(*what, are_pictures=is_picture or is_recording, as_json=as_json, wants_json=wants_json, never=never)
     elif source is not None and answer is not None:
+        given = recording_of(Path(source)) if is_recording else Path(source) if is_picture else read_argument(source)
         with server.client() as client, show.patience("scoring"):
-            scored = client.score(Path(source) if is_file else read_argument(source), read_argument(answer), **asked)
+            scored = client.score(given, read_argument(answer), **asked)
         show.scored(scored, tokens=scores or top > 0, verbose=verbose, as_json=as_json)
 
 

@@ -91,11 +91,22 @@ def _audio(recording: Recording) -> common_pb2.Audio:
     return common_pb2.Audio(data=_bytes("audio", recording))
 
 
-def _bytes(field: str, given: Picture | Recording) -> bytes:
-    """Return the bytes of a file, or those given. `field` is "image" or "audio"."""
-    bad, too_large = f"BAD_{field.upper()}", f"{field.upper()}_TOO_LARGE"
+def recording_of(path: Path) -> bytes:
+    """Return the bytes of a file that has to be a recording."""
+    data = _bytes("audio", path)
+    if not is_recording(data):
+        raise refusal("audio", f"{path} is not a WAV or FLAC file", "BAD_AUDIO")
+    return data
+
+
+def _bytes(field: str, given: Picture | Recording, kind: str = "") -> bytes:
+    """Return the bytes of a file, or those given. `kind` is "image" or "audio", by default the field."""
+    kind = (kind or field).upper()
+    bad, too_large = f"BAD_{kind}", f"{kind}_TOO_LARGE"
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
+    if given == "":
+        raise refusal(field, "is an empty path", bad)
     try:
         status = Path(given).stat()
         if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a pipe or a device may never end
@@ -105,8 +116,10 @@ def _bytes(field: str, given: Picture | Recording) -> bytes:
         return Path(given).read_bytes()
     except OSError as error:
         raise refusal(field, f"cannot read {given}: {error.strerror}", bad) from None
-    except (TypeError, ValueError) as error:
-        raise refusal(field, str(error), bad) from None
+    except TypeError:
+        raise refusal(field, f"must be bytes or the path of a file, not {type(given).__name__}", bad) from None
+    except ValueError:
+        raise refusal(field, f"{given!r} is not the path of a file", bad) from None
 
 
 def _explain(explain: bool | Explain | None) -> common_pb2.Explain | None:  # noqa: FBT001 - True is the plain way to ask
@@ -295,7 +308,7 @@ def score_request(source: Text | bytes | Path, target: Text, **options: Unpack[S
     """
     message = score_pb2.ScoreRequest()
     if isinstance(source, bytes | Path):
-        data = _bytes("image", source)
+        data = _bytes("source", source, "image")
         (message.audio if is_recording(data) else message.image).data = data
     else:
         _fill_text(message, source)

@@ -125,6 +125,10 @@ def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):
     recording = picture.with_suffix(".wav")
     recording.write_bytes(b"RIFF\0\0\0\0WAVE")
     assert (0, "-0.5000\n", "") == weft_command("score", str(recording), "cat", "--model", "m", "--recording")
+    for path, why in ((picture, f"{picture} is not a WAV or FLAC file"), ("no", "cannot read no: No such file")):
+        code, _, error = weft_command("score", str(path), "cat", "--model", "m", "--recording")
+        assert (2, True) == (code, error.startswith(f"weft: the recording: {why}"))
+    assert 2 == weft_command("score", str(picture), "cat", "--model", "m", "--recording", "--picture")[0]
     feed(monkeypatch, b"from stdin\n")
     weft_command("score", "-", "d", "--model", "m", "--source-language", "en", "--target-language", "es")
     first, *_, with_picture, with_recording, last = (seen.request for seen in server.servicer.seen)
@@ -348,7 +352,7 @@ def test_what_is_no_file_is_not_read(weft_command, tmp_path):
     os.mkfifo(fifo)
     for path in (fifo, "/dev/zero"):
         code, _, error = weft_command("caption", path)
-        assert (2, f"weft: image: {path} is not a regular file\n") == (code, error)
+        assert (2, f"weft: the picture: {path} is not a regular file\n") == (code, error)
 
 
 @pytest.mark.parametrize("columns", ["80", "50"])

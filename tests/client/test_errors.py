@@ -3,6 +3,7 @@
 import asyncio
 import math
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -187,6 +188,38 @@ def test_half_a_character_is_said_in_words(client):
     """Python's own words name a codec."""
     with pytest.raises(weft.InvalidRequest, match=r"text: is no text in Unicode: '.udc80' at place 1"):
         client.translate("a\udc80")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda c: c.translate("a", adapter=5), "model.adapter: must be a text, not int"),
+        (lambda c: c.classify("a", top_k=-1), "top_k: must be a whole number from 0 to 4294967295, not -1"),
+        (lambda c: c.embed("a", dimensions=1.5), "dimensions: must be a whole number from 0 to 4294967295, not 1.5"),
+        (lambda c: c.generate([1, -5]), "token_ids.ids: must each be a whole number from 0 to 4294967295, not -5"),
+        (
+            lambda c: c.detokenize(["a"], model="m"),
+            "token_ids: must each be a whole number from 0 to 4294967295, not str",
+        ),
+        (lambda c: c.tokenize("a", model="m", count_only="yes"), "count_only: must be True or False, not str"),
+        (lambda c: c.classify(image=b"1", labels=["a", 7]), "labels: must each be a text, not int"),
+        (lambda c: c.classify(image=b"1", labels=[b"\xff"]), "labels: must each be a text, not bytes"),
+        (
+            lambda c: c.generate("a", decoding=weft.Decoding(strategy=weft.Sampling(temperature="hot"))),
+            "decoding.sampling.temperature: must be a number, not str",
+        ),
+        (lambda c: c.caption("\0"), r"image: '\x00' is not the path of a file"),
+        (lambda c: c.caption(""), "image: is an empty path"),
+        (lambda c: c.caption(5), "image: must be bytes or the path of a file, not int"),
+        (lambda c: c.score(Path("no"), "a"), "source: cannot read no: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_sent_is_said_in_words(client, call, said):
+    """Those of protobuf and of Python are for other readers."""
+    with pytest.raises(weft.InvalidRequest) as caught:
+        call(client)
+
+    assert said == caught.value.message
 
 
 @pytest.mark.parametrize(("call", "reason", "field"), LOCAL)

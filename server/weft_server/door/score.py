@@ -68,7 +68,7 @@ def _source_kind(model: Model, request: Any) -> str:
     kind: str | None = request.WhichOneof("source")
     task = TASKS[model.manifest.task]
     taken = ("image",) if task.takes_image else ("audio",) if task.takes_audio else ("text", "token_ids")
-    kinds = " or ".join(taken)
+    kinds = "audio, a WAV or FLAC file" if task.takes_audio else " or ".join(taken)
     if kind is None:
         raise InvalidRequest("source", f"is required: {kinds}", "EMPTY_INPUT")
     if kind not in taken:

@@ -202,7 +202,7 @@ def _single(requested: common_pb2.Decoding, cut: Cut) -> common_pb2.Decoding:
 
 def _check_room(cut: Cut, num_parts: int, max_queued: int) -> None:
     if num_parts > max_queued:
-        why = f"has {num_parts} {cut.parts}; this server lets {max_queued} requests wait"
+        why = f"has {num_parts} {cut.parts}, and this server lets {max_queued} wait: send it in several requests"
         raise InvalidRequest(cut.field, why, "INPUT_TOO_LONG")
 
 
