@@ -76,7 +76,8 @@ _INDEX = re.compile(r"\[\d+\]")
 
 def in_flags(message: str, flags: Mapping[str, str] = _FLAGS) -> str:
     """Put flags for fields in what the SDK or a server says of a request."""
-    return _FIELD.sub(lambda found: _flag(found[0], flags), message)
+    named = _FIELD.sub(lambda found: _flag(found[0], flags), message)
+    return re.sub(r"\bSIDE_(INPUT|OUTPUT)\b", lambda found: found[1].lower(), named)
 
 
 def _flag(field: str, flags: Mapping[str, str]) -> str:

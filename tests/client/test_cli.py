@@ -107,9 +107,18 @@ def test_tokens_are_lines(weft_command, server, monkeypatch):
     assert all(2 == weft_command(*wrong)[0] for wrong in (["tokenize", "m"], ["detokenize", "m"]))
     assert all(2 == weft_command(verb, "m", "7", "--side", "left")[0] for verb in ("tokenize", "detokenize"))
     assert 2 == weft_command("detokenize", "m", "seven")[0]
-    for said, expected in (("model.name 'm' is none", "MODEL 'm' is none"), ("side must be", "--side must be")):
+    for said, expected in (
+        ("model.name 'm' is none", "MODEL 'm' is none"),
+        ("side must be SIDE_INPUT: 'm' writes no text", "--side must be input: 'm' writes no text"),
+    ):
         server.servicer.script.append(Failure(StatusCode.INVALID_ARGUMENT, "X", said, "f"))
         assert (2, "", f"weft: {expected}\n") == weft_command("tokenize", "m", "a")
+
+
+def test_of_two_inputs_one_is_wanted(weft_command, picture):
+    """The error does not ask for what was given."""
+    code, _, error = weft_command("classify", str(picture), "--text", "a")
+    assert (2, "weft: give only one of a picture, --text\n") == (code, error)
 
 
 def test_a_score_is_one_line(weft_command, server, picture, monkeypatch):

@@ -181,11 +181,28 @@ def test_an_adapter_that_is_not_there_is_named(repository, tiny_repository):
         async with Loaded(repository / "adapted" / "1", slots=4) as model:
             assert sorted(NAMES) == await model.adapters.names()
             for name in ("rude", "../1/formal", "/etc", ".", "x" * 500):
-                with pytest.raises(AdapterNotFound, match="there are formal, short, wide"):
+                with pytest.raises(AdapterNotFound, match=r"version 1 .* has no .*; it has formal, short, wide$"):
                     await answer(model, adapter=name)
         async with Loaded(tiny_repository / "tiny-translate" / "1", slots=4) as model:
             with pytest.raises(CannotAdapt):
                 await answer(model, adapter="formal")
+
+    asyncio.run(run())
+
+
+def test_a_version_without_an_adapter_names_the_one_that_has_it(adapters):
+    """A new version of a model begins with none."""
+    home = adapters.parents[1]
+    shutil.copytree(home / "1", home / "2")
+
+    async def run():
+        async with Loaded(home / "2", slots=4) as model:
+            with pytest.raises(
+                AdapterNotFound, match=r"^version 2 .* no adapter 'formal'; it has none; version 1 has it$"
+            ):
+                await answer(model, adapter="formal")
+            with pytest.raises(AdapterNotFound, match=r"it has none$"):
+                await answer(model, adapter="rude")
 
     asyncio.run(run())
 

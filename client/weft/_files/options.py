@@ -52,7 +52,9 @@ class Files:
             for name in ("out", "concurrency", "jsonl", "resume", "force"):
                 if getattr(self, name):
                     raise InvalidRequest(f"--{name} needs --file")
-            if len(named) != 1:
+            if len(named) > 1:
+                raise InvalidRequest(f"give only one of {', '.join(named)}")
+            if not named:
                 raise InvalidRequest(f"give {' or '.join([*given, '--file'])}")
             return False
         if named:

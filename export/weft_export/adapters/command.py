@@ -65,7 +65,7 @@ def export_adapter(
     parity = report.manifest.parity
     ranks = sorted({layer.rank for layer in report.manifest.layers})
     typer.echo(
-        f"{report.directory}: {report.size_bytes / 1e6:.2f} MB, {len(report.manifest.layers)} layers of rank"
+        f"{report.directory}: {report.size_bytes / 1e6:.2f} MB, {len(report.manifest.layers)} products of rank"
         f" {', '.join(map(str, ranks))}, largest difference from torch {parity.max_abs_error:.1e} (allowed"
         f" {parity.tolerance:.2g}), {report.seconds:.1f} s, peak memory {peak_resident_bytes() / 1e6:.0f} MB"
     )

@@ -21,6 +21,8 @@ MIN_SHARE = 0.99
 MIN_EXAMPLES = 100
 """Of fewer, one example is more than the share that may be lost."""
 _BATCH = 50
+# What a refusal at a precision proposes.
+_LESS = dict.fromkeys(("int4", "nf4"), "; --precision int8-weights loses less")
 
 
 def check_quality(
@@ -42,7 +44,7 @@ def check_quality(
     if not is_good_enough(score, fp32_score, MIN_SHARE):
         raise QualityError(
             f"{name} costs too much: {metric} {score:.4f} on {len(examples)} held-out examples, {fp32_score:.4f} at"
-            f" fp32; {MIN_SHARE:.0%} of that is needed"
+            f" fp32; {MIN_SHARE:.0%} of that is needed{_LESS.get(name, '')}"
         )
     return bundle_pb2.Quality(
         metric=metric, score=score, fp32_score=fp32_score, num_examples=len(examples), min_share=MIN_SHARE

@@ -42,6 +42,16 @@ def adapters_of(bundle: Bundle) -> list[str]:
     return sorted(path.name for path in there if (path / ADAPTER_FILE).is_file())
 
 
+def versions_with(bundle: Bundle, name: str) -> list[int]:
+    """Return the other versions of a bundle's model that have an adapter of a name, sorted."""
+    try:
+        homes = [path for path in adapters_home(bundle).parent.iterdir() if path.name.isdecimal()]
+    except OSError:
+        return []
+    found = (int(path.name) for path in homes if (path / name / ADAPTER_FILE).is_file())
+    return sorted(version for version in found if version != bundle.version)
+
+
 def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.Golden]:
     """Read and verify an adapter of a bundle. Returns it, and what it must answer before it is used.
 

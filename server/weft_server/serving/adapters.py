@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weft_proto.bundle_rules import ADAPTER_NAME
-from weft_server.bundle.adapter import adapters_home, adapters_of
+from weft_server.bundle.adapter import adapters_home, adapters_of, versions_with
 from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
 
 if TYPE_CHECKING:
@@ -80,11 +80,16 @@ class Adapters:
 
     async def _check_there(self, name: str) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
-        if not ADAPTER_NAME.fullmatch(name) or not await asyncio.to_thread((self._home / name).is_dir):
+        is_name = ADAPTER_NAME.fullmatch(name) is not None
+        if not is_name or not await asyncio.to_thread((self._home / name).is_dir):
             names = await self.names()
             more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
             there = ", ".join(names[:_MAX_NAMES] + more) or "none"
-            raise AdapterNotFound(f"model {self._bundle.name!r} has no adapter {name[:128]!r}; there are {there}")
+            others = await asyncio.to_thread(versions_with, self._bundle, name) if is_name else []
+            raise AdapterNotFound(
+                f"version {self._bundle.version} of model {self._bundle.name!r} has no adapter {name[:128]!r}; it has"
+                f" {there}" + "".join(f"; version {other} has it" for other in others[-1:])
+            )
 
     def _begin(self, name: str) -> _Resident:
         """Begin to load an adapter, in the place of another one if need be."""
