@@ -49,6 +49,8 @@ def contenders(task, systems, num_cpus, sample, chosen, *, quick):
 def compete(task, found, requests, num_rounds):
     """Run the rounds, every other one backwards, so that nobody always comes first; fills in `rounds`.
 
+    All are open, and whoever is not asked stands still.
+
     Returns those who were there to the end, and by system their outputs for a few requests, to compare.
     """
     outputs, few = {}, task.workload.requests(min(8, 2 * task.in_flight), seed="few")
@@ -56,14 +58,17 @@ def compete(task, found, requests, num_rounds):
 
         def begin(contender):
             contender.peer = stack.enter_context(task.opened(contender.system, contender.setting))
-            outputs[contender.system.name] = task.run(contender.peer, few, outputs=True)["outputs"]
+            with contender.peer.awake():
+                outputs[contender.system.name] = task.run(contender.peer, few, outputs=True)["outputs"]
+
+        def answer(contender):
+            with contender.peer.awake():
+                contender.rounds.append(task.run(contender.peer, requests))
 
         found = _without_failures(task, found, begin)
         for index in range(num_rounds):
             order = found if index % 2 == 0 else found[::-1]
-            stayed = _without_failures(
-                task, order, lambda contender: contender.rounds.append(task.run(contender.peer, requests))
-            )
+            stayed = _without_failures(task, order, answer)
             found = [contender for contender in found if contender in stayed]
     return found, outputs
 

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 # The longest question, building a peer's form of the weights, takes about two minutes.
@@ -43,8 +43,22 @@ class Peer:
     def __exit__(self, *_):
         self.close()
 
+    @contextmanager
+    def awake(self):
+        """Within the block its processes run, and behind it they stand still.
+
+        Threads of some systems spin on for a second after their work. They would take the processors from whoever is
+        next.
+        """
+        self._signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGSTOP)
+
     def close(self):
         """End the process, which it does when nobody asks any more."""
+        self._signal(signal.SIGCONT)
         with suppress(BrokenPipeError):  # it ended before it was asked, and what it was asked is still in the buffer
             self.process.stdin.close()
         try:
@@ -57,8 +71,11 @@ class Peer:
 
     def _kill(self):
         """End it and whatever it has started, which would go on and slow down the others."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number):
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            os.killpg(self.process.pid, number)
 
     def ask(self, do, **arguments):
         """The adapter's answer.
