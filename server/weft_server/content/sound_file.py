@@ -104,4 +104,4 @@ def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -
 
 
 def _broken() -> InvalidRequest:
-    return InvalidRequest(FIELD, "is truncated or corrupt", "BAD_AUDIO")
+    return InvalidRequest(FIELD, "is truncated or corrupt, or of a kind that cannot be decoded", "BAD_AUDIO")
