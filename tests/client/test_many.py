@@ -122,8 +122,7 @@ def test_inputs_are_read_as_they_are_needed(server, client):
     server.servicer.by_text = {"a 2": 60.0}
 
     def answer_the_first():
-        while len(server.servicer.seen) < 4 * 3:
-            time.sleep(0.001)
+        asyncio.run(until(lambda: len(server.servicer.seen) >= 4 * 3))
         time.sleep(0.05)  # in which no more may come
         (first,) = [seen for seen in server.servicer.seen if seen.request.text == "a 2"]
         first.cancelled.set()  # which ends its wait
