@@ -23,6 +23,7 @@ from weft_server.door.health import Health
 from weft_server.door.http import HttpServer
 from weft_server.door.pages import Pages
 from weft_server.door.server import SERVICES, GrpcServer
+from weft_server.door.traffic import MAX_OPEN_CALLS, Traffic
 from weft_server.errors import Draining
 from weft_server.failpoints import POINTS
 from weft_server.runtime.cpus import cpu_quota, loading_places
@@ -49,7 +50,7 @@ STALL_S = 10.0
 # At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
 # How many watches of health there may be for each connection that there may be.
-WATCHES_PER_CONNECTION = 4
+WATCHES_PER_CONNECTION = 2
 # Seconds that lanes get to end their last step.
 STOP_S = 5.0
 # The listener closes once no call has come for this number of seconds.
@@ -86,8 +87,17 @@ class App:
         self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
-        gate = Gate(self.models, config.tenant_key, config.max_held_bytes)
-        self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes)
+        gate = Gate(self.models, config.tenant_key)
+        # Whoever lets more wait lets more be open.
+        max_open_calls = max(MAX_OPEN_CALLS, 2 * config.max_queued_requests)
+        self.traffic = Traffic(
+            config.max_held_bytes,
+            config.max_request_bytes,
+            max_open_calls,
+            config.receive_timeout_s,
+            config.send_timeout_s,
+        )
+        self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
@@ -102,7 +112,7 @@ class App:
             placement=self._placement,
         )
         # A guard keeps the handlers of its server, so each port has its own.
-        self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes)
+        self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes, self.traffic)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
         # Monotonic seconds. Before the first one nothing can be said.
@@ -273,7 +283,8 @@ class App:
         await self.health.drain()
         await asyncio.sleep(self.config.drain_delay_s)
         await self.health.refuse()
-        self.guard.draining = self.admin_guard.draining = True
+        self.guard.refuse()
+        self.admin_guard.refuse()
         self.keeper.close()
         try:
             await asyncio.wait_for(self.guard.idle(), self.config.drain_timeout_s)

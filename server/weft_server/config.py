@@ -189,10 +189,19 @@ class ServerConfig(BaseSettings):
         description="Largest number of bytes of the messages that the server holds together. A message is held from "
         "its arrival until its call ends. One more is refused with BYTE_BUDGET, unless it is the only one.",
     )
+    receive_timeout_s: Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)] = Field(
+        30.0,
+        description="Seconds in which a gRPC message has to come whole. Later ones are refused with MESSAGE_TOO_SLOW.",
+    )
+    send_timeout_s: Annotated[float, Field(ge=0.1, le=3600, allow_inf_nan=False)] = Field(
+        30.0,
+        description="Seconds in which a caller has to read an answer, or the next part of a streamed one, and one "
+        "second more for each 64 KiB. The connection of one who does not is closed.",
+    )
     max_connection_age_s: Seconds = Field(
         300.0,
         description="Seconds after which a client is asked to connect again, so that clients find new servers. "
-        "Calls that run are finished. 0 means never.",
+        "Calls that run are finished, within an hour. 0 means never.",
     )
     max_connections: Count = Field(
         1000, le=1_000_000, description="Largest number of connections to the port of gRPC. One more is closed at once."

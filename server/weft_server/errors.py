@@ -73,7 +73,8 @@ class Overloaded(RequestError):
     """A bound is reached. Each counts something, and has its reason.
 
     1. Requests that wait: QUEUE_FULL. Those of one tenant: TENANT_QUEUE_FULL.
-    2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held: BYTE_BUDGET.
+    2. Tokens that wait: TOKEN_BUDGET. Bytes of messages that are held or on their way, or of answers that a caller has
+       not read: BYTE_BUDGET. Open calls: TOO_MANY_CALLS.
     3. The time until the caller's deadline, which the queue takes: DEADLINE_TOO_NEAR.
     4. The machine itself: MACHINE_BUSY.
     5. Adapters in memory that are all in use: ADAPTERS_IN_USE.
@@ -81,6 +82,20 @@ class Overloaded(RequestError):
 
     def __init__(self, reason: str, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(reason, message, retry_after_s=retry_after_s)
+
+
+class MessageTooSlow(RequestError):
+    """A message did not come whole in the time that it has."""
+
+    def __init__(self) -> None:
+        super().__init__("MESSAGE_TOO_SLOW", "the request's message did not come whole in time")
+
+
+class CannotWatch(RequestError):
+    """Too many watch, on one connection or in all. To a client of gRPC, UNIMPLEMENTED means: call without watching."""
+
+    def __init__(self) -> None:
+        super().__init__("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
 
 
 class ModelNotReady(RequestError):

@@ -75,21 +75,6 @@ def test_every_method_is_judged_or_known_not_to_be():
             assert (path in _TASKS) != (path in _UNJUDGED), path
 
 
-def test_messages_are_held_up_to_a_bound():
-    """What a message adds is free again when its call ends. One that is the only one may have any size."""
-    gate = Gate(Models([]), max_bytes=10 << 20)
-    first, second = Call("a"), Call("b")
-    gate.hold(first, 20 << 20)
-    with pytest.raises(Overloaded, match=r"^requests of 20,971,520 bytes are held already$") as refused:
-        gate.hold(second, 1)
-    assert "BYTE_BUDGET" == refused.value.reason
-    gate.let_go(second)
-    gate.let_go(first)
-    assert 0 == gate.num_bytes
-    gate.hold(first, 4 << 20)
-    gate.hold(second, 6 << 20)
-
-
 def test_metadata_says_class_and_tenant():
     """The tenant is believed only of the key that the server was given, and never in place of who is known."""
 

@@ -75,7 +75,7 @@ def test_a_caller_who_leaves_during_a_write_is_no_bug():
                 await asyncio.wait_for(guard.idle(), 20)
         assert [] == [entry for entry in logs if entry["event"] == "bug"]
         assert {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code")
-        assert 0 == guard.gate.num_bytes
+        assert 0 == guard.traffic.incoming.num_bytes
 
     asyncio.run(run())
 

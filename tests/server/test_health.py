@@ -9,6 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from guarded import guard_of
+from waiting import until
 from weft_server.door.health import Health
 
 SERVICES = ("weft.v1.TranslationService", "weft.v1.CaptionService")
@@ -27,7 +28,7 @@ async def _channel(**bounds):
     health = Health(SERVICES, **bounds)
     server = grpc.aio.server(interceptors=[guard_of()])
     health.add_to(server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    health.port = port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -179,19 +180,66 @@ def test_a_watch_ends_once_requests_are_refused():
     asyncio.run(scenario())
 
 
+async def _watch(stub, service="live"):
+    """A watch, and the name of what it says first, or of the status that refuses it."""
+    watch = stub.Watch(health_pb2.HealthCheckRequest(service=service), timeout=30)
+    try:
+        said = await watch.read()
+    except grpc.aio.AioRpcError as error:
+        return watch, error.code().name
+    return watch, STATUS.Name(said.status)
+
+
 def test_watches_are_bounded():
-    """One watch more than the bound is refused, until another one ends. Check is always answered."""
+    """One watch more than the bound is refused, until another one ends. Check is always answered.
+
+    Where the service serves, UNIMPLEMENTED refuses it: to a client of gRPC that means to call without watching.
+    """
 
     async def scenario():
-        async with _served(max_watches=2) as (_, stub):
-            watches = [stub.Watch(health_pb2.HealthCheckRequest(service="live"), timeout=30) for _ in range(2)]
-            assert ["SERVING"] * 2 == [await _next(watch) for watch in watches]
-            refused = stub.Watch(health_pb2.HealthCheckRequest(service="live"), timeout=30)
-            assert grpc.StatusCode.RESOURCE_EXHAUSTED is await refused.code()
+        async with _served(max_watches=2) as (health, stub):
+            watches = [await _watch(stub) for _ in range(2)]
+            assert ["SERVING"] * 2 == [said for _, said in watches]
+            assert "UNIMPLEMENTED" == (await _watch(stub))[1]
+            assert "RESOURCE_EXHAUSTED" == (await _watch(stub, ""))[1]
             assert "SERVING" == await _check(stub, "live")
-            watches[0].cancel()
+            watches[0][0].cancel()
             async with asyncio.timeout(10):
-                while await stub.Watch(health_pb2.HealthCheckRequest(service="live")).read() is grpc.aio.EOF:
+                while "SERVING" != (await _watch(stub))[1]:
                     pass
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_has_few_watches(monkeypatch):
+    """One connection has no more than its share. Another one still watches. Ended ones are not counted."""
+    monkeypatch.setattr("weft_server.door.health.MAX_WATCHES_PER_CONNECTION", 2)
+
+    async def scenario():
+        async with _served() as (health, stub):
+            held = [await _watch(stub) for _ in range(2)]
+            assert ["SERVING", "SERVING", "UNIMPLEMENTED"] == [said for _, said in [*held, await _watch(stub)]]
+            target = f"127.0.0.1:{health.port}"
+            async with grpc.aio.insecure_channel(target, [("grpc.use_local_subchannel_pool", 1)]) as other:
+                assert "SERVING" == (await _watch(health_pb2_grpc.HealthStub(other)))[1]
+            for watch, _ in held:
+                watch.cancel()
+            await until(lambda: 0 == health.num_watches)
+            assert "SERVING" == (await _watch(stub))[1]
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_ends(monkeypatch):
+    """After its time a watch ends with OK, and its client may begin another."""
+    monkeypatch.setattr("weft_server.door.health.WATCH_S", 0.2)
+
+    async def scenario():
+        async with _served() as (health, stub):
+            watch, said = await _watch(stub)
+            assert "SERVING" == said
+            assert grpc.aio.EOF is await asyncio.wait_for(watch.read(), 20)
+            assert grpc.StatusCode.OK is await watch.code()
+            assert 0 == health.num_watches
 
     asyncio.run(scenario())

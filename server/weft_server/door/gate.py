@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 MODEL_KEY = "weft-model"
 PRIORITY_KEY = "weft-priority"
 MAX_TENANT = 64
-MAX_HELD_BYTES = 256 * 1024 * 1024
 _PRIORITIES = {priority.name.lower(): priority for priority in Priority}
 _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
     "/weft.v1.TranslationService/Translate": (common_pb2.TASK_TRANSLATE,),
@@ -50,14 +49,12 @@ _TASKS: dict[str, tuple[common_pb2.Task.ValueType, ...]] = {
 
 
 class Gate:
-    """Looks at the models, and counts the bytes of the messages that are held."""
+    """Looks at the models."""
 
-    def __init__(self, models: Models, tenant_key: str | None = None, max_bytes: int = MAX_HELD_BYTES) -> None:
+    def __init__(self, models: Models, tenant_key: str | None = None) -> None:
         """`tenant_key` is the metadata that names the tenant of a call which nobody has identified. None: none does."""
         self._models = models
         self._tenant_key = tenant_key
-        self._max_bytes = max_bytes
-        self.num_bytes = 0
 
     def admit(self, call: Call, details: Any) -> None:
         """Note where a call stands.
@@ -74,23 +71,6 @@ class Gate:
             elif key == self._tenant_key and call.is_known and not call.tenant:
                 call.tenant = _tenant(key, value)
         self._check_room(call, _TASKS.get(details.method, ()), named)
-
-    def hold(self, call: Call, num_bytes: int) -> None:
-        """Count a message that has come, before it is parsed. `let_go` must follow, also behind an error.
-
-        Raises:
-            Overloaded: with the others it is too much. One by itself never is.
-        """
-        call.num_bytes = num_bytes
-        self.num_bytes += num_bytes
-        if num_bytes < self.num_bytes > self._max_bytes:
-            held = self.num_bytes - num_bytes
-            raise Overloaded("BYTE_BUDGET", f"requests of {held:,} bytes are held already")
-
-    def let_go(self, call: Call) -> None:
-        """Take the message of a call off the count."""
-        self.num_bytes -= call.num_bytes
-        call.num_bytes = 0
 
     def _check_room(self, call: Call, tasks: tuple[common_pb2.Task.ValueType, ...], named: str) -> None:
         """Raise Overloaded if every version of the model that a call means lets no more wait."""

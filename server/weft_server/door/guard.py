@@ -12,22 +12,13 @@ import grpc.aio
 import structlog
 
 from weft_server.door.brake import Brake
-from weft_server.door.handlers import (
-    abort,
-    answering,
-    behaviour_of,
-    judging,
-    let_go,
-    parsing,
-    reflecting,
-    refusing,
-    with_behaviour,
-    write,
-)
+from weft_server.door.handlers import abort, behaviour_of, judging, let_go, parsing, refusing, sending
 from weft_server.door.health import is_open
 from weft_server.door.limits import CHECKS, max_bytes
+from weft_server.door.standard_services import answering, reflecting
 from weft_server.door.status import to_status
-from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, Overloaded, RequestError
+from weft_server.door.traffic import Traffic
+from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, MethodNotFound, Overloaded, RequestError
 from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
@@ -47,21 +38,32 @@ EARLY_SHARE = 0.01
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """One for the server. `draining` refuses new calls. `idle` waits for the admitted ones."""
+    """One for each port. `refuse` refuses new calls. `idle` waits for the admitted ones, until their answers are out.
 
-    def __init__(self, metrics: Metrics, access: Access, gate: Gate, max_request_bytes: int) -> None:
+    The ports of a server share one `traffic`.
+    """
+
+    def __init__(
+        self, metrics: Metrics, access: Access, gate: Gate, max_request_bytes: int, traffic: Traffic | None = None
+    ) -> None:
         self._access = access
         self._max_request_bytes = max_request_bytes
         self.draining = False
         self.num_active = 0
         self._metrics = metrics
         self.gate = gate
+        self.traffic = traffic or Traffic(max_message_bytes=max_request_bytes)
         self._changed = asyncio.Event()
         self._last_call = 0.0
         self._brake = Brake()
         self._handlers: dict[str, Any] = {}
         # Bound once: asking the module's lazy logger for a disabled level costs 3 us.
         self._log = _log.bind()
+
+    def refuse(self) -> None:
+        """Drain: refuse new calls, and those whose messages have not come whole."""
+        self.draining = True
+        self.traffic.incoming.refuse(Draining())
 
     async def idle(self) -> None:
         """Wait until no call is active."""
@@ -93,13 +95,14 @@ class Guard(grpc.aio.ServerInterceptor):
                 caller = self._access.of_metadata(method, handler_call_details.invocation_metadata)
             except RequestError as error:
                 return self._refuse(Call(method.rpartition("/")[2]), error)
-        if method.startswith(_OURS):
-            call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "", is_known=caller is not None)
-            try:
+        call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "", is_known=caller is not None)
+        try:
+            if method.startswith(_OURS):
                 self._check(call, handler_call_details)
-            except RequestError as error:
-                return self._refuse(call, error) if call.is_known else self._judge(method, call, error)
-            self._expect(call)
+            self.traffic.open(call)
+        except RequestError as error:
+            return self._refuse(call, error) if call.is_known else self._judge(method, call, error)
+        self._expect(call, is_counted=method.startswith(_OURS))
         return self._handlers[method]
 
     def _check(self, call: Call, details: Any) -> None:
@@ -131,91 +134,129 @@ class Guard(grpc.aio.ServerInterceptor):
         if isinstance(error, Overloaded):
             self._brake.refused()
         status = to_status(error)
-        self._count(call, status.code, error.reason)
+        self._count(call, status.code.name, error.reason)
         return status
 
     def _wrap(self, method: str, handler: Any) -> Any:
-        """What is done around a method's calls. There are two cases.
+        """What is done around a method's calls. Each handler reads its messages itself, as bytes. There are two cases.
 
         1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
         """
         parse = parsing(handler.request_deserializer, max_bytes(method, self._max_request_bytes), CHECKS.get(method))
         if method.startswith(_OURS):
-            guarded = self._stream if handler.response_streaming else self._unary
-            return with_behaviour(handler, guarded(method, behaviour_of(handler), parse))
+            if handler.response_streaming:
+                return grpc.stream_stream_rpc_method_handler(self._stream(method, handler, parse))
+            return grpc.stream_unary_rpc_method_handler(self._unary(method, handler, parse))
+        outgoing = self.traffic.outgoing
         if method.startswith(_HEALTH):
 
             def admit(request: Any, context: Any) -> None:
                 if not is_open(request.service):
                     self._access.of_call(method, context)
 
-            return answering(handler, parse, admit)
+            return answering(handler, parse, self._receive_probe, outgoing, admit)
         assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
-        return reflecting(handler, parse, lambda context: self._access.of_call(method, context))
+        return reflecting(
+            handler, parse, self._receive_next, outgoing, lambda context: self._access.of_call(method, context)
+        )
 
-    def _expect(self, call: Call) -> None:
-        """Make sure that a call is counted even if it ends before its handler begins, because its caller has gone."""
+    def _expect(self, call: Call, *, is_counted: bool) -> None:
+        """Let a call be ended whatever becomes of it. gRPC's task for it ends when its answer has passed to the caller.
+
+        Its handler ends before that, and does not even begin if its caller goes at once.
+        """
         CALL.set(call)
         task = asyncio.current_task()
         assert task is not None, "a call outside of a task. This is a bug."
-        task.add_done_callback(lambda _: self._count_unbegun(call))
+        task.add_done_callback(lambda _: self._end(call, is_counted=is_counted))
 
-    def _unary(self, method: str, behaviour: Any, parse: Parse) -> Any:
-        async def unary(data: bytes, context: Any) -> Any:
-            async with _Watch(self, context):
-                self.check(method, context, len(data))
-                return await behaviour(parse(data), context)
+    def _unary(self, method: str, handler: Any, parse: Parse) -> Any:
+        behaviour, serialize = behaviour_of(handler), handler.response_serializer or bytes
+
+        async def unary(_: Any, context: Any) -> Any:
+            call = CALL.get()
+            async with _Watch(call, context):
+                data = serialize(await behaviour(parse(await self._receive(method, call, context)), context))
+                self.traffic.outgoing.begin(call, len(data))
+                return data
 
         return unary
 
-    def _stream(self, method: str, behaviour: Any, parse: Parse) -> Any:
+    def _stream(self, method: str, handler: Any, parse: Parse) -> Any:
+        behaviour, serialize = behaviour_of(handler), handler.response_serializer or bytes
+
         # This is no generator. A cancellation during a write must reach the servicer now, not when a generator is
         # collected.
-        async def stream(data: bytes, context: Any) -> None:
-            async with _Watch(self, context):
-                self.check(method, context, len(data))
-                async with aclosing(behaviour(parse(data), context)) as responses:
+        async def stream(_: Any, context: Any) -> None:
+            call = CALL.get()
+            async with _Watch(call, context):
+                responses = behaviour(parse(await self._receive(method, call, context)), context)
+                async with aclosing(responses):
                     async for response in responses:
-                        await write(context, response)
+                        await sending(self.traffic.outgoing, call, context, serialize(response))
 
         return stream
 
-    def check(self, method: str, context: Any, num_bytes: int) -> None:
-        """Raise RequestError for who may not call, for a message of too many bytes, and while the server drains."""
-        call = CALL.get()
+    async def _receive(self, method: str, call: Call, context: Any) -> Any:
+        """Return the message of a call, and take the call in.
+
+        Raises RequestError for who may not call, while the server drains, and for a message that does not come or is
+        too much.
+        """
         # Who sent no token is known by a certificate, which only the context has.
         if not call.is_known:
             call.tenant = self._access.of_peer(method, context).name
+        call.came_by(context.peer())
         if self.draining:
             raise Draining
-        self.gate.hold(call, num_bytes)
+        self.traffic.outgoing.check(call)
+        data = await self.traffic.incoming.read(call, context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
+        if self.draining:
+            raise Draining
+        self.traffic.incoming.hold(call, len(data))
+        self._begin(call)
+        return data
 
-    def begin(self, call: Call) -> None:
+    async def _receive_probe(self, context: Any) -> Any:
+        """Return the message of a call that everybody may make. Raises RequestError if it does not come at once."""
+        call = CALL.get()
+        call.came_by(context.peer())
+        data = await self.traffic.probes.read(call, context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
+        return data
+
+    async def _receive_next(self, context: Any) -> Any:
+        """Return the next message of a stream, or EOF. Raises RequestError if it does not come in time."""
+        call = CALL.get()
+        call.came_by(context.peer())
+        return await self.traffic.incoming.read(call, context)
+
+    def _begin(self, call: Call) -> None:
         """Take a call in."""
         call.begun = True
         self.num_active += 1
         self._last_call = time.monotonic()
 
-    def end(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
+    def _end(self, call: Call, *, is_counted: bool) -> None:
         """Let a call go and count it."""
-        self.num_active -= 1
-        self.gate.let_go(call)
-        self._changed.set()
-        self._count(call, code, reason)
-        call.let_go()
+        self.traffic.close(call)
+        if call.begun:
+            self.num_active -= 1
+            self._changed.set()
+        if is_counted:
+            self._count(call, call.code, call.reason)
 
-    def _count_unbegun(self, call: Call) -> None:
-        if not call.begun:
-            self._count(call, grpc.StatusCode.CANCELLED, "")
-
-    def _count(self, call: Call, code: grpc.StatusCode, reason: str) -> None:
+    def _count(self, call: Call, code: str, reason: str) -> None:
         seconds = time.monotonic() - call.started
-        self._metrics.count_call(call.metrics, code.name, reason, seconds)
+        self._metrics.count_call(call.metrics, code, reason, seconds)
         self._log.debug(
             "call",
             method=call.method,
-            code=code.name,
+            code=code,
             reason=reason,
             seconds=round(seconds, 6),
             request_id=call.request_id,
@@ -225,14 +266,13 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 class _Watch:
-    """Around one call. A class, because a generator's context manager costs each call 4 us more."""
+    """Around a call's handler. A class, because a generator's context manager costs each call 4 us more."""
 
-    __slots__ = ("_call", "_context", "_early_s", "_guard")
+    __slots__ = ("_call", "_context", "_early_s")
 
-    def __init__(self, guard: Guard, context: Any) -> None:
-        self._guard = guard
+    def __init__(self, call: Call, context: Any) -> None:
         self._context = context
-        self._call = CALL.get()
+        self._call = call
         # How much before its deadline a call that was cancelled counts as one that met it.
         self._early_s = 0.0
 
@@ -241,33 +281,33 @@ class _Watch:
         if remaining is not None:
             self._call.deadline = time.monotonic() + remaining
             self._early_s = EARLY_S + EARLY_SHARE * remaining
-        self._guard.begin(self._call)
 
     async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> bool:
         """Send the status of an error and suppress the error. gRPC itself raises that the call was aborted."""
         call = self._call
-        code = grpc.StatusCode.OK
-        reason = ""
+        call.code, call.reason = grpc.StatusCode.OK.name, ""
         try:
             if isinstance(error, asyncio.CancelledError):
                 # gRPC cancels the handler when the caller goes, and when its deadline passes. It sets the status
                 # itself.
-                code = grpc.StatusCode.CANCELLED
+                call.code = grpc.StatusCode.CANCELLED.name
                 if time.monotonic() >= call.deadline - self._early_s:
-                    code = grpc.StatusCode.DEADLINE_EXCEEDED
-                    reason = DeadlineExpired().reason
+                    call.code, call.reason = grpc.StatusCode.DEADLINE_EXCEEDED.name, DeadlineExpired().reason
             elif isinstance(error, Exception):
-                status = to_status(error)
-                code = status.code
-                reason = error.reason if isinstance(error, RequestError) else ""
-                if status.error_id:
-                    _log.error(
-                        "bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error
-                    )
-                await abort(self._context, status)
+                await self._refuse(error)
                 return True
         finally:
-            self._guard.end(call, code, reason)
+            # The model may leave, and the message is nobody's. The answer is counted until it is out.
+            call.let_go()
             if error:
                 let_go(error)
         return False
+
+    async def _refuse(self, error: Exception) -> None:
+        call, status = self._call, to_status(error)
+        call.code, call.reason = status.code.name, error.reason if isinstance(error, RequestError) else ""
+        if status.error_id:
+            _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)
+        # A message that was ended on its way has its status already.
+        if not self._context.done():
+            await abort(self._context, status)

@@ -10,13 +10,14 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from weft_server.door.status import to_status
-from weft_server.errors import InvalidRequest, RequestError
+from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from weft_server.door.outgoing import Outgoing
     from weft_server.door.status import Status
+    from weft_server.serving.call import Call
 
     Parse = Callable[[bytes], Any]
 
@@ -24,49 +25,6 @@ if TYPE_CHECKING:
 def behaviour_of(handler: Any) -> Any:
     """What a handler does with one request."""
     return handler.unary_stream if handler.response_streaming else handler.unary_unary
-
-
-def with_behaviour(handler: Any, behaviour: Any) -> Any:
-    """A handler like `handler` that does `behaviour`, which takes bytes: who calls is asked before they are parsed."""
-    make = grpc.unary_stream_rpc_method_handler if handler.response_streaming else grpc.unary_unary_rpc_method_handler
-    return make(behaviour, None, handler.response_serializer)
-
-
-def answering(handler: Any, parse: Parse, admit: Callable[[Any, Any], object]) -> Any:
-    """Do as a handler that answers one request does, and give its refusals a status. Nothing is counted.
-
-    `admit` takes request and context, and raises RequestError for who may not ask that.
-    """
-
-    async def answer(data: bytes, context: Any) -> Any:
-        try:
-            request = parse(data)
-            admit(request, context)
-            return await behaviour_of(handler)(request, context)
-        except RequestError as error:
-            await abort(context, to_status(error))
-            let_go(error)
-
-    return with_behaviour(handler, answer)
-
-
-def reflecting(handler: Any, parse: Parse, admit: Callable[[Any], object]) -> Any:
-    """Do as `answering` for reflection, whose requests come as a stream. `admit` takes the context."""
-
-    async def parsed(requests: Any) -> Any:
-        async for data in requests:
-            yield parse(data)
-
-    async def answer(requests: Any, context: Any) -> Any:
-        try:
-            admit(context)
-            async for response in handler.stream_stream(parsed(requests), context):
-                yield response
-        except RequestError as error:
-            await abort(context, to_status(error))
-            let_go(error)
-
-    return grpc.stream_stream_rpc_method_handler(answer, None, handler.response_serializer)
 
 
 @lru_cache(64)
@@ -120,13 +78,16 @@ def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[byt
     return parse
 
 
-async def write(context: Any, response: Any) -> None:
-    """Write a response, and wait for a slow reader. What is produced meanwhile joins the next message."""
+async def sending(outgoing: Outgoing, call: Call, context: Any, data: bytes) -> None:
+    """Write a message, and wait for a slow reader. What is produced meanwhile joins the next message."""
+    outgoing.begin(call, len(data))
     try:
-        await context.write(response)
+        await context.write(data)
     except grpc.aio.InternalError as error:
         # The caller went during the wait. gRPC's own cancellation comes after this.
         raise asyncio.CancelledError from error
+    finally:
+        outgoing.end(call)
 
 
 async def abort(context: Any, status: Status) -> None:

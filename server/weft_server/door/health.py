@@ -15,20 +15,27 @@ blocks whoever sets a status. Balancers watch, so they would hear of a drain lat
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from weft_server.errors import Overloaded, ServiceNotFound
+from weft_server.errors import CannotWatch, Overloaded, ServiceNotFound
+from weft_server.serving.call import CALL
 
 LIVE = "live"
 ACCEPTING = "accepting"
 READY = ""
 # A watch ends this soon once requests are refused. A client that watches this very server starts it again at once.
 REWATCH_S = 0.5
-MAX_WATCHES = 4000
+MAX_WATCHES = 2000
+# A proxy brings those of several clients.
+MAX_WATCHES_PER_CONNECTION = 16
+# The longest watch.
+WATCH_S = 3600.0
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 _UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
@@ -46,9 +53,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
     """Starts live and not ready. To be used on the event loop's thread."""
 
     def __init__(self, services: Sequence[str], max_watches: int = MAX_WATCHES) -> None:
-        """Everybody may watch, so no more than `max_watches` do at a time."""
+        """Everybody may watch, so no more than `max_watches` do at a time, and few on one connection."""
         self._max_watches = max_watches
-        self._num_watches = 0
+        # How many there are on each connection that has one.
+        self._watches: defaultdict[str, int] = defaultdict(int)
+        self.num_watches = 0
         self._services = (READY, *services)
         self._statuses = {LIVE: _SERVING, ACCEPTING: _NOT_SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
         self._draining = self._refuses = False
@@ -114,15 +123,29 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Send a service's status now and whenever it changes. It is SERVICE_UNKNOWN as long as it is not known.
 
         Once requests are refused, a watch ends soon. A client behind a proxy then watches again, and finds another
-        server. Raises Overloaded when too many callers watch.
+        server.
+
+        Raises:
+            CannotWatch: too many watch, and the service serves.
+            Overloaded: too many watch, and it does not.
         """
-        if self._num_watches >= self._max_watches:
-            raise Overloaded("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
-        self._num_watches += 1
+        peer = CALL.get().peer
+        if self.num_watches >= self._max_watches or self._watches[peer] >= MAX_WATCHES_PER_CONNECTION:
+            # A client that hears CannotWatch calls without watching, so it must not hear that of a server that refuses.
+            serves = self._statuses.get(request.service) == _SERVING
+            raise CannotWatch if serves else Overloaded("TOO_MANY_WATCHES", "too many callers watch; ask by Check")
+        self.num_watches += 1
+        self._watches[peer] += 1
         try:
-            await self._watch(request, context)
+            # Its client begins a new one.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_S):
+                    await self._watch(request, context)
         finally:
-            self._num_watches -= 1
+            self.num_watches -= 1
+            self._watches[peer] -= 1
+            if not self._watches[peer]:
+                del self._watches[peer]
 
     async def _watch(self, request: Any, context: Any) -> None:
         last = None

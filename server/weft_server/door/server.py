@@ -34,6 +34,7 @@ from weft_server.door.text import (
     TranslationServicer,
 )
 from weft_server.door.tokenization import TokenizationServicer
+from weft_server.door.traffic import MAX_CALLS_PER_CONNECTION
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
@@ -68,6 +69,10 @@ HANDSHAKE_S = 10
 # random, and all with more than 16.
 MAX_METADATA_BYTES = 16 * 1024
 NO_LIMIT = 2**31 - 1
+# How long a call may go on once its connection is as old as it may be.
+MAX_CALL_S = 3600
+# A connection without any call, and without a watch of health, is ended after this time.
+MAX_IDLE_S = 300
 # Calls that have come and that nobody has looked at yet. As many may wait so as may wait in a queue, and at least this
 # number. gRPC ends calls beyond that with a bare CANCELLED, which costs less than a refusal with a reason. So nobody
 # waits long unseen in a flood, and the machine answers on.
@@ -111,6 +116,7 @@ class GrpcServer:
             kind = "; or gRPC takes no key of this kind, then use RSA or ECDSA" if config.tls_key else ""
             why = f"is another server there? {flag} takes another{kind}"
             raise ConfigError(f"cannot listen on {target}: {why}") from error
+        guard.traffic.connections.ports.add(self.port)
 
     async def start(self) -> None:
         """Begin to answer."""
@@ -145,8 +151,15 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.absolute_max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.max_allowed_incoming_connections", config.max_connections),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
-        # gRPC adds some jitter. Calls that run may finish.
+        # gRPC adds some jitter. Calls that run may finish, within an hour.
         ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
+        ("grpc.max_connection_age_grace_ms", MAX_CALL_S * 1000),
+        # Clients connect again when they call.
+        ("grpc.max_connection_idle_ms", MAX_IDLE_S * 1000),
+        ("grpc.max_concurrent_streams", MAX_CALLS_PER_CONNECTION),
+        # A caller may push 64 KiB behind its message, which nobody reads. By default gRPC lets that grow to 8 MiB where
+        # a connection is fast. Without that, a large message over a long way takes longer.
+        ("grpc.http2.bdp_probe", 0),
         ("grpc.server.max_pending_requests", max_pending),
         ("grpc.server.max_pending_requests_hard_limit", max_pending),
         # Two servers on one port would share its connections silently.

@@ -23,7 +23,7 @@ MAX_TOP_TOKENS = 20
 MAX_CACHE_SALT = 64
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Call:
     """Made by the guard when a call arrives. The servicer fills in what it learns."""
 
@@ -47,15 +47,29 @@ class Call:
     metrics: ModelMetrics | None = None
     # By which it is answered. None: by the model alone.
     adapter: Adapter | None = None
-    # Of its message, from its arrival until the call ends.
+    # The connection that it came by, and who answers for what it holds: the tenant, or for strangers the connection.
+    # Known when its handler begins.
+    peer: str = ""
+    holder: str = ""
+    # The tenant under which it is counted as open.
+    open_as: str = ""
+    # Of its message, from its arrival until the call is answered.
     num_bytes: int = 0
-    # Whether its handler has begun. It has not while the message is on its way.
+    # Whether its message has come and it was taken in.
     begun: bool = False
+    # How it ended: the name of its status, and the reason of ErrorInfo. A call whose handler never began was cancelled.
+    code: str = "CANCELLED"
+    reason: str = ""
 
     @property
     def standing(self) -> Standing:
         """Where it stands among others that wait."""
         return Standing(self.priority, self.tenant)
+
+    def came_by(self, peer: str) -> None:
+        """Take the connection, as gRPC spells its other end."""
+        self.peer = peer
+        self.holder = f"={self.tenant}" if self.tenant else peer
 
     def name(self, request_id: str) -> None:
         """Take the caller's request id, or make one. Raises InvalidRequest if it is too long or not printable ASCII."""

@@ -1,0 +1,196 @@
+"""Messages on their way in, and those that are held until their calls end: how many bytes, whose, and for how long.
+
+gRPC takes a whole message before a handler sees it, however long that takes, and tells nobody. So each handler reads
+its one message itself, by `Incoming.read`, and one sweep a quarter of a second looks at those that have not come whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from weft_server.door.connections import peer_key
+from weft_server.door.handlers import abort
+from weft_server.door.status import to_status
+from weft_server.errors import MessageTooSlow, Overloaded, RequestError
+
+if TYPE_CHECKING:
+    from weft_server.door.connections import Connections
+    from weft_server.serving.call import Call
+
+MAX_HELD_BYTES = 256 * 1024 * 1024
+# A caller's share of what is held, so that one alone does not fill it.
+MAX_SHARE = 0.8
+# How many messages may be on their way that were so a sweep ago. What comes at once is not among them.
+MAX_RECEIVING = 1024
+SWEEP_S = 0.25
+# A caller who goes ends its messages too. gRPC says so within this time.
+_GONE_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class _Reception:
+    """A message that has not come whole."""
+
+    context: Any
+    peer: str
+    # Who answers for it: a caller by name, or who has none by the connection.
+    holder: str
+    until: float
+    # Whether the last sweep found it.
+    is_old: bool = False
+    # Why it was ended.
+    error: RequestError | None = None
+
+
+class Incoming:
+    """One for all of a server's ports. To be used on the event loop's thread."""
+
+    def __init__(
+        self,
+        connections: Connections,
+        max_bytes: int = MAX_HELD_BYTES,
+        max_message_bytes: int = MAX_HELD_BYTES,
+        max_receiving: int = MAX_RECEIVING,
+        timeout_s: float = 30.0,
+    ) -> None:
+        """`max_bytes` bounds the messages of all together. One has at most `max_message_bytes`, and `timeout_s`."""
+        self._connections = connections
+        self._max_bytes = max_bytes
+        self._max_message_bytes = max_message_bytes
+        self._max_receiving = max_receiving
+        self._timeout_s = timeout_s
+        # Oldest first.
+        self._receiving: dict[_Reception, None] = {}
+        self._sweeps = False
+        self._ending: set[asyncio.Task[None]] = set()
+        self._held_by: defaultdict[str, int] = defaultdict(int)
+        # Of the messages that have come whole and are held.
+        self.num_bytes = 0
+        # Messages that were given up, because they came too slowly or because others needed the room.
+        self.num_ended = 0
+
+    @property
+    def num_receiving(self) -> int:
+        """How many messages are on their way."""
+        return len(self._receiving)
+
+    async def read(self, call: Call, context: Any) -> Any:
+        """Return the next message of a call, or EOF if there is none.
+
+        Raises:
+            MessageTooSlow: it has not come whole in time.
+            Overloaded: others need the room.
+        """
+        reception = _Reception(context, call.peer, call.holder, time.monotonic() + self._timeout_s)
+        self._receiving[reception] = None
+        if not self._sweeps:
+            self._sweeps = True
+            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        try:
+            data = await context.read()
+        except grpc.aio.AbortError:
+            if reception.error is None:
+                raise
+            raise reception.error from None
+        finally:
+            del self._receiving[reception]
+        if data is grpc.aio.EOF:
+            # So does a message end whose caller goes. Then this is cancelled.
+            await asyncio.sleep(_GONE_S)
+        return data
+
+    def refuse(self, error: RequestError) -> None:
+        """End all that have not come whole."""
+        for reception in list(self._receiving):
+            if reception.error is None:
+                self._end(reception, error)
+
+    def hold(self, call: Call, num_bytes: int) -> None:
+        """Count a message that has come, before it is parsed. `let_go` must follow, also behind an error.
+
+        Raises:
+            Overloaded: with the others it is too much. One by itself never is.
+        """
+        call.num_bytes = num_bytes
+        self.num_bytes += num_bytes
+        self._held_by[call.holder] += num_bytes
+        if num_bytes < self.num_bytes > self._max_bytes:
+            held = self.num_bytes - num_bytes
+            raise Overloaded("BYTE_BUDGET", f"requests of {held:,} bytes are held already")
+        if num_bytes < self._held_by[call.holder] > self._max_bytes * MAX_SHARE:
+            held = self._held_by[call.holder] - num_bytes
+            raise Overloaded("BYTE_BUDGET", f"of one caller, requests of {held:,} bytes are held already")
+
+    def let_go(self, call: Call) -> None:
+        """Take the message of a call off the count."""
+        if not call.num_bytes:
+            return
+        self.num_bytes -= call.num_bytes
+        self._held_by[call.holder] -= call.num_bytes
+        if not self._held_by[call.holder]:
+            del self._held_by[call.holder]
+        call.num_bytes = 0
+
+    def _sweep(self) -> None:
+        try:
+            now = time.monotonic()
+            for reception in list(self._receiving):
+                if reception.error is None and now > reception.until:
+                    self._end(reception, MessageTooSlow())
+            self._evict([each for each in self._receiving if each.is_old and each.error is None])
+            for reception in self._receiving:
+                reception.is_old = True
+        finally:
+            self._sweeps = bool(self._receiving)
+            if self._sweeps:
+                asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+
+    def _evict(self, old: list[_Reception]) -> None:
+        """End messages of who has most of them, until the rest fits.
+
+        None of `old` came at once. An honest message mostly does, and a slow one is seldom of who has most.
+        """
+        room = self._max_bytes - self.num_bytes
+        if len(old) <= self._max_receiving and len(old) * self._max_message_bytes <= room:
+            return
+        sizes = self._sizes(old)
+        of_holder: defaultdict[str, list[_Reception]] = defaultdict(list)
+        for reception in old:
+            of_holder[reception.holder].append(reception)
+        weights = {holder: sum(sizes[each] for each in theirs) for holder, theirs in of_holder.items()}
+        total, count = sum(weights.values()), len(old)
+        while of_holder and (total > room or count > self._max_receiving):
+            by = weights if total > room else {holder: len(theirs) for holder, theirs in of_holder.items()}
+            largest = max(of_holder, key=lambda holder: by[holder])
+            reception = of_holder[largest].pop(0)
+            total, count, weights[largest] = total - sizes[reception], count - 1, weights[largest] - sizes[reception]
+            if not of_holder[largest]:
+                del of_holder[largest]
+            self._end(reception, Overloaded("BYTE_BUDGET", "too many messages are on their way; this one was slow"))
+
+    def _sizes(self, old: list[_Reception]) -> dict[_Reception, float]:
+        """How many bytes each has at most: as much as one may have, and together as much as its connection sent."""
+        peers = {each.peer: peer_key(each.peer) for each in old}
+        received = self._connections.bytes_received(peers.values())
+        num_of: defaultdict[str, int] = defaultdict(int)
+        for each in old:
+            num_of[each.peer] += 1
+        most = self._max_message_bytes
+        return {
+            each: min(most, received.get(peers[each.peer], most * num_of[each.peer]) / num_of[each.peer])
+            for each in old
+        }
+
+    def _end(self, reception: _Reception, error: RequestError) -> None:
+        """Refuse a call whose handler reads. gRPC drops what has come of its message."""
+        reception.error = error
+        self.num_ended += 1
+        ending = asyncio.get_running_loop().create_task(abort(reception.context, to_status(error)))
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)

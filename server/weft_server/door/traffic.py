@@ -1,0 +1,77 @@
+"""What peers hold of a server, on all of its ports: connections, open calls, messages and answers on their way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from weft_server.door.connections import Connections
+from weft_server.door.incoming import MAX_HELD_BYTES, Incoming
+from weft_server.door.outgoing import Outgoing
+from weft_server.errors import Overloaded
+
+if TYPE_CHECKING:
+    from weft_server.serving.call import Call
+
+# Calls that are open, from their headers until their answers are out. gRPC holds some 80 KiB for each at most, beside
+# its message: 64 KiB that a caller may push unread.
+MAX_OPEN_CALLS = 4096
+# Of those, one connection's. Clients wait beyond it: HTTP/2 tells them.
+MAX_CALLS_PER_CONNECTION = 1024
+# Of those, one caller's, who is known by name.
+MAX_CALLS_SHARE = 0.5
+# Everybody may ask for health, so there are few places for such messages, and little time. Honest ones need neither:
+# they come with their headers.
+MAX_PROBES_RECEIVING = 4
+PROBE_RECEIVE_S = 2.0
+
+
+class Traffic:
+    """One for a server. To be used on the event loop's thread."""
+
+    def __init__(
+        self,
+        max_held_bytes: int = MAX_HELD_BYTES,
+        max_message_bytes: int = MAX_HELD_BYTES,
+        max_open_calls: int = MAX_OPEN_CALLS,
+        receive_timeout_s: float = 30.0,
+        send_timeout_s: float = 30.0,
+    ) -> None:
+        self.connections = Connections()
+        self.incoming = Incoming(self.connections, max_held_bytes, max_message_bytes, timeout_s=receive_timeout_s)
+        self.probes = Incoming(
+            self.connections,
+            MAX_PROBES_RECEIVING * max_message_bytes,
+            max_message_bytes,
+            MAX_PROBES_RECEIVING,
+            PROBE_RECEIVE_S,
+        )
+        self.outgoing = Outgoing(self.connections, timeout_s=send_timeout_s)
+        self._max_open = max_open_calls
+        self._open_of: defaultdict[str, int] = defaultdict(int)
+        self.num_open = 0
+
+    def open(self, call: Call) -> None:
+        """Count a call whose headers have come. `close` must follow, but not behind an error.
+
+        Raises:
+            Overloaded: too many are open, of all or of this caller.
+        """
+        if self.num_open >= self._max_open:
+            raise Overloaded("TOO_MANY_CALLS", f"{self.num_open} calls are open already")
+        if call.tenant and self._open_of[call.tenant] >= self._max_open * MAX_CALLS_SHARE:
+            raise Overloaded("TOO_MANY_CALLS", f"of {call.tenant}, {self._open_of[call.tenant]} calls are open already")
+        self.num_open += 1
+        call.open_as = call.tenant
+        if call.tenant:
+            self._open_of[call.tenant] += 1
+
+    def close(self, call: Call) -> None:
+        """Take a call off the counts: its answer is out, or given up."""
+        self.num_open -= 1
+        if call.open_as:
+            self._open_of[call.open_as] -= 1
+            if not self._open_of[call.open_as]:
+                del self._open_of[call.open_as]
+        self.incoming.let_go(call)
+        self.outgoing.end(call)
