@@ -99,6 +99,7 @@ class App:
         )
         self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
+        self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)
         self._places = loading_places(cpu_quota())

@@ -75,3 +75,16 @@ class Traffic:
                 del self._open_of[call.open_as]
         self.incoming.let_go(call)
         self.outgoing.end(call)
+
+    def figures(self) -> dict[str, float]:
+        """Return what is held now and what was given up, by the names of metrics. Any thread may ask."""
+        return {
+            "connections": self.connections.count(),
+            "calls_open": self.num_open,
+            "messages_receiving": self.incoming.num_receiving + self.probes.num_receiving,
+            "held_bytes": self.incoming.num_bytes,
+            "answers_sending": self.outgoing.num_sending,
+            "answers_sending_bytes": self.outgoing.num_bytes,
+            "messages_given_up_total": self.incoming.num_ended + self.probes.num_ended,
+            "connections_given_up_total": self.outgoing.num_ended,
+        }

@@ -173,6 +173,8 @@ class Metrics(Collector):
         self.certificate_expiry = 0.0
         # Of each CUDA device, by its number: what the models that were placed there take.
         self.claimed_bytes: Callable[[], dict[str, int]] = dict
+        # What peers hold, by the names of gauges, and what was given up, by the names of counters.
+        self.traffic: Callable[[], dict[str, float]] = dict
         self._draining = False
         self._no_model = self.for_model("", "", "")
         ProcessCollector(registry=self.registry)
@@ -213,9 +215,10 @@ class Metrics(Collector):
         models = list(self._models.values())
         # Once for all gauges, so that they agree.
         gauges = {model.labels: model.gauges() for model in models if model.name}
+        traffic = self.traffic()
         for spec in TABLE:
             if not spec.per_model:
-                yield self._of_server(spec)
+                yield self._of_server(spec, traffic)
             elif spec.kind == "counter":
                 yield _counters(spec, models)
             elif spec.kind == "gauge":
@@ -223,7 +226,7 @@ class Metrics(Collector):
             else:
                 yield _histograms(spec, models)
 
-    def _of_server(self, spec: Spec) -> Metric:
+    def _of_server(self, spec: Spec, traffic: dict[str, float]) -> Metric:
         counters = {"model_loads_total": self._loads, "credential_reloads_total": self._reloads}
         if spec.name in counters:
             family = CounterMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
@@ -235,13 +238,17 @@ class Metrics(Collector):
             for device, num_bytes in self.claimed_bytes().items():
                 claimed.add_metric([device], num_bytes)
             return claimed
-        gauges = {"draining": self._draining, "certificate_expiry_timestamp_seconds": self.certificate_expiry}
-        if spec.name in gauges:
-            return GaugeMetricFamily(PREFIX + spec.name, spec.help, value=float(gauges[spec.name]))
-        assert spec.name == "build_info", f"{spec.name} has no value. This is a bug."
-        build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
-        build.add_metric([importlib.metadata.version("weft-serving")], 1)
-        return build
+        if spec.name == "build_info":
+            build = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
+            build.add_metric([importlib.metadata.version("weft-serving")], 1)
+            return build
+        values = traffic | {
+            "draining": self._draining,
+            "certificate_expiry_timestamp_seconds": self.certificate_expiry,
+        }
+        family_of = CounterMetricFamily if spec.kind == "counter" else GaugeMetricFamily
+        # A registry without a server beside it, as tests have it, knows no traffic.
+        return family_of(PREFIX + spec.name, spec.help, value=float(values.get(spec.name, 0)))
 
 
 def _counters(spec: Spec, models: list[ModelMetrics]) -> CounterMetricFamily:

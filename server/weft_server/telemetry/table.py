@@ -96,6 +96,18 @@ TABLE = (
         "result",
         per_model=False,
     ),
+    Spec(
+        "counter",
+        "messages_given_up_total",
+        "Messages that did not come whole in time, or that others needed the room of.",
+        per_model=False,
+    ),
+    Spec(
+        "counter",
+        "connections_given_up_total",
+        "Connections that the server closed: their callers did not read, or never called while places were scarce.",
+        per_model=False,
+    ),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
     Spec("gauge", "queued_tokens", "Input tokens of the requests that wait."),
@@ -131,6 +143,20 @@ TABLE = (
         "device",
         per_model=False,
     ),
+    Spec("gauge", "connections", "Open connections to the ports of gRPC.", per_model=False),
+    Spec(
+        "gauge", "calls_open", "Calls of gRPC whose answers are not out yet, probes and watches too.", per_model=False
+    ),
+    Spec("gauge", "health_watches", "Open watches of the health service.", per_model=False),
+    Spec("gauge", "messages_receiving", "Messages of gRPC that have not come whole.", per_model=False),
+    Spec(
+        "gauge",
+        "held_bytes",
+        "Bytes of the messages of gRPC that are held until their answers are made.",
+        per_model=False,
+    ),
+    Spec("gauge", "answers_sending", "Answers and parts of answers that their callers have not read.", per_model=False),
+    Spec("gauge", "answers_sending_bytes", "Bytes of those.", per_model=False),
     Spec("gauge", "draining", "1 once the server drains, 0 before.", per_model=False),
     Spec(
         "gauge",
