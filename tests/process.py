@@ -8,8 +8,10 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import grpc
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,6 +24,8 @@ class ServerProcess:
 
     # What Python runs.
     program = ("-m", "weft_server")
+    # What /metrics is asked with, where it asks who calls.
+    headers: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, repository, **settings):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("WEFT_")}
@@ -94,7 +98,7 @@ class ServerProcess:
     def metrics(self):
         """All samples: (name, frozenset of label items) -> value."""
         samples = {}
-        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+        for family in text_string_to_metric_families(self.get("/metrics", **self.headers)[1]):
             for sample in family.samples:
                 samples[sample.name, frozenset(sample.labels.items())] = sample.value
         return samples

@@ -16,6 +16,9 @@ from h2.exceptions import ProtocolError
 
 _CODES = h2.settings.SettingCodes
 _WAIT_S = 30
+# HTTP/2's (RFC 9113, sections 4.1 and 6.8).
+_FRAME_HEADER = 9
+_GOAWAY = 7
 
 
 class RawCaller:
@@ -36,9 +39,12 @@ class RawCaller:
             self.http2.local_settings = h2.settings.Settings(client=True, initial_values=values)
         self.http2.initiate_connection()
         self._token = token
-        # By stream: what came, the headers and trailers, and how it ended. Of the connection: how it ended, and the error of a GOAWAY.
+        self._rest = b""
+        # By stream: what came, the headers and trailers, and how it ended.
         self.data, self.headers, self.ended = {}, {}, {}
+        # How the connection ended, and the error of a GOAWAY.
         self.closed = self.goaway = None
+        # Whether what comes is read at once. If not, `read_on` says how much is.
         self.reads = True
         self._flush()
         # Until the server has said what it takes, this side knows no bound.
@@ -102,9 +108,24 @@ class RawCaller:
             if not data:
                 self.closed = "closed"
                 return
-            for event in self.http2.receive_data(data):
+            for event in self.http2.receive_data(self._without_goaway(data)):
                 self._take(event)
             self._flush()
+
+    def _without_goaway(self, data):
+        """Whole frames of what came. A GOAWAY is noted and left out: the library takes nothing behind one."""
+        self._rest += data
+        kept = b""
+        while len(self._rest) >= _FRAME_HEADER:
+            size = _FRAME_HEADER + int.from_bytes(self._rest[:3], "big")
+            if len(self._rest) < size:
+                break
+            if self._rest[3] == _GOAWAY:
+                self.goaway = int.from_bytes(self._rest[13:17], "big")
+            else:
+                kept += self._rest[:size]
+            self._rest = self._rest[size:]
+        return kept
 
     def wait_until(self, condition, timeout_s=_WAIT_S):
         """Take what comes until a condition holds; whether it came to hold."""
@@ -123,6 +144,12 @@ class RawCaller:
             return None
         return int(headers["grpc-status"]), _reason(headers.get("grpc-status-details-bin"))
 
+    def read_on(self, stream, num_bytes):
+        """Let the server send so much more of an answer."""
+        self.http2.increment_flow_control_window(num_bytes, stream)
+        self.http2.increment_flow_control_window(num_bytes)
+        self._flush()
+
     def _take(self, event):
         match event:
             case h2.events.RemoteSettingsChanged():
@@ -137,8 +164,6 @@ class RawCaller:
                 self.ended.setdefault(event.stream_id, "end")
             case h2.events.StreamReset():
                 self.ended.setdefault(event.stream_id, f"reset {h2.errors.ErrorCodes(event.error_code).name}")
-            case h2.events.ConnectionTerminated():
-                self.goaway = event.error_code
 
     def _flush(self):
         data = self.http2.data_to_send()

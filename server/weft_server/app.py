@@ -96,6 +96,7 @@ class App:
             max_open_calls,
             config.receive_timeout_s,
             config.send_timeout_s,
+            config.max_connections,
         )
         self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)

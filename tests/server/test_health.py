@@ -197,7 +197,7 @@ def test_watches_are_bounded():
     """
 
     async def scenario():
-        async with _served(max_watches=2) as (health, stub):
+        async with _served(max_watches=2) as (_, stub):
             watches = [await _watch(stub) for _ in range(2)]
             assert ["SERVING"] * 2 == [said for _, said in watches]
             assert "UNIMPLEMENTED" == (await _watch(stub))[1]

@@ -99,7 +99,7 @@ class Guard(grpc.aio.ServerInterceptor):
         try:
             if method.startswith(_OURS):
                 self._check(call, handler_call_details)
-            self.traffic.open(call)
+            self.traffic.open(call, is_probe=method.startswith(_HEALTH))
         except RequestError as error:
             return self._refuse(call, error) if call.is_known else self._judge(method, call, error)
         self._expect(call, is_counted=method.startswith(_OURS))
@@ -238,6 +238,7 @@ class Guard(grpc.aio.ServerInterceptor):
     def _begin(self, call: Call) -> None:
         """Take a call in."""
         call.begun = True
+        self.traffic.places.use(call.peer)
         self.num_active += 1
         self._last_call = time.monotonic()
 

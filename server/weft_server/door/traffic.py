@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from weft_server.door.connections import Connections
 from weft_server.door.incoming import MAX_HELD_BYTES, Incoming
 from weft_server.door.outgoing import Outgoing
+from weft_server.door.places import Places
 from weft_server.errors import Overloaded
 
 if TYPE_CHECKING:
@@ -36,8 +37,10 @@ class Traffic:
         max_open_calls: int = MAX_OPEN_CALLS,
         receive_timeout_s: float = 30.0,
         send_timeout_s: float = 30.0,
+        max_connections: int = 1000,
     ) -> None:
         self.connections = Connections()
+        self.places = Places(self.connections, max_connections)
         self.incoming = Incoming(self.connections, max_held_bytes, max_message_bytes, timeout_s=receive_timeout_s)
         self.probes = Incoming(
             self.connections,
@@ -51,13 +54,15 @@ class Traffic:
         self._open_of: defaultdict[str, int] = defaultdict(int)
         self.num_open = 0
 
-    def open(self, call: Call) -> None:
+    def open(self, call: Call, *, is_probe: bool) -> None:
         """Count a call whose headers have come. `close` must follow, but not behind an error.
+
+        A probe always finds a place: whoever refused one would be restarted for being busy.
 
         Raises:
             Overloaded: too many are open, of all or of this caller.
         """
-        if self.num_open >= self._max_open:
+        if self.num_open >= self._max_open and not is_probe:
             raise Overloaded("TOO_MANY_CALLS", f"{self.num_open} calls are open already")
         if call.tenant and self._open_of[call.tenant] >= self._max_open * MAX_CALLS_SHARE:
             raise Overloaded("TOO_MANY_CALLS", f"of {call.tenant}, {self._open_of[call.tenant]} calls are open already")
@@ -86,5 +91,5 @@ class Traffic:
             "answers_sending": self.outgoing.num_sending,
             "answers_sending_bytes": self.outgoing.num_bytes,
             "messages_given_up_total": self.incoming.num_ended + self.probes.num_ended,
-            "connections_given_up_total": self.outgoing.num_ended,
+            "connections_given_up_total": self.outgoing.num_ended + self.places.num_ended,
         }

@@ -1,0 +1,69 @@
+"""Places for connections: while few are left, those that have never called are ended, so that who calls finds one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from weft_server.door.connections import peer_key
+
+if TYPE_CHECKING:
+    from weft_server.door.connections import Connections
+
+_log = structlog.get_logger(__name__)
+LOOK_S = 0.5
+# Of the places, those that are kept free of connections that have never called.
+_FREE_SHARE = 0.25
+
+
+class Places:
+    """One for a server. To be used on the event loop's thread."""
+
+    def __init__(self, connections: Connections, max_connections: int) -> None:
+        self._connections = connections
+        self._most = int(max_connections * (1 - _FREE_SHARE))
+        self._max_used = 2 * max_connections
+        # Peers that have made a call that they may make, as gRPC spells them.
+        self._used: set[str] = set()
+        # Peers that the last look found, oldest first.
+        self._seen: dict[str, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self.num_ended = 0
+
+    def start(self) -> None:
+        """Begin to look."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+
+    def use(self, peer: str) -> None:
+        """Note that a peer calls, and may."""
+        self._used.add(peer)
+
+    def _look(self) -> None:
+        try:
+            if self._connections.may_be(self._most) or len(self._used) > self._max_used:
+                self._tidy()
+        finally:
+            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _tidy(self) -> None:
+        """End those that never called and that the last look found too, oldest first, until a quarter is free."""
+        peers = self._connections.peers()
+        there, used = set(peers), {peer_key(peer): peer for peer in self._used}
+        self._used = {peer for key, peer in used.items() if key in there}
+        old = [peer for peer in self._seen if peer in there]
+        too_many = max(0, len(peers) - self._most)
+        idle = [peer for peer in old if peer not in used][:too_many]
+        self._seen = dict.fromkeys([*old, *peers])
+        if idle:
+            ended = self._connections.hang_up(idle)
+            self.num_ended += ended
+            _log.warning("connections ended that never called: few places are left", connections=ended)
