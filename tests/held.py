@@ -16,8 +16,12 @@ GAUGES = (
     "weft_requests_explaining",
     "weft_decode_slots_used",
     "weft_kv_cache_utilization",
+    "weft_messages_receiving",
+    "weft_held_bytes",
+    "weft_answers_sending",
+    "weft_answers_sending_bytes",
 )
-_SAMPLE = re.compile(r"^(weft_\w+(?<!_bucket))\{(.*)\} (\S+)$", re.MULTILINE)
+_SAMPLE = re.compile(r"^(weft_\w+(?<!_bucket))(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 

@@ -144,6 +144,11 @@ class RawCaller:
             return None
         return int(headers["grpc-status"]), _reason(headers.get("grpc-status-details-bin"))
 
+    def reset(self, stream):
+        """Cancel a call."""
+        self.http2.reset_stream(stream, h2.errors.ErrorCodes.CANCEL)
+        self._flush()
+
     def read_on(self, stream, num_bytes):
         """Let the server send so much more of an answer."""
         self.http2.increment_flow_control_window(num_bytes, stream)

@@ -1,14 +1,17 @@
 """The table of the matrix: every combination of task, kind of call, fault and stage is a cell, or has a reason why not.
 
-A stage is held open by a failpoint, so each cell happens in that stage and in no other. Its fault befalls one request,
-the first. Two requests are beside it in the same batch, and one more waits behind them.
+A stage is held open, so each cell happens in that stage and in no other: by a failpoint, or on the wire by a caller
+that sends its message but for the last byte, or that reads no answer. Its fault befalls one request, the first. Two
+requests are beside it in the same batch, and one more waits behind them.
 """
 
 from itertools import product
 from typing import NamedTuple
 
 KINDS = ("unary", "stream")
-STAGES = ("queued", "encoding", "prefill", "decoding", "explaining")
+# A message on its way in, and an answer on its way out.
+ON_THE_WAY = ("receiving", "sending")
+STAGES = ("receiving", "queued", "encoding", "prefill", "decoding", "explaining", "sending")
 FAULTS = ("ok", "cancel", "deadline", "bad input", "error", "drain", "slow reader", "client killed")
 
 
@@ -74,11 +77,22 @@ _ONE_RUN = "one run reads the input and gives the answer: it is the stage `encod
 _NO_STAGE = {"explaining": "scores are not explained", "encoding": "a prompt is read by prefill"}
 
 
+_NOT_ON_THE_WAY = {
+    ("error", "receiving"): "no run has anything to do with it yet",
+    ("error", "sending"): "its runs are over",
+    ("bad input", "sending"): "its input has been read",
+    ("slow reader", "receiving"): "nothing has been written yet that could be read slowly",
+    ("slow reader", "sending"): "that is the stage itself: see `ok`",
+}
+
+
 def why_not(cell):
     """Why a cell cannot exist, or nothing if it does."""
     task = TASKS[cell.task]
     if cell.kind == "stream" and not task.streams:
         return "the task has no streaming call"
+    if cell.stage in ON_THE_WAY:
+        return _NOT_ON_THE_WAY.get((cell.fault, cell.stage), "")
     if cell.stage not in task.stages:
         return _NO_STAGE.get(cell.stage) or ("a source is read by an encoder" if task.streams else _ONE_RUN)
     if cell.fault == "slow reader" and cell.kind == "unary":
@@ -116,6 +130,11 @@ def expected(cell):
         "deadline": "DEADLINE_EXCEEDED",
         "bad input": "INVALID_ARGUMENT",
     }
+    if cell[2:] == ("drain", "receiving"):
+        return ("UNAVAILABLE", ok, ok, ok)
+    if cell.stage == "sending" and cell.kind == "unary" and first.get(cell.fault) == "CANCELLED":
+        # It was answered. Nobody tells the server that the answer did not arrive.
+        return (ok, ok, ok, ok)
     return (first.get(cell.fault, ok), ok, ok, ok)
 
 

@@ -1,6 +1,49 @@
-"""Lets the tests of this folder find the modules that they share."""
+"""Lets the tests of this folder find the modules that they share, and one server for all cells without a drain."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+import grpc
+import pytest
+from asking import answers_alone
+
+from held import Held
+
+
+@pytest.fixture(scope="module")
+def repository(demo_repository, tiny_repository, tmp_path_factory):
+    """The demo models, and tiny ones for tasks that have no demo."""
+    folder = tmp_path_factory.mktemp("models")
+    for model in (*demo_repository.iterdir(), tiny_repository / "tiny-embed", tiny_repository / "tiny-match"):
+        (folder / model.name).symlink_to(model)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(repository, tmp_path_factory):
+    """One server for all cells without a drain."""
+    with Held(repository, tmp_path_factory.mktemp("points"), max_restarts=10_000) as server:
+        server.wait_for("ready")
+        yield server
+
+
+@pytest.fixture(scope="module")
+def channel(server):
+    """A channel to it."""
+    with grpc.insecure_channel(server.target) as channel:
+        yield channel
+
+
+@pytest.fixture(scope="module")
+def alone(channel):
+    """What each request is answered when nobody is beside it, and nothing goes wrong."""
+    return answers_alone(channel)
+
+
+@pytest.fixture(scope="module")
+def num_tasks(server, alone):
+    """How many tasks the server has at rest, once every method was asked."""
+    server.wait_until(lambda: server.under_way()["calls"] == 0)
+    return server.under_way()["tasks"]

@@ -12,8 +12,9 @@ from itertools import product
 
 import grpc
 import pytest
-from asking import Asked, Client, request_of
-from cells import ALL, CELLS, FAULTS, KINDS, STAGES, TASKS, expected, few, why_not
+from asking import Asked, Client, answers_alone, request_of
+from cells import ALL, CELLS, FAULTS, KINDS, ON_THE_WAY, STAGES, TASKS, expected, few, why_not
+from on_the_way import ON_THE_WIRE, Wired
 
 from held import Held
 
@@ -28,56 +29,6 @@ NARROW = [("grpc.http2.lookahead_bytes", 64), ("grpc.http2.bdp_probe", 0), ("grp
 def marked(cells, ci):
     """Cells as parameters of a test; those that CI does not run are long."""
     return [pytest.param(cell, id=cell.id, marks=() if cell in ci else pytest.mark.long) for cell in cells]
-
-
-@pytest.fixture(scope="module")
-def repository(demo_repository, tiny_repository, tmp_path_factory):
-    """The demo models, and tiny ones for tasks that have no demo."""
-    folder = tmp_path_factory.mktemp("models")
-    for model in (*demo_repository.iterdir(), tiny_repository / "tiny-embed", tiny_repository / "tiny-match"):
-        (folder / model.name).symlink_to(model)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(repository, tmp_path_factory):
-    """One server for all cells without a drain."""
-    with Held(repository, tmp_path_factory.mktemp("points"), max_restarts=10_000) as server:
-        server.wait_for("ready")
-        yield server
-
-
-@pytest.fixture(scope="module")
-def channel(server):
-    """A channel to it."""
-    with grpc.insecure_channel(server.target) as channel:
-        yield channel
-
-
-@pytest.fixture(scope="module")
-def alone(channel):
-    """What each request is answered when nobody is beside it, and nothing goes wrong."""
-    return answers_alone(channel)
-
-
-def answers_alone(channel):
-    """(task, kind, number of the input, whether it explains) -> answer."""
-    found = {}
-    # So that its labels are there.
-    Asked(channel, "match", "unary", request_of("match", 0)).end()
-    for task, kind, number, explains in product(TASKS, KINDS, range(4), (False, True)):
-        if (kind == "unary" or TASKS[task].streams) and not (explains and task == "score"):
-            code, _, answer = Asked(channel, task, kind, request_of(task, number, kind, explains=explains)).end()
-            assert "OK" == code, (task, number)
-            found[task, kind, number, explains] = answer
-    return found
-
-
-@pytest.fixture(scope="module")
-def num_tasks(server, alone):
-    """How many tasks the server has at rest, once every method was asked."""
-    server.wait_until(lambda: server.under_way()["calls"] == 0)
-    return server.under_way()["tasks"]
 
 
 def test_the_table_is_total():
@@ -158,7 +109,9 @@ def is_over(asked):
     return any(each and each.is_over for each in asked)
 
 
-@pytest.mark.parametrize("cell", marked([cell for cell in CELLS if cell.fault != "drain"], FEW))
+@pytest.mark.parametrize(
+    "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage not in ON_THE_WAY], FEW)
+)
 def test_cell(server, channel, alone, num_tasks, cell):
     """The first request ends with its status, once; all others as if it had not been; and nothing stays behind."""
     scene, model = Scene(server, channel, cell), TASKS[cell.task].model
@@ -279,8 +232,37 @@ BEFALL = {
     "client killed": client_killed,
 }
 
+
+@pytest.mark.parametrize(
+    "cell", marked([cell for cell in CELLS if cell.fault != "drain" and cell.stage in ON_THE_WAY], FEW)
+)
+def test_cell_on_the_way(server, alone, channel, num_tasks, cell):
+    """As test_cell, where the first request's message has not come whole, or its answer is not read."""
+    before = server.ended("") + server.ended(TASKS[cell.task].model)
+    with Wired(server, cell) as first:
+        code, answer = ON_THE_WIRE[cell.fault](first)
+        # Nobody else notices.
+        for number in (1, 2):
+            asked = Asked(channel, cell.task, "unary", request_of(cell.task, number))
+            assert alone[cell.task, "unary", number, False] == asked.end()[2]
+    assert answer in (None, alone[cell.task, cell.kind, 0, False])
+    server.wait_for_rest(num_tasks)
+    ended = server.ended("") + server.ended(TASKS[cell.task].model) - before
+    if cell.fault == "deadline":
+        # Whose clock was first: gRPC's or ours.
+        ended["DEADLINE_EXCEEDED"] += ended.pop("CANCELLED", 0)
+        code = "DEADLINE_EXCEEDED"
+    assert expected(cell)[0] == code
+    assert Counter({"OK": 2}) + Counter([code]) == ended
+    assert [] == [event for event in server.log if event["event"] == "bug"]
+
+
 # A drain ends the server, so the cells of all tasks have one together.
-DRAINS = [(kind, stage) for kind in KINDS for stage in STAGES if any(c[1:] == (kind, "drain", stage) for c in CELLS)]
+DRAINS = [
+    (kind, stage)
+    for kind, stage in product(KINDS, STAGES)
+    if stage not in ON_THE_WAY and any(cell[1:] == (kind, "drain", stage) for cell in CELLS)
+]
 
 
 @pytest.mark.parametrize(
@@ -317,3 +299,23 @@ def test_drain(repository, tmp_path, kind, stage):
 def late(channel):
     """What a call ends with that comes now."""
     return Asked(channel, "classify text", "unary", request_of("classify text", 0), timeout=5).end()[:2]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("stage", ON_THE_WAY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_drain_on_the_way(repository, tmp_path, kind, stage):
+    """SIGTERM finds messages that have not come whole, and refuses them; or answers that are not read, and waits."""
+    cells = [cell for cell in CELLS if cell[1:] == (kind, "drain", stage)]
+    with Held(repository, tmp_path) as server, grpc.insecure_channel(server.target) as channel:
+        server.wait_for("ready")
+        alone = answers_alone(channel)
+        firsts = [Wired(server, cell) for cell in cells]
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for("draining")
+        for cell, first in zip(cells, firsts, strict=True):
+            with first:
+                code, answer = first.finish()
+                assert (expected(cell)[0], answer) in {(code, None), (code, alone[cell.task, kind, 0, False])}, cell.id
+        assert 0 == server.process.wait(60)
+    assert [] == [event for event in server.log if event["event"] in {"bug", "failed"}]

@@ -248,6 +248,11 @@ class Guard(grpc.aio.ServerInterceptor):
         if call.begun:
             self.num_active -= 1
             self._changed.set()
+        if call.given_up:
+            call.code, call.reason = grpc.StatusCode.CANCELLED.name, call.given_up
+        elif call.code == grpc.StatusCode.OK.name and time.monotonic() >= call.deadline:
+            # gRPC took its answer back. If a caller cancels so late, it tells nobody: that call counts as answered.
+            call.code, call.reason = grpc.StatusCode.DEADLINE_EXCEEDED.name, DeadlineExpired().reason
         if is_counted:
             self._count(call, call.code, call.reason)
 

@@ -17,7 +17,7 @@ import grpc.aio
 from weft_server.door.connections import peer_key
 from weft_server.door.handlers import abort
 from weft_server.door.status import to_status
-from weft_server.errors import MessageTooSlow, Overloaded, RequestError
+from weft_server.errors import DeadlineExpired, MessageTooSlow, Overloaded, RequestError
 
 if TYPE_CHECKING:
     from weft_server.door.connections import Connections
@@ -42,6 +42,8 @@ class _Reception:
     # Who answers for it: a caller by name, or who has none by the connection.
     holder: str
     until: float
+    # Of its call.
+    deadline: float
     # Whether the last sweep found it.
     is_old: bool = False
     # Why it was ended.
@@ -85,9 +87,10 @@ class Incoming:
 
         Raises:
             MessageTooSlow: it has not come whole in time.
+            DeadlineExpired: nor before the call's deadline.
             Overloaded: others need the room.
         """
-        reception = _Reception(context, call.peer, call.holder, time.monotonic() + self._timeout_s)
+        reception = _Reception(context, call.peer, call.holder, time.monotonic() + self._timeout_s, call.deadline)
         self._receiving[reception] = None
         if not self._sweeps:
             self._sweeps = True
@@ -141,8 +144,8 @@ class Incoming:
         try:
             now = time.monotonic()
             for reception in list(self._receiving):
-                if reception.error is None and now > reception.until:
-                    self._end(reception, MessageTooSlow())
+                if reception.error is None and now > min(reception.until, reception.deadline):
+                    self._end(reception, MessageTooSlow() if now > reception.until else DeadlineExpired())
             self._evict([each for each in self._receiving if each.is_old and each.error is None])
             for reception in self._receiving:
                 reception.is_old = True

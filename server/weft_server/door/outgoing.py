@@ -109,6 +109,9 @@ class Outgoing:
             late.add(peer)
             left -= unread[peer]
         if late:
+            for call in self._sending:
+                if call.peer in late:
+                    call.given_up = "ANSWER_UNREAD"
             ended = self._connections.hang_up(map(peer_key, late))
             self.num_ended += ended
             _log.warning("connections ended whose callers do not read", connections=ended)

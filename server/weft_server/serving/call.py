@@ -60,6 +60,8 @@ class Call:
     # How it ended: the name of its status, and the reason of ErrorInfo. A call whose handler never began was cancelled.
     code: str = "CANCELLED"
     reason: str = ""
+    # Why the server gave up to send its answer, or empty.
+    given_up: str = ""
 
     @property
     def standing(self) -> Standing:
