@@ -25,7 +25,7 @@ from weft_server.door.handlers import (
     write,
 )
 from weft_server.door.health import is_open
-from weft_server.door.limits import CHECKS, max_bytes
+from weft_server.door.limits import check_of, max_bytes
 from weft_server.door.status import to_status
 from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, Overloaded, RequestError
 from weft_server.serving.call import CALL, Call
@@ -140,7 +140,8 @@ class Guard(grpc.aio.ServerInterceptor):
         1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
         """
-        parse = parsing(handler.request_deserializer, max_bytes(method, self._max_request_bytes), CHECKS.get(method))
+        deserialize = handler.request_deserializer
+        parse = parsing(deserialize, max_bytes(method, self._max_request_bytes), check_of(deserialize))
         if method.startswith(_OURS):
             guarded = self._stream if handler.response_streaming else self._unary
             return with_behaviour(handler, guarded(method, behaviour_of(handler), parse))

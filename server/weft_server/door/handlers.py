@@ -97,10 +97,10 @@ def _set(context: Any, status: Status) -> None:
     context.set_trailing_metadata(status.trailing_metadata)
 
 
-def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None] | None = None) -> Parse:
+def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None]) -> Parse:
     """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message.
 
-    `check` raises it for other bytes that are not worth parsing.
+    `check` raises it for other bytes that must not be parsed, and DecodeError as `deserialize` does.
     """
 
     def parse(data: bytes) -> Any:
@@ -108,9 +108,8 @@ def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[byt
             raise InvalidRequest(
                 "", f"the request has {len(data)} bytes, and this method takes at most {most}", "MESSAGE_TOO_LARGE"
             )
-        if check:
-            check(data)
         try:
+            check(data)
             return deserialize(data)
         except DecodeError:
             raise InvalidRequest(
