@@ -110,8 +110,6 @@ MAX_READ_BYTES = 67_108_864
 # Of a chat's template.
 MAX_TEMPLATE_BYTES = 65_536
 MAX_LABELS = 65_536
-# Of a prompt and its answer together.
-MAX_TOTAL_TOKENS = 1_048_576
 # Of layers that attend, and of the heads of one.
 MAX_LAYERS = 1024
 MAX_HEADS = 1024
@@ -177,8 +175,8 @@ LIMITS = {
         "end_ids": Limit(_VOCAB - 1, entries=256),
         "pad_id": Limit(_VOCAB - 1),
         "max_source_tokens": Limit(131_072),
-        "max_total_tokens": Limit(MAX_TOTAL_TOKENS),
-        "max_new_tokens": Limit(MAX_TOTAL_TOKENS),
+        "max_total_tokens": Limit(_TOKENS),
+        "max_new_tokens": Limit(_TOKENS),
         "source_languages": Limit(_TAG, entries=1024),
         "target_languages": Limit(_TAG, entries=1024),
         "prefixes": Limit(1024, entries=256),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from weft_proto.bundle_rules import MAX_MATCHED_LABELS, MAX_TOTAL_TOKENS
+from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_server.content.chat import MAX_MESSAGES
 from weft_server.content.grammars import MAX_TEXTS
 from weft_server.content.side import MAX_TOKENS as MAX_DETOKENIZED
@@ -25,13 +25,14 @@ _FILES = {
     *("Caption", "StreamCaption", "Answer", "StreamAnswer", "Transcribe", "StreamTranscribe"),
     *("Classify", "Embed", "Score"),
 }
+# No bundle may say that it takes more. Each takes as many as it says.
+_MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
 # Every repeated field that a request may have. What reads a field says the same, with the same reason.
-MOST = {
+BOUNDS = {
     "weft.v1.ClassifyRequest.labels": Bound(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
     "weft.v1.EmbedRequest.inputs": Bound(MAX_INPUTS, "INPUT_TOO_LONG"),
     "weft.v1.DetokenizeRequest.token_ids": Bound(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
-    # No model takes more. Each takes as many as its bundle says.
-    "weft.v1.TokenIds.ids": Bound(MAX_TOTAL_TOKENS, "INPUT_TOO_LONG"),
+    "weft.v1.TokenIds.ids": Bound(_MAX_IDS, "INPUT_TOO_LONG"),
     "weft.v1.Messages.turns": Bound(MAX_MESSAGES),
     "weft.v1.Decoding.stop": Bound(MAX_STOP_STRINGS),
     "weft.v1.Decoding.bias": Bound(MAX_PHRASES),
@@ -51,4 +52,4 @@ def max_bytes(method: str, most: int) -> int:
 
 def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], None]:
     """Return what refuses messages of too many fields, see `check_fields`. `deserialize` makes messages of bytes."""
-    return partial(check_fields, fields=fields_of(deserialize(b"").DESCRIPTOR, MOST))
+    return partial(check_fields, fields=fields_of(deserialize(b"").DESCRIPTOR, BOUNDS))
