@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -326,6 +327,17 @@ def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, name):
             return refused.value.reason, refused.value.field
 
     assert (BOUNDS[f"weft.v1.{name}"].reason, field) == asyncio.run(run())
+
+
+def test_the_bytes_of_what_is_refused_are_not_copied():
+    """Numbers are counted in a copy without their first bytes. Far too many bytes are no numbers to count."""
+    data = sized(3, sized(1, bytes(15 * MEBIBYTE)))
+    tracemalloc.start()
+    try:
+        assert ("INPUT_TOO_LONG", "token_ids.ids") == refusal(GENERATE, data)
+        assert tracemalloc.get_traced_memory()[1] < MEBIBYTE
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_check_does_not_look_into_texts_and_files():
