@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bounded import Bounded
-from guarded import methods
+from guarded import HEALTH, REFLECTION, methods, open_channel, run, served
+from guarded import ask as asked
 from loaded import Loaded, ask, detokenize
 from on_the_wire import inside, path, places, shortest, sized, times, varint
 from weft_proto.v1 import (
@@ -29,6 +30,7 @@ from weft_proto.v1 import (
 from weft_server.door.fields import MAX_FIELDS, MAX_TIMES, MAX_UNKNOWN, Bound, check_fields, fields_of
 from weft_server.door.handlers import parsing
 from weft_server.door.limits import BOUNDS, check_of
+from weft_server.door.server import ADMIN_SERVICES, SERVICES
 from weft_server.errors import InvalidRequest
 
 MEBIBYTE = 1 << 20
@@ -71,6 +73,22 @@ def test_each_field_may_come_as_often_as_its_bound(name):
             assert refusal(check, REQUESTS[name], inside(around, shortest(field) * most)) is None, where
             over = inside(around, shortest(field) * (most + 1))
             assert (reason, where) == refusal(check, REQUESTS[name], over)
+
+
+def test_each_method_counts_the_fields_of_its_messages(tmp_path):
+    """On both ports, in health and in reflection too."""
+
+    async def scenario(*, admin):
+        async with served(tmp_path, tokens="", admin=admin) as (target, _, _), open_channel(target) as channel:
+            services = ADMIN_SERVICES if admin else SERVICES
+            ours = [method for method in methods() if method.split("/")[1] in services]
+            for method in (*ours, HEALTH, HEALTH.replace("Check", "Watch"), REFLECTION):
+                unknown = varint(99 << 3) + b"\1"
+                found = await asked(channel, method, unknown * (MAX_UNKNOWN + 1))
+                assert (method, "INVALID_ARGUMENT", "INVALID_FIELD") == (method, *found)
+
+    run(scenario(admin=False))
+    run(scenario(admin=True))
 
 
 def test_there_are_no_bounds_of_fields_that_are_not():

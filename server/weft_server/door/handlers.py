@@ -97,7 +97,7 @@ def _set(context: Any, status: Status) -> None:
     context.set_trailing_metadata(status.trailing_metadata)
 
 
-def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None]) -> Parse:
+def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None] | None = None) -> Parse:
     """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message.
 
     `check` raises it for other bytes that must not be parsed, and DecodeError as `deserialize` does.
@@ -109,7 +109,8 @@ def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[byt
                 "", f"the request has {len(data)} bytes, and this method takes at most {most}", "MESSAGE_TOO_LARGE"
             )
         try:
-            check(data)
+            if check:
+                check(data)
             return deserialize(data)
         except DecodeError:
             raise InvalidRequest(

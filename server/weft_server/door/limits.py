@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.message import Message
+
 from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
 from weft_server.content.chat import MAX_MESSAGES
 from weft_server.content.grammars import MAX_TEXTS
@@ -50,6 +52,12 @@ def max_bytes(method: str, most: int) -> int:
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
 
 
-def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], None]:
-    """Return what refuses messages of too many fields, see `check_fields`. `deserialize` makes messages of bytes."""
-    return partial(check_fields, fields=fields_of(deserialize(b"").DESCRIPTOR, BOUNDS))
+def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], None] | None:
+    """Return what refuses messages of too many fields, see `check_fields`.
+
+    `deserialize` is FromString of a message's class. None for what makes other things of bytes: they have no fields.
+    """
+    kind = getattr(deserialize, "__self__", None)
+    if not isinstance(kind, type) or not issubclass(kind, Message):
+        return None
+    return partial(check_fields, fields=fields_of(kind.DESCRIPTOR, BOUNDS))
