@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from weft_server.errors import InvalidRequest
+from weft_server.varints import num_varints, varint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from google.protobuf.descriptor import Descriptor
 
     Fields = dict[int, "Field"]
     # Where a message stands: the place of the one around it, its field there, and which of those it is.
@@ -26,9 +25,6 @@ MAX_TIMES = 4
 MAX_UNKNOWN = 64
 # How a value is written, the last three bits of what stands before it.
 _VARINT, _FIXED64, _SIZED, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES = 10
-# Those of a varint, but for its last.
-_CONTINUED = bytes(range(128, 256))
 _FIXED = {
     FieldDescriptor.TYPE_DOUBLE: _FIXED64,
     FieldDescriptor.TYPE_FIXED64: _FIXED64,
@@ -63,8 +59,8 @@ class Field:
 _UNKNOWN = Field(None, Bound(MAX_UNKNOWN), None)
 
 
-def fields_of(message: Descriptor, bounds: Mapping[str, Bound]) -> Fields:
-    """Return the fields of a message by what stands before them on the wire.
+def fields_of(message: Any, bounds: Mapping[str, Bound]) -> Fields:
+    """Return the fields of a message, given its descriptor, by what stands before them on the wire.
 
     `bounds` has each repeated field, by its full name.
     """
@@ -105,17 +101,17 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
     """Check the fields from `at` to `end`. Return how many may still come behind, of the `left` that might."""
     counts: dict[Field, int] = {}
     while at < end:
-        tag, at = (data[at], at + 1) if data[at] < 128 else _varint(data, at)
+        tag, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
         field = fields.get(tag, _UNKNOWN)
         kind = tag & 7
         stop, count = at, 1
         if kind == _SIZED:
-            size, at = (data[at], at + 1) if data[at] < 128 else _varint(data, at)
+            size, at = (data[at], at + 1) if data[at] < 128 else varint(data, at)
             stop = at + size
             if field.is_packed:
-                count = size if size <= field.most else _num_varints(data, at, stop, field.most)
+                count = size if size <= field.most else num_varints(data, at, stop, field.most)
         elif kind == _VARINT:
-            stop = at + 1 if data[at] < 128 else _varint(data, at)[1]
+            stop = at + 1 if data[at] < 128 else varint(data, at)[1]
         elif kind == _FIXED32:
             stop = at + 4
         elif kind == _FIXED64:
@@ -132,25 +128,6 @@ def _walk(data: bytes, at: int, end: int, fields: Fields, left: int, place: _Pla
             left = _walk(data, at, stop, field.inside, left, (place, field, count - 1))
         at = stop
     return left
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where the next one begins."""
-    value = 0
-    for shift in range(0, 7 * _MAX_VARINT_BYTES, 7):
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 128:
-            return value, at
-    raise DecodeError
-
-
-def _num_varints(data: bytes, at: int, end: int, most: int) -> int:
-    """Return how many numbers there are, or a number beyond `most`. Then not all bytes are looked at."""
-    if end - at > most * _MAX_VARINT_BYTES:
-        return most + 1
-    return len(data[at:end].translate(None, _CONTINUED))
 
 
 def _refusal(place: _Place | None, field: Field, number: int, left: int) -> InvalidRequest:
