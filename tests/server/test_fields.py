@@ -1,9 +1,7 @@
 """Laws of counting fields on the wire: what would be too many objects is refused before one of them is made."""
 
-import asyncio
 import os
 import tracemalloc
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bounded import Bounded
-from guarded import HEALTH, REFLECTION, methods, open_channel, run, served
-from guarded import ask as asked
-from loaded import Loaded, ask, detokenize
+from guarded import methods
 from on_the_wire import inside, path, places, shortest, sized, times, varint
 from weft_proto.v1 import (
     caption_pb2,
@@ -30,7 +26,6 @@ from weft_proto.v1 import (
 from weft_server.door.fields import MAX_FIELDS, MAX_TIMES, MAX_UNKNOWN, Bound, check_fields, fields_of
 from weft_server.door.handlers import parsing
 from weft_server.door.limits import BOUNDS, check_of
-from weft_server.door.server import ADMIN_SERVICES, SERVICES
 from weft_server.errors import InvalidRequest
 
 MEBIBYTE = 1 << 20
@@ -73,36 +68,6 @@ def test_each_field_may_come_as_often_as_its_bound(name):
             assert refusal(check, REQUESTS[name], inside(around, shortest(field) * most)) is None, where
             over = inside(around, shortest(field) * (most + 1))
             assert (reason, where) == refusal(check, REQUESTS[name], over)
-
-
-def test_each_method_counts_the_fields_of_its_messages(tmp_path):
-    """On both ports, in health and in reflection too."""
-
-    async def scenario(*, admin):
-        async with served(tmp_path, tokens="", admin=admin) as (target, _, _), open_channel(target) as channel:
-            services = ADMIN_SERVICES if admin else SERVICES
-            ours = [method for method in methods() if method.split("/")[1] in services]
-            for method in (*ours, HEALTH, HEALTH.replace("Check", "Watch"), REFLECTION):
-                unknown = varint(99 << 3) + b"\1"
-                found = await asked(channel, method, unknown * (MAX_UNKNOWN + 1))
-                assert (method, "INVALID_ARGUMENT", "INVALID_FIELD") == (method, *found)
-
-    run(scenario(admin=False))
-    run(scenario(admin=True))
-
-
-def test_there_are_no_bounds_of_fields_that_are_not():
-    """Each is a repeated field of a request."""
-    repeated = {field.full_name for kind in REQUESTS.values() for _, field in places(kind) if field.is_repeated}
-    assert repeated == set(BOUNDS)
-
-
-def test_a_field_without_a_bound_is_a_bug():
-    """It would let anything through, so no method of its message is answered."""
-    with pytest.raises(AssertionError, match=r"weft\.v1\.Decoding\.stop may come without end\. This is a bug\."):
-        fields_of(
-            common_pb2.Decoding.DESCRIPTOR, {name: BOUNDS[name] for name in BOUNDS if name != "weft.v1.Decoding.stop"}
-        )
 
 
 def test_a_refusal_names_the_message_that_it_is_about():
@@ -303,48 +268,6 @@ def test_what_passes_takes_little_memory(name):
     with Bounded(__file__, "memory_of_parsing") as measured:
         num_bytes, taken = measured(name)
     assert taken <= 16 * num_bytes + 4 * MEBIBYTE
-
-
-def of_decoding(**decoding):
-    """What asks a model to go on with a prompt."""
-    return partial(ask, token_ids={"ids": [5]}, decoding=decoding)
-
-
-# By field: a model, the field as its refusal names it, and what asks for one too many.
-READERS = {
-    "ClassifyRequest.labels": ("tiny-match", "labels", partial(ask, image={}, labels=["cat"] * 1025)),
-    "EmbedRequest.inputs": ("tiny-embed", "inputs", partial(ask, inputs=[{"text": "cat"}] * 257)),
-    "DetokenizeRequest.token_ids": ("tiny-generate", "token_ids", partial(detokenize, token_ids=[5] * 131_073)),
-    "TokenIds.ids": ("tiny-generate", "token_ids.ids", partial(ask, token_ids={"ids": [5] * (1_048_576 + 1)})),
-    "Messages.turns": (
-        "tiny-generate",
-        "messages.turns",
-        partial(ask, messages={"turns": [{"role": "user", "content": "a"}] * 1025}),
-    ),
-    "Decoding.stop": ("tiny-generate", "decoding.stop", of_decoding(stop="abcde")),
-    "Decoding.bias": ("tiny-generate", "decoding.bias", of_decoding(bias=[{"token_ids": {"ids": [5]}}] * 1025)),
-    "Decoding.banned": ("tiny-generate", "decoding.banned", of_decoding(banned=[{"text": "a"}] * 1025)),
-    "TokenSet.ids": ("tiny-generate", "decoding.suppressed.ids", of_decoding(suppressed={"ids": [5] * 1025})),
-    "Choice.texts": (
-        "tiny-generate",
-        "decoding.constraint.choice.texts",
-        of_decoding(constraint={"choice": {"texts": map(str, range(1025))}}),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", [name.removeprefix("weft.v1.") for name in BOUNDS])
-def test_the_reader_of_a_field_refuses_as_the_door_does(tiny_repository, name):
-    """One more than the bound is too many for what reads the field, and it has the same name and reason for that."""
-    model_name, field, asked = READERS[name]
-
-    async def run():
-        async with Loaded(tiny_repository / model_name / "1") as model:
-            with pytest.raises(InvalidRequest) as refused:
-                await asked(model)
-            return refused.value.reason, refused.value.field
-
-    assert (BOUNDS[f"weft.v1.{name}"].reason, field) == asyncio.run(run())
 
 
 def test_the_bytes_of_what_is_refused_are_not_copied():
