@@ -252,7 +252,7 @@ class TokenIds(_message.Message):
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ids are token ids in [0, vocab_size), special tokens included as the model expects them: nothing is added.
         At least one; at most the model's max_source_tokens (translate, classify, tag, embed) or max_prompt_tokens (generate).
-        They come packed, as proto3 writes them. Where they do not, each is one of the request's fields.
+        They come packed, as proto3 writes them: then 256 count as one of the request's fields. Where they do not, each is one.
         """
 
     def __init__(
