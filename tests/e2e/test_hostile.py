@@ -6,6 +6,7 @@ import struct
 import threading
 import wave
 from io import BytesIO
+from pathlib import Path
 
 import grpc
 import pytest
@@ -13,6 +14,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import weft
 from hostile_decodings import FREE, every_refusal, fields_of
+from on_the_wire import sized
 from pictures import huge_header, png
 from weft_proto.v1 import (
     classification_pb2,
@@ -192,6 +194,54 @@ def test_bad_bytes_on_the_wire_are_the_callers_error(server):
         with pytest.raises(grpc.RpcError) as refused:
             list(stream(b"\x0a\x04" + not_utf8, timeout=10))
         assert "MALFORMED_REQUEST" == reason_of(refused.value)
+
+
+def full_of_fields():
+    """(field that is refused, reason, method, message): about 15 MiB each, in fields of a few bytes."""
+    some = 7 << 20
+    picture = sized(2, sized(1, png()))
+    return [
+        ("decoding.bias", "INVALID_FIELD", "CaptionService/Caption", picture + sized(3, b"\x52\0" * 7_864_320)),
+        ("decoding.stop", "INVALID_FIELD", "CaptionService/Caption", picture + sized(3, b"\x1a\0" * some)),
+        ("decoding.greedy", "INVALID_FIELD", "AnswerService/Answer", picture + sized(5, b"\x22\0\x2a\0" * (some >> 1))),
+        ("request.image", "INVALID_FIELD", "CaptionService/StreamCaption", sized(1, b"\x12\0" * some)),
+        ("decoding.99", "INVALID_FIELD", "TranscriptionService/Transcribe", sized(5, b"\x98\6\0" * (some >> 1))),
+        ("token_ids.ids", "INPUT_TOO_LONG", "ClassificationService/Classify", sized(3, sized(1, bytes(15 << 20)))),
+        ("inputs", "INPUT_TOO_LONG", "EmbeddingService/Embed", b"\x12\0" * some),
+        ("", "MESSAGE_TOO_LARGE", "ScoreService/Score", sized(3, b"\x08\1" * some)),
+        ("", "MALFORMED_REQUEST", "ScoreService/Score", b"\x1b\x1c" * some),
+    ]
+
+
+def test_messages_of_millions_of_fields_harm_nobody(server, client):
+    """Each is refused by its field and takes little memory beside its bytes. Who asks meanwhile gets an answer."""
+    alone = client.translate("we are eating bread").text
+    with grpc.insecure_channel(server.target) as channel:
+        for field, reason, method, data in full_of_fields():
+            begin = start_of_peak(server)
+            call = channel.unary_stream(f"/weft.v1.{method}")(data, timeout=60)
+            assert alone == client.translate("we are eating bread").text
+            assert (method, grpc.StatusCode.INVALID_ARGUMENT, reason) == (method, call.code(), reason_of(call))
+            assert not field or [field] == fields_refused(call)
+            # gRPC holds the bytes twice while it joins them.
+            assert (method, peak_bytes(server) - begin < 64 << 20) == (method, True)
+
+
+def fields_refused(error):
+    """The fields that a status names."""
+    return [each.field for each in details_of(error, error_details_pb2.BadRequest).field_violations]
+
+
+def start_of_peak(server):
+    """Forget the most memory that a server had, and return what it has."""
+    Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+    return server.rss_bytes()
+
+
+def peak_bytes(server):
+    """The most memory that a server had since."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def test_a_violation_is_named_as_the_message_has_it(server):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mutations import budget, mutated_bytes, mutated_message
+from on_the_wire import inside, places, shortest, sized, times, varint
 from process import ServerProcess
 from weft_proto.v1 import (
     answer_pb2,
@@ -213,3 +214,27 @@ def test_any_bytes(channel, data):
     method = data.draw(st.sampled_from(sorted(METHODS)))
     seeds = [seed.SerializeToString() for seed in METHODS[method]]
     check(*ask(channel, method, data.draw(st.one_of(mutated_bytes(seeds), st.binary(max_size=100)))))
+
+
+@budget(60)
+@given(data=st.data())
+def test_any_number_of_fields(channel, data):
+    """Requests with one of their fields behind them, as often as no request has it: one inside others, or unknown."""
+    method = data.draw(st.sampled_from(sorted(METHODS)))
+    seed = METHODS[method][data.draw(st.integers(0, len(METHODS[method]) - 1))]
+    known = list(places(seed.DESCRIPTOR))
+    if not known:
+        return
+    around, field = known[data.draw(st.integers(0, len(known) - 1))]
+    count = data.draw(st.sampled_from([1, 4, 5, 64, 65, 1024, 1025, 20_000, 400_000]))
+    kinds = {
+        "known": shortest(field),
+        "as a message": sized(field.number, b"\x0a\0"),
+        "an unknown number": varint(999 << 3) + b"\0",
+        "an unknown text": sized(999, b"a"),
+        "a group": varint(999 << 3 | 3) + varint(999 << 3 | 4),
+    }
+    written = kinds[data.draw(st.sampled_from(sorted(kinds)))]
+    packed = data.draw(st.booleans())
+    body = times(field, min(count, 100_000)) if packed else written * min(count, 900_000 // len(written))
+    check(*ask(channel, method, seed.SerializeToString() + inside(around, body)))

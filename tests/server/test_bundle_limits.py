@@ -1,6 +1,7 @@
 """Every number, string and list of a manifest has a limit, which bundle.proto states and the server checks first."""
 
 import re
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from weft_proto.bundle_rules import LIMITS, MAX_MANIFEST_BYTES, MAX_MANIFEST_ENTRIES, MAX_READ_BYTES
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.limits import verify_limits
+from weft_server.bundle.load import has_few_entries
 from weft_server.errors import BundleError
 
 PROTO = (Path(__file__).parents[2] / "proto" / "weft_proto" / "v1" / "bundle.proto").read_text()
@@ -117,3 +119,16 @@ def test_a_refusal_says_where():
     with pytest.raises(BundleError) as refused:
         verify_limits(manifest)
     assert "attention.heads[1] is 2000000000; it must be from 0 to 1,024" == str(refused.value)
+
+
+def test_entries_are_counted_before_they_are_made():
+    """As many lists as there may be entries pass. Of far more, none becomes a list."""
+    assert has_few_entries(f"[{','.join(['[]'] * MAX_MANIFEST_ENTRIES)}]")
+    assert not has_few_entries(f"[{','.join(['0'] * (MAX_MANIFEST_ENTRIES + 1))}]")
+    many = f"[{'[],' * 2_700_000}[]]"
+    tracemalloc.start()
+    try:
+        assert not has_few_entries(many)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -9,8 +9,7 @@ import pytest
 
 from loaded import Loaded, ask
 from waiting import until
-from weft_proto.v1 import common_pb2, embedding_pb2
-from weft_server.door.limits import CHECKS
+from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 
 TEXTS = ["the cat", "the cat eats and the dog finds", "a bird", "we are in the green tree", "the cat"]
@@ -180,16 +179,3 @@ def test_a_caller_who_goes_takes_all_inputs_along(tiny_repository):
             await first
 
     asyncio.run(run())
-
-
-def test_inputs_without_number_are_refused_unparsed():
-    """A message of millions of empty inputs, or of other fields, is made no objects of. Others are left to parsing."""
-    good = embedding_pb2.EmbedRequest(
-        inputs=inputs_of(["the cat"] * 256), dimensions=3, request_id="r"
-    ).SerializeToString()
-    check_inputs = CHECKS["/weft.v1.EmbeddingService/Embed"]
-    for data in (b"", good, good[:-1], b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", b"\x13" * 9, b"\xff" * 999):
-        check_inputs(data)
-    for data in (b"\x12\x00" * 10**6, b"\x08\x01" * 10**6, b"\x0d" + b"\x0d" * 10**6, good + b"\x12\x00" * 99):
-        with pytest.raises(InvalidRequest, match=r"^inputs must be 1\.\.256, and there are more$"):
-            check_inputs(data)

@@ -87,6 +87,16 @@ def test_a_canary_that_becomes_stable_is_none_any_more():
             labels.put(*wrong)
 
 
+def test_a_file_of_labels_is_small(tmp_path):
+    """64 KiB are read of it, and one byte more is refused whatever it says."""
+    stated = b'{"stable": 1}'
+    (tmp_path / "labels.json").write_bytes(stated.ljust(65_536))
+    assert Labels(1) == read_labels(tmp_path)
+    (tmp_path / "labels.json").write_bytes(stated.ljust(65_537))
+    with pytest.raises(RepositoryError, match=r"labels\.json has more than 65,536 bytes$"):
+        read_labels(tmp_path)
+
+
 def test_a_file_states_labels(tmp_path):
     """Nothing where there is no file; what it names and is not there is left out by `restrict`."""
     assert None is read_labels(tmp_path)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from loaded import Loaded, ask, golden_request
-from weft_proto.v1 import classification_pb2, common_pb2
-from weft_server.door.limits import CHECKS
+from weft_proto.v1 import common_pb2
 from weft_server.errors import InvalidRequest, Overloaded
 from weft_server.serving.label_vectors import LabelVector, LabelVectors
 from weft_server.telemetry.metrics import Metrics
@@ -183,11 +182,3 @@ def test_pictures_are_explained_and_texts_are_not(tiny_repository):
                 await ask(model, inputs=[{"text": "cat"}], explain=explain)
 
     asyncio.run(run())
-
-
-def test_labels_without_number_are_refused_unparsed():
-    """A message of millions of empty labels is made no objects of."""
-    check = CHECKS["/weft.v1.ClassificationService/Classify"]
-    check(classification_pb2.ClassifyRequest(labels=["cat"] * 1024, request_id="r").SerializeToString())
-    with pytest.raises(InvalidRequest, match=r"^labels must be 1\.\.1024, and there are more$"):
-        check(b"\x4a\x00" * 10**6)

@@ -13,7 +13,7 @@ from hostile_tokenizers import tokenizer as tokenizer_file
 from tokenizer_kinds import TEXTS
 from weft_server.content.inputs import known
 from weft_server.content.places import Places
-from weft_server.content.tokenizer import Tokenizer, TokenizerFailed
+from weft_server.content.tokenizer import MAX_SIGNS, Tokenizer, TokenizerFailed
 from weft_server.errors import BundleError, InvalidRequest
 
 
@@ -117,6 +117,20 @@ def test_no_tokenizer_is_a_bundle_error(tmp_path, content):
         Tokenizer(path)
 
 
+@pytest.mark.parametrize(("sign", "text"), [("{", "{{"), ("[", "[["), (",", ",,")])
+def test_a_file_has_few_objects_and_lists(tmp_path, monkeypatch, sign, text):
+    """As many as the bound pass, wherever they stand, and one more is refused before it is made an object of."""
+    path = tmp_path / "tokenizer.json"
+    tokenizers.Tokenizer(models.WordLevel({"a": 0, text: 1}, unk_token="a")).save(str(path))
+    count = path.read_text().count(sign)
+    monkeypatch.setitem(MAX_SIGNS, sign.encode(), count)
+    assert [0] == Tokenizer(path).encode("a")
+    monkeypatch.setitem(MAX_SIGNS, sign.encode(), count - 1)
+    with pytest.raises(BundleError) as refused:
+        Tokenizer(path)
+    assert f"tokenizer.json is no tokenizer: it has the sign {sign} more than {count - 1} times" == str(refused.value)
+
+
 def test_a_word_that_a_vocabulary_without_unknown_lacks(tmp_path):
     """Such a file is a tokenizer all the same; a text that it cannot encode is the text's fault."""
     words = tokenizers.Tokenizer(models.WordLevel({"1": 0, "2": 1}))
@@ -175,6 +189,7 @@ def test_a_panic_of_the_library_is_a_bundle_error(tmp_path, monkeypatch):
     def panics(path):
         raise Panic("index out of bounds")
 
-    monkeypatch.setattr(tokenizers.Tokenizer, "from_file", panics)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(tokenizers.Tokenizer, "from_buffer", panics)
     with pytest.raises(BundleError, match="index out of bounds"):
         Tokenizer(tmp_path / "tokenizer.json")

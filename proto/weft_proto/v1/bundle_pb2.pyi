@@ -397,7 +397,9 @@ class BundleManifest(_message.Message):
     Every number has a range, every string a length and every list a count, so that a server can refuse a manifest before
     it makes anything of such a size. bundle.json has at most 8,388,608 bytes, and its
     lists and objects together at most 400,000 entries. A server reads graphs, tokenizers and the
-    golden image or recording as a whole: each of these files has at most 67,108,864 bytes.
+    golden image or recording as a whole: each of these files has at most 67,108,864 bytes. A graph has at most
+    2,000,000 fields, those of the messages inside and packed integers included. A tokenizer's file has the sign `{` at
+    most 262,144 times, `[` 4,194,304 and `,` 12,582,912 times.
 
     BundleManifest says what a bundle is and how to run its graphs.
     """

@@ -56,6 +56,8 @@ class _TaskEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Task.ValueType],
 class Task(_Task, metaclass=_TaskEnumTypeWrapper):
     """What every request and answer of Weft shares. A comment on a field is its specification: unit, range, default, edge.
     A number outside its range is refused with INVALID_ARGUMENT and a google.rpc.BadRequest naming the field; nothing is clamped.
+      A request has at most 16,384 fields, those of the messages inside included: INVALID_ARGUMENT (MESSAGE_TOO_LARGE). As bytes, a field that
+    is not repeated comes at most 4 times in its message, and fields that the server does not know at most 64 times together.
 
     Task is what a model does. It decides which service answers for it.
     """
@@ -250,6 +252,7 @@ class TokenIds(_message.Message):
     def ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """ids are token ids in [0, vocab_size), special tokens included as the model expects them: nothing is added.
         At least one; at most the model's max_source_tokens (translate, classify, tag, embed) or max_prompt_tokens (generate).
+        They come packed, as proto3 writes them: then 256 count as one of the request's fields. Where they do not, each is one.
         """
 
     def __init__(

@@ -1,7 +1,6 @@
 """Reads an adapter that lies beside its bundle, and refuses a wrong one. Nothing of it is run here."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,12 @@ from weft_proto.bundle_rules import (
     ADAPTERS_DIR,
     FORMAT_VERSION,
     MAX_ADAPTER_BYTES,
-    MAX_MANIFEST_ENTRIES,
 )
 from weft_proto.first_line import first_line
 from weft_proto.v1 import bundle_pb2
 from weft_server.bundle.files import read_small_file, verify_file, verify_names
 from weft_server.bundle.limits import verify_limits
-from weft_server.bundle.load import Bundle, has_at_most
+from weft_server.bundle.load import Bundle, has_few_entries
 from weft_server.errors import BundleError, require
 from weft_server.sequence import Adapter
 
@@ -74,7 +72,7 @@ def load_adapter(directory: Path, bundle: Bundle) -> tuple[Adapter, bundle_pb2.G
 def _parsed(content: bytes) -> bundle_pb2.AdapterManifest:
     try:
         text = content.decode()
-        require(has_at_most(MAX_MANIFEST_ENTRIES, json.loads(text)), f"{ADAPTER_FILE} has too many entries")
+        require(has_few_entries(text), f"{ADAPTER_FILE} has too many entries")
         manifest = json_format.Parse(text, bundle_pb2.AdapterManifest())
     except (json_format.ParseError, ValueError, RecursionError) as error:
         raise BundleError(f"{ADAPTER_FILE} is not an AdapterManifest in JSON: {first_line(error)}") from error

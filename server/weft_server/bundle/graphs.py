@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, ONNX_NAME, OPERATOR_DOMAINS, REFUSED_OPERATORS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.graph_fields import verify_fields
 from weft_server.errors import BundleError, require
 
 # ONNX Runtime can be told by an environment variable to take session options from this metadata entry.
@@ -34,7 +35,9 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         # ONNX Runtime knows its own flatbuffer format by the suffix. Nothing here could look into such a file.
         require(graph.path in sizes and graph.path.endswith(".onnx"), f"graph {graph.path!r} is no listed .onnx file")
         try:
-            model = onnx.load(directory / graph.path, format="protobuf", load_external_data=False)
+            data = (directory / graph.path).read_bytes()
+            verify_fields(data, graph.path)
+            model = onnx.load_model_from_string(data, format="protobuf")
         except DecodeError as error:
             raise BundleError(f"{graph.path} is not an ONNX model") from error
         _verify_model(model, graph.path, sizes)

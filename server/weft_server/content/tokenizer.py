@@ -16,6 +16,10 @@ from weft_server.content.places import Places
 from weft_server.content.vocabulary import Vocabulary
 from weft_server.errors import BundleError
 
+# How often these signs may come in a file, those in its texts included. There are at most 4,194,304 tokens, and no more
+# merges, each a list of two. Objects are steps and added tokens: 64 MiB of steps would be 5 GB.
+MAX_SIGNS = {b"{": 262_144, b"[": 4_194_304, b",": 12_582_912}
+
 
 class TokenizerFailed(ValueError):
     """The tokenizers library panics over a text. It would again, and other texts are none the worse for it.
@@ -129,7 +133,11 @@ class Tokenizer:
 
 
 def _read(path: Path) -> tokenizers.Tokenizer:
-    tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    content = path.read_bytes()
+    for sign, most in MAX_SIGNS.items():
+        if content.count(sign) > most:
+            raise ValueError(f"it has the sign {sign.decode()} more than {most:,} times")
+    tokenizer = tokenizers.Tokenizer.from_buffer(content)
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if fault := tokenizer_fault(tokenizer):

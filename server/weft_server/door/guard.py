@@ -14,7 +14,7 @@ import structlog
 from weft_server.door.brake import Brake
 from weft_server.door.handlers import abort, behaviour_of, judging, let_go, parsing, refusing, sending
 from weft_server.door.health import is_open
-from weft_server.door.limits import CHECKS, max_bytes
+from weft_server.door.limits import check_of, max_bytes
 from weft_server.door.standard_services import answering, reflecting
 from weft_server.door.status import to_status
 from weft_server.door.traffic import Traffic
@@ -143,7 +143,8 @@ class Guard(grpc.aio.ServerInterceptor):
         1. Those of weft.v1 are counted. A drain refuses new ones and awaits the others.
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
         """
-        parse = parsing(handler.request_deserializer, max_bytes(method, self._max_request_bytes), CHECKS.get(method))
+        deserialize = handler.request_deserializer
+        parse = parsing(deserialize, max_bytes(method, self._max_request_bytes), check_of(deserialize))
         if method.startswith(_OURS):
             if handler.response_streaming:
                 return grpc.stream_stream_rpc_method_handler(self._stream(method, handler, parse))

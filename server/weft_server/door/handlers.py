@@ -58,7 +58,7 @@ def _set(context: Any, status: Status) -> None:
 def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[bytes], None] | None = None) -> Parse:
     """A function from bytes to a message. It raises InvalidRequest for more than `most` bytes, and for no message.
 
-    `check` raises it for other bytes that are not worth parsing.
+    `check` raises it for other bytes that must not be parsed, and DecodeError as `deserialize` does.
     """
 
     def parse(data: bytes) -> Any:
@@ -66,9 +66,9 @@ def parsing(deserialize: Callable[[bytes], Any], most: int, check: Callable[[byt
             raise InvalidRequest(
                 "", f"the request has {len(data)} bytes, and this method takes at most {most}", "MESSAGE_TOO_LARGE"
             )
-        if check:
-            check(data)
         try:
+            if check:
+                check(data)
             return deserialize(data)
         except DecodeError:
             raise InvalidRequest(

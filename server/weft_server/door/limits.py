@@ -1,21 +1,46 @@
-"""How large a message each method takes: a name, a text or a file; and how many parts one has."""
+"""How large a message each method takes: a name, a text or a file; and how many of each field it may have."""
+
+from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from weft_proto.bundle_rules import MAX_MATCHED_LABELS
-from weft_server.errors import InvalidRequest
+from google.protobuf.message import Message
+
+from weft_proto.bundle_rules import LIMITS, MAX_MATCHED_LABELS
+from weft_server.content.chat import MAX_MESSAGES
+from weft_server.content.grammars import MAX_TEXTS
+from weft_server.content.side import MAX_TOKENS as MAX_DETOKENIZED
+from weft_server.door.fields import Bound, check_fields, fields_of
+from weft_server.serving.decoding import MAX_STOP_STRINGS
 from weft_server.serving.embedding import MAX_INPUTS
+from weft_server.serving.phrases import MAX_PHRASES
+from weft_server.serving.rules import MAX_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_NAME_BYTES = 4096
 MAX_TEXT_BYTES = 4 * 1024 * 1024
 _NAMES = ("weft.v1.ModelService", "weft.v1.ModelAdminService", "grpc.health.", "grpc.reflection.")
-# Of a message beside its inputs. Any may come several times.
-_OTHER_FIELDS = 64
-# Bits of a number.
-_LONGEST = 63
 _FILES = {
     *("Caption", "StreamCaption", "Answer", "StreamAnswer", "Transcribe", "StreamTranscribe"),
     *("Classify", "Embed", "Score"),
+}
+# No bundle may say that it takes more. Each takes as many as it says.
+_MAX_IDS = int(LIMITS["TextSpec"]["max_total_tokens"].most or 0)
+# Every repeated field that a request may have. What reads a field says the same, with the same reason.
+BOUNDS = {
+    "weft.v1.ClassifyRequest.labels": Bound(MAX_MATCHED_LABELS, "INPUT_TOO_LONG"),
+    "weft.v1.EmbedRequest.inputs": Bound(MAX_INPUTS, "INPUT_TOO_LONG"),
+    "weft.v1.DetokenizeRequest.token_ids": Bound(MAX_DETOKENIZED, "INPUT_TOO_LONG"),
+    "weft.v1.TokenIds.ids": Bound(_MAX_IDS, "INPUT_TOO_LONG"),
+    "weft.v1.Messages.turns": Bound(MAX_MESSAGES),
+    "weft.v1.Decoding.stop": Bound(MAX_STOP_STRINGS),
+    "weft.v1.Decoding.bias": Bound(MAX_PHRASES),
+    "weft.v1.Decoding.banned": Bound(MAX_PHRASES),
+    "weft.v1.TokenSet.ids": Bound(MAX_TOKENS),
+    "weft.v1.Choice.texts": Bound(MAX_TEXTS),
 }
 
 
@@ -27,34 +52,12 @@ def max_bytes(method: str, most: int) -> int:
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
 
 
-def check_parts(data: bytes, field: str, most: int) -> None:
-    """Raise InvalidRequest for a message of far too many fields: millions of empty ones would be gigabytes.
+def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], None] | None:
+    """Return what refuses messages of too many fields, see `check_fields`.
 
-    `field` may come `most` times. What is no message is left to who parses it.
+    `deserialize` is FromString of a message's class. None for what makes other things of bytes: they have no fields.
     """
-    at = 0
-    try:
-        for _ in range(most + _OTHER_FIELDS):
-            if at >= len(data):
-                return
-            key, at = _varint(data, at)
-            size, at = _varint(data, at) if key & 7 in (0, 2) else ({1: 8, 5: 4}[key & 7], at)
-            at += size if key & 7 else 0
-    except (IndexError, KeyError):
-        return
-    raise InvalidRequest(field, f"must be 1..{most}, and there are more", "INPUT_TOO_LONG")
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return a number, and where the next one begins."""
-    value = shift = 0
-    while data[at] & 0x80 and shift < _LONGEST:
-        value |= (data[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | data[at] << shift, at + 1
-
-
-CHECKS = {
-    "/weft.v1.EmbeddingService/Embed": partial(check_parts, field="inputs", most=MAX_INPUTS),
-    "/weft.v1.ClassificationService/Classify": partial(check_parts, field="labels", most=MAX_MATCHED_LABELS),
-}
+    kind = getattr(deserialize, "__self__", None)
+    if not isinstance(kind, type) or not issubclass(kind, Message):
+        return None
+    return partial(check_fields, fields=fields_of(kind.DESCRIPTOR, BOUNDS))

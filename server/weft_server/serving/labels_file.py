@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# It has three numbers.
+MAX_BYTES = 65_536
+
+
 def read_labels(model: Path) -> Labels | None:
     """Return what the file in a model's folder states, or None if there is no such file.
 
@@ -25,8 +29,11 @@ def read_labels(model: Path) -> Labels | None:
     """
     path = model / LABELS_FILE
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
-        return _labels(stated)
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise RepositoryError(f"{path} has more than {MAX_BYTES:,} bytes")
+        return _labels(json.loads(content.decode()))
     except FileNotFoundError:
         return None
     except OSError as error:
