@@ -45,9 +45,10 @@ def credentials_of(metrics=None, **settings):
     return Credentials(ServerConfig(repository="models", **settings), metrics or Metrics())
 
 
-def guard_of(metrics=None, **settings):
+def guard_of(metrics=None, traffic=None, **settings):
     """The guard of a server with these settings."""
-    return Guard(metrics or Metrics(), Access(credentials_of(**settings)), Gate(Models([])), MAX_REQUEST_BYTES)
+    access = Access(credentials_of(**settings))
+    return Guard(metrics or Metrics(), access, Gate(Models([])), MAX_REQUEST_BYTES, traffic)
 
 
 def methods():

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from guarded import guard_of
 from waiting import until
+from weft_server.door.traffic import Traffic
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -28,9 +29,9 @@ class _Arrivals(grpc.aio.ServerInterceptor):
 
 
 @asynccontextmanager
-async def _served(metrics, *, arrivals=None, **handlers):
+async def _served(metrics, *, arrivals=None, traffic=None, **handlers):
     """A guarded server of weft.v1.Test, and the guard."""
-    guard = guard_of(metrics)
+    guard = guard_of(metrics, traffic)
     server = grpc.aio.server(interceptors=[arrivals or _Arrivals(), guard])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("weft.v1.Test", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -131,5 +132,74 @@ def test_a_call_that_ends_before_its_handler_begins_is_counted():
                 call.cancel()
             await until(lambda: {"CANCELLED": 20} == _counted(metrics, "weft_requests_total", "code"))
         assert 0 == guard.num_active
+
+    asyncio.run(run())
+
+
+def test_who_has_much_to_read_is_refused_before_the_message(monkeypatch):
+    """A caller with more unread than one may have hears BYTE_BUDGET. Another connection's call goes on."""
+    monkeypatch.setattr("weft_server.door.outgoing.MAX_SHARE", 0.0)
+    asked = []
+
+    async def answer(request, context):
+        asked.append(request)
+        return b"answer"
+
+    async def run():
+        metrics = Metrics()
+        handlers = {
+            "Flood": grpc.unary_stream_rpc_method_handler(_flood, request_deserializer=bytes),
+            "Ask": grpc.unary_unary_rpc_method_handler(answer, request_deserializer=bytes),
+        }
+        own = [("grpc.use_local_subchannel_pool", 1)]
+        async with _served(metrics, **handlers) as (guard, target), grpc.aio.insecure_channel(target, own) as channel:
+            flood = channel.unary_stream("/weft.v1.Test/Flood")(b"")
+            await flood.read()
+            await until(lambda: guard.traffic.outgoing.num_sending)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await channel.unary_unary("/weft.v1.Test/Ask")(b"unseen")
+            assert grpc.StatusCode.RESOURCE_EXHAUSTED is refused.value.code()
+            async with grpc.aio.insecure_channel(target, own) as other:
+                assert b"answer" == await other.unary_unary("/weft.v1.Test/Ask")(b"seen")
+            flood.cancel()
+            await asyncio.wait_for(guard.idle(), 20)
+        assert [b"seen"] == asked
+        assert {"BYTE_BUDGET": 1} == _counted(metrics, "weft_rejected_total", "reason")
+
+    asyncio.run(run())
+
+
+def test_too_many_open_calls_are_refused():
+    """One call more than the bound is refused before its message, and taken when another has ended."""
+
+    async def run():
+        handlers = {"Wait": grpc.unary_unary_rpc_method_handler(_for_ever, request_deserializer=bytes)}
+        bounded = _served(Metrics(), traffic=Traffic(max_open_calls=2), **handlers)
+        async with bounded as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            wait = channel.unary_unary("/weft.v1.Test/Wait")
+            calls = [wait(b"") for _ in range(2)]
+            await until(lambda: 2 == guard.num_active)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await wait(b"")
+            assert grpc.StatusCode.RESOURCE_EXHAUSTED is refused.value.code()
+            calls[0].cancel()
+            await until(lambda: 1 == guard.traffic.num_open)
+            calls.append(wait(b""))
+            await until(lambda: 2 == guard.num_active)
+
+    asyncio.run(run())
+
+
+def test_a_message_is_held_until_its_call_ends():
+    """Its bytes are counted while the call goes on, and not when its caller has gone."""
+
+    async def run():
+        handlers = {"Wait": grpc.unary_unary_rpc_method_handler(_for_ever, request_deserializer=bytes)}
+        async with _served(Metrics(), **handlers) as (guard, target), grpc.aio.insecure_channel(target) as channel:
+            call = channel.unary_unary("/weft.v1.Test/Wait")(bytes(1000))
+            await until(lambda: 1000 == guard.traffic.incoming.num_bytes)
+            call.cancel()
+            await asyncio.wait_for(guard.idle(), 20)
+        assert 0 == guard.traffic.incoming.num_bytes
 
     asyncio.run(run())

@@ -35,6 +35,8 @@ def test_messages_that_do_not_come_whole_end_their_calls(hasty):
         assert [(LATE, "MESSAGE_TOO_SLOW")] * 6 == [raw.status(stream) for stream in streams]
         assert (OK, "") == raw.status(raw.call(CLASSIFY, picture()))
     hasty.wait_until(lambda: at_rest(hasty))
+    # A call that has its status is not given another.
+    assert [] == [event for event in hasty.log if event.get("level") not in ("info", "warning")]
 
 
 @pytest.mark.parametrize("method", [CLASSIFY, GENERATE, STREAM_GENERATE, CHECK])
