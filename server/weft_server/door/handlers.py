@@ -14,7 +14,7 @@ from weft_server.door.status import to_status
 from weft_server.errors import InvalidRequest, RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from weft_server.door.status import Status
 
@@ -82,11 +82,11 @@ def refusing(status: Status) -> Any:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def judging(why: Callable[[Any], Status]) -> Any:
-    """Do as `refusing` where it depends on who calls. `why` takes the context."""
+def judging(why: Callable[[Any], Awaitable[Status]]) -> Any:
+    """Do as `refusing` where it depends on who calls, or is told later. `why` takes the context."""
 
     async def refuse(_: Any, context: Any) -> None:
-        _set(context, why(context))
+        _set(context, await why(context))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
 

