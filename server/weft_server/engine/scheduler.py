@@ -174,7 +174,7 @@ class Scheduler:
     def settle(self, sequence: Sequence) -> None:
         """Give the tenant of a sequence that has ended back what it was charged for and had not."""
         if sequence.lane is not None:
-            self.waiting.give_back(sequence)
+            self.waiting.end(sequence)
 
     def vacate(self, lane: int) -> None:
         """Count all slots of a lane as free, and the lane as closed: it is gone, and another one takes its place."""
@@ -198,7 +198,7 @@ class Scheduler:
     def _first(self, now: float) -> Sequence | None:
         """The first one whose deadline has not passed. Those before it are dropped."""
         while self.waiting:
-            first = self.waiting.first(now)
+            first = self.waiting.first
             if first.deadline > now:
                 return first
             self._drop(first)
@@ -214,7 +214,7 @@ class Scheduler:
         if first is None:
             return []
         limit, alike = shapes.limit(first.source), shapes.alike(first.source)
-        wanted = (sequence for sequence in self.waiting.in_order(now) if shapes.alike(sequence.source) == alike)
+        wanted = (sequence for sequence in self.waiting.in_order() if shapes.alike(sequence.source) == alike)
         chosen = list(islice(wanted, limit))
         for late in [sequence for sequence in chosen if sequence.deadline <= now]:
             self._drop(late)
@@ -230,7 +230,7 @@ class Scheduler:
         now: float,
         fits: Callable[[Sequence], bool] | None,
     ) -> list[Sequence]:
-        if not self.may_take(lane) or self._should_wait(most, least, now):
+        if not self.may_take(lane) or self._should_wait(most, least):
             return []
         loads = self._loads_beside(lane)
         even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
@@ -251,15 +251,14 @@ class Scheduler:
         """What `lane` holds, and each lane that could take instead of it."""
         return [load for other, load in enumerate(self.loads) if other == lane or other not in self.closed]
 
-    def _should_wait(self, most: int, least: int, now: float) -> bool:
+    def _should_wait(self, most: int, least: int) -> bool:
         if min(most, len(self.waiting)) >= least:
             return False
-        first = islice(self.waiting.in_order(now), least)
+        first = islice(self.waiting.in_order(), least)
         return not any(sequence.wants_tokens or sequence.num_input_tokens > SHORT for sequence in first)
 
     def _admit(self, lane: int, sequence: Sequence) -> Sequence:
-        self.waiting.charge(sequence)
-        self.waiting.remove(sequence)
+        self.waiting.admit(sequence)
         self._leave(sequence)
         self.loads[lane] += sequence.width
         sequence.lane = lane
