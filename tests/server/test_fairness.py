@@ -42,7 +42,7 @@ def order(scheduler):
 def one(scheduler, now=0.0):
     """The name of the one that a lane takes, which ends at once."""
     (taken,) = scheduler.take(0, most=1, budget=10**6, now=now)
-    scheduler.free(0, taken.width)
+    scheduler.free(0, taken.width, taken.standing.tenant)
     scheduler.settle(taken)
     return taken.request_id
 
@@ -95,7 +95,7 @@ def test_no_class_that_waits_is_passed_over_for_long(start, steps):
             expected = order(scheduler)[0]
             (taken,) = scheduler.take(0, most=1, budget=10**6)
             assert expected == taken.request_id
-            scheduler.free(0)
+            scheduler.free(0, 1, taken.standing.tenant)
             scheduler.settle(taken)
             for each in Priority:
                 passed[each] = passed[each] + 1 if each in waiting and each is not taken.standing.priority else 0
@@ -129,7 +129,7 @@ def share(callers, lengths, *, num_slots=8, weights=None, ends_early=False, paus
             had[taken.request_id] += 1
             if taken.num_output_tokens == end:
                 rows.remove(row)
-                scheduler.free(0)
+                scheduler.free(0, 1, taken.standing.tenant)
                 scheduler.settle(taken)
                 due.append((step + 1 + int(rng.integers(0, pause + 1)), taken.request_id))
     return had["a"] / had["b"]
@@ -170,7 +170,7 @@ def test_tenants_have_tokens_by_their_weights(weights):
         (taken,) = scheduler.take(0, most=1, budget=10**6)
         taken.num_output_tokens = int(rng.integers(1, taken.decoding.max_new_tokens + 1))
         had[taken.request_id] += taken.num_input_tokens + taken.num_output_tokens
-        scheduler.free(0)
+        scheduler.free(0, 1, taken.standing.tenant)
         scheduler.settle(taken)
         length, new = (int(each) for each in rng.integers(1, 100 if taken.request_id == "a" else 30, 2))
         wait(scheduler, make(taken.request_id, taken.standing, length=length, new=new))
@@ -195,6 +195,52 @@ def test_who_comes_back_has_no_claim_on_the_past():
         one(scheduler)
     wait(scheduler, *(make("b", Standing(tenant="b")) for _ in range(20)))
     assert 5 <= Counter(one(scheduler) for _ in range(12))["a"] <= 7
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "width", "most"), [(8, 1, 7), (32, 1, 30), (32, 8, 24), (64, 1, 60), (4, 1, 4)]
+)
+def test_a_tenant_leaves_slots_to_others(num_slots, width, most):
+    """Of many slots one of sixteen, of eight or more one, of fewer none. Whoever comes finds them, in the next step."""
+    scheduler = Scheduler(1, 999, 10**6)
+    wait(scheduler, make("other", Standing(tenant="other")))
+    one(scheduler)
+    wait(scheduler, *(make("flood", Standing(tenant="flood"), width=width) for _ in range(100)))
+
+    def room():
+        return num_slots - scheduler.loads[0]
+
+    for _ in range(num_slots):
+        scheduler.take(0, most=room() or 1, room=room(), budget=10**6)
+    assert most == scheduler.loads[0]
+    wait(scheduler, make("other", Standing(tenant="other")))
+    taken = scheduler.take(0, most=room() or 1, room=room(), budget=10**6)
+    assert ["other"] * (most < num_slots) == [each.request_id for each in taken]
+
+
+def test_a_tenant_that_is_alone_has_all_slots():
+    """So has everybody who has no name, and a request that is as wide as the lane."""
+    for tenants in (("a",), ("",)):
+        scheduler = Scheduler(1, 999, 10**6)
+        wait(scheduler, *(make("x", Standing(tenant=tenant)) for tenant in tenants for _ in range(99)))
+        assert 32 == len(scheduler.take(0, most=32, room=32, budget=10**6))
+    scheduler = Scheduler(1, 999, 10**6)
+    wait(scheduler, make("x", Standing(tenant="a")), make("wide", Standing(tenant="b"), width=8))
+    one(scheduler)
+    assert ["wide"] == [each.request_id for each in scheduler.take(0, most=8, room=8, budget=10**6)]
+
+
+def test_slots_that_are_free_again_are_counted_by_tenant():
+    """Also those of a lane that is gone."""
+    scheduler = Scheduler(1, 999, 10**6)
+    wait(scheduler, make("other", Standing(tenant="other")))
+    one(scheduler)
+    wait(scheduler, *(make("x", Standing(tenant="a")) for _ in range(99)))
+    assert 7 == len(scheduler.take(0, most=8, room=8, budget=10**6))
+    scheduler.free(0, 3, "a")
+    assert 3 == len(scheduler.take(0, most=4, room=4, budget=10**6))
+    scheduler.vacate(0)
+    assert 7 == len(scheduler.take(0, most=8, room=8, budget=10**6))
 
 
 def test_a_wide_one_that_was_first_once_stays_the_first():
@@ -420,7 +466,7 @@ class Run:
                 row.num_output_tokens += row.width
                 if row.num_output_tokens >= row.width * row.decoding.max_new_tokens:
                     rows.remove(row)
-                    self.scheduler.free(lane, row.width)
+                    self.scheduler.free(lane, row.width, row.standing.tenant)
                     self.end(row)
 
     def end(self, sequence):

@@ -145,7 +145,6 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1000),
         # gRPC adds some jitter. Calls that run may finish.
         ("grpc.max_connection_age_ms", int(config.max_connection_age_s * 1000) or NO_LIMIT),
-        ("grpc.max_concurrent_streams", int(__import__("os").environ.get("XSTREAMS", "0")) or 2**31 - 1),
         ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
         ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         # Two servers on one port would share its connections silently.

@@ -129,9 +129,9 @@ class WaitingRoom:
         return num_tokens / self._weights.get(tenant, 1.0)
 
     @property
-    def first(self) -> Sequence:
-        """The one who goes on next. Somebody must wait."""
-        return next(self.in_order())
+    def first(self) -> Sequence | None:
+        """The one who goes on next."""
+        return next(self.in_order(), None)
 
     def in_order(self) -> Iterator[Sequence]:
         """All who wait, as they would go on if nobody came. Nobody may come or go meanwhile."""
