@@ -80,6 +80,8 @@ def table(points):
     for name, point in points.items():
         p50, p99 = point["latency"]["p50"], point["latency"]["p99"]
         answers = "-" if point["answers"] is None else f"{point['answers']:.0f}"
-        told = [", ".join(f"{count} {why}" for why, count in point[key].items()) or "-" for key in ("failed", "refused")]
+        told = [
+            ", ".join(f"{count} {why}" for why, count in point[key].items()) or "-" for key in ("failed", "refused")
+        ]
         ratios = f"{p50 / quiet['p50']:.2f}, {p99 / quiet['p99']:.2f}"
         yield f"| {name} | {1e3 * p50:.1f} | {1e3 * p99:.1f} | {ratios} | {told[0]} | {answers} | {told[1]} |"

@@ -100,16 +100,16 @@ def test_a_flood_of_refusals_keeps_nobody_else_waiting(tmp_path, monkeypatch):
 
     async def scenario():
         entries = [entry_of("m", full=True)]
-        async with served(tmp_path, tokens=None, entries=entries) as (target, _, _):
-            async with open_channel(target) as flood, open_channel(target) as other:
-                asked = [asyncio.create_task(ask(flood, GENERATE)) for _ in range(3 * int(BURST))]
-                await until(lambda: sum(task.done() for task in asked) >= BURST)
-                assert ("OK", "") == await ask(other, REFLECTION, b"\x3a\x00")
-                assert ("RESOURCE_EXHAUSTED", "QUEUE_FULL") == await ask(other, GENERATE)
-                told = [task.result() for task in asked if task.done()]
-                assert {("RESOURCE_EXHAUSTED", "QUEUE_FULL")} == set(told)
-                assert len(told) < len(asked)
-                for task in asked:
-                    task.cancel()
+        at = served(tmp_path, tokens=None, entries=entries)
+        async with at as (target, _, _), open_channel(target) as flood, open_channel(target) as other:
+            asked = [asyncio.create_task(ask(flood, GENERATE)) for _ in range(3 * int(BURST))]
+            await until(lambda: sum(task.done() for task in asked) >= BURST)
+            assert ("OK", "") == await ask(other, REFLECTION, b"\x3a\x00")
+            assert ("RESOURCE_EXHAUSTED", "QUEUE_FULL") == await ask(other, GENERATE)
+            told = [task.result() for task in asked if task.done()]
+            assert {("RESOURCE_EXHAUSTED", "QUEUE_FULL")} == set(told)
+            assert len(told) < len(asked)
+            for task in asked:
+                task.cancel()
 
     run(scenario())

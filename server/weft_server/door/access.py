@@ -9,7 +9,7 @@ from weft_server.door.identity import ANYONE, Identity, Role
 from weft_server.errors import PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from weft_server.door.credentials import Credentials
 

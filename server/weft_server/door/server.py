@@ -68,8 +68,8 @@ HANDSHAKE_S = 10
 # random, and all with more than 16.
 MAX_METADATA_BYTES = 16 * 1024
 NO_LIMIT = 2**31 - 1
-# Calls that have come and that nobody has looked at yet. gRPC ends calls beyond that with a bare CANCELLED, whosever they
-# are. So it bounds memory, some 18 KB for each, and no flood: one connection cannot have as many calls.
+# Calls that have come and that nobody has looked at yet. gRPC ends calls beyond that with a bare CANCELLED, whosever
+# they are. So it bounds memory, some 18 KB for each, and no flood: one connection cannot have as many calls.
 MAX_PENDING_CALLS = 2048
 
 

@@ -6,12 +6,10 @@ import itertools
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
-from weft_server.sequence import Priority
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
 
-    from weft_server.sequence import Sequence, Standing
+    from weft_server.sequence import Priority, Sequence, Standing
 
 # A class that waits is passed over at most this number of times in a row, and once more where two are. So nobody waits
 # for ever behind a stream of higher ones, and the higher ones keep most of the turns.
