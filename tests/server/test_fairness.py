@@ -45,6 +45,18 @@ def test_nobody_starves_behind_a_stream_of_high_ones(num_before):
     assert (num_before + 1) * (MOST_PASSED + 1) == turns
 
 
+def test_a_class_that_comes_anew_has_no_turn_yet():
+    """Low ones were passed over, and went. Who comes then waits as long as the first one would have."""
+    scheduler = Scheduler(1, 99, 10_000)
+    gone = make("gone", Standing(LOW))
+    wait(scheduler, gone, *(make("high", Standing(HIGH)) for _ in range(30)))
+    for _ in range(MOST_PASSED):
+        assert "high" == one(scheduler)
+    assert scheduler.remove(gone)
+    wait(scheduler, make("low", Standing(LOW)))
+    assert ["high"] * MOST_PASSED + ["low"] == [one(scheduler) for _ in range(MOST_PASSED + 1)]
+
+
 def test_the_higher_class_keeps_most_turns():
     """A stream of high ones has MOST_PASSED of MOST_PASSED + 1 turns, and of one more if two classes wait below."""
     for below, num_others in ((LOW,), 1), ((NORMAL, LOW), 2):

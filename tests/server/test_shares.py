@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from queued import make, one, wait
+from weft_server.engine.books import Books
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.waiting import MAX_TENANTS
-from weft_server.sequence import Standing
+from weft_server.sequence import Delivery, FinishReason, Standing
+from weft_server.telemetry.metrics import Metrics
 
 
 def share(callers, lengths, *, num_slots=8, weights=None, ends_early=False, pause=0):
@@ -137,8 +139,29 @@ def test_a_tenant_that_is_alone_has_all_slots():
     assert ["wide"] == [each.request_id for each in scheduler.take(0, most=8, room=8, budget=10**6)]
 
 
-def test_slots_that_are_free_again_are_counted_by_tenant():
-    """Also those of a lane that is gone."""
+def test_slots_that_are_free_again_are_no_tenants():
+    """A tenant has all slots of a lane for one wide request, when its others have ended, and when the lane is gone."""
+    scheduler = Scheduler(1, 999, 10**6)
+    books = Books(scheduler, Metrics().for_model("m", 1, "generate"))
+    wait(scheduler, make("other", Standing(tenant="other")))
+    one(scheduler)
+    for ends in (True, False):
+        small, wide = make("small", Standing(tenant="a")), make("wide", Standing(tenant="a"), width=8)
+        for sequence in (small, wide):
+            scheduler.reserve(sequence.standing)
+            books.enter((sequence,), is_promised=False)
+        assert [small] == scheduler.take(0, most=1, room=8, budget=10**6)
+        if ends:
+            books.free(0, [Delivery(small, [], [], FinishReason.STOP, num_freed=1)])
+        else:
+            scheduler.vacate(0)
+            scheduler.closed.clear()
+        assert [wide] == scheduler.take(0, most=8, room=8, budget=10**6)
+        books.free(0, [Delivery(wide, [], [], FinishReason.STOP, num_freed=8)])
+
+
+def test_slots_are_counted_by_tenant():
+    """Whatever ends makes room for as much."""
     scheduler = Scheduler(1, 999, 10**6)
     wait(scheduler, make("other", Standing(tenant="other")))
     one(scheduler)
@@ -146,8 +169,6 @@ def test_slots_that_are_free_again_are_counted_by_tenant():
     assert 7 == len(scheduler.take(0, most=8, room=8, budget=10**6))
     scheduler.free(0, 3, "a")
     assert 3 == len(scheduler.take(0, most=4, room=4, budget=10**6))
-    scheduler.vacate(0)
-    assert 7 == len(scheduler.take(0, most=8, room=8, budget=10**6))
 
 
 def test_a_claim_that_runs_puts_nobody_back():

@@ -75,10 +75,9 @@ class WaitingRoom:
     def _fresh(self, tenant: str, there: set[str]) -> float:
         """Return what a tenant of which nobody waited begins to wait with, beside those who are there.
 
-        It has no claim on what it did not ask for meanwhile. So it begins with no less than what another one has had
-        for certain: claims of sequences that run do not count. If it has some that run itself, it was there too, and
-        may have less by as much as it was charged for these. Else a tenant of which nobody waits for a moment would
-        lose its share.
+        It has no claim on what it did not ask for meanwhile. So it begins with no less than another one has had for
+        certain: what is charged for sequences that run does not count. Else claims would put back who comes, and a
+        tenant of which nobody waits for a moment would lose its share.
         """
         others = there - {tenant}
         if not there:
@@ -87,7 +86,7 @@ class WaitingRoom:
         if not others:
             return had
         certain = min(self._had[other] - self._weighed(other, self._open[other]) for other in others)
-        return max(had, certain - self._weighed(tenant, self._open[tenant]))
+        return max(had, certain)
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out. Returns False if it does not wait."""
