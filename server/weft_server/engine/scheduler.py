@@ -32,7 +32,7 @@ class Scheduler:
     A sequence takes as many slots as it is wide, all at once. One that is the first and finds too few of them stays the
     first, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
 
-# Of a lane's slots one of this number is for tenants who hold none: one at least where there are MIN_SHARED of them.
+    As soon as two tenants with a name have come, the last slots of each lane are for tenants who hold none. So who
     comes finds one, even while tenants of long answers want them all.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
