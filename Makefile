@@ -200,7 +200,7 @@ bench-precisions: $(READY) ## measure a decode step at each precision
 bench-prefix: $(READY) ## measure the first token with and without the prefix cache
 	@$(BIN)/python tests/bench/prefix.py $(ARGS)
 
-bench-overload: models ## measure answers under too much load, five minutes
+bench-overload: models ## measure answers under too much load, eight minutes
 	@$(BIN)/python tests/bench/overload.py $(ARGS)
 
 # CUDA's provider with a stand-in for the device under it. The headers lie apart: beside the provider, their package's own

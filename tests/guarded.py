@@ -32,7 +32,9 @@ TOKENS = """
 caller   call          token-of-the-caller
 scraper  metrics       token-of-the-scraper
 operator admin,call    token-of-the-operator
+search   call,high     token-of-the-search
 signed   call          cert:signed.example.com
+urgent   call,high     cert:urgent.example.com
 reader   metrics       cert:reader
 """
 HEALTH = "/grpc.health.v1.Health/Check"

@@ -65,8 +65,8 @@ class Unauthenticated(RequestError):
 class PermissionDenied(RequestError):
     """Who calls is known, and may not call this."""
 
-    def __init__(self, name: str, role: str) -> None:
-        super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which this needs")
+    def __init__(self, name: str, role: str, what: str = "this") -> None:
+        super().__init__("ROLE_MISSING", f"{name!r} lacks the role {role}, which {what} needs")
 
 
 class Overloaded(RequestError):

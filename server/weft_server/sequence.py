@@ -255,8 +255,6 @@ class Sequence:
     times: Times = field(default_factory=Times)
     # Set by the engine.
     lane: int | None = None
-    # When its tenant was charged for it, as the waiting room counts time. None: it was not.
-    charged_in: int | None = None
     # Which of its lane's sequences it is, in the order in which they were taken.
     turn: int = 0
     # How many slots it holds, and one of them. Of several, it is the first at the beginning, and later any.

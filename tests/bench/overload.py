@@ -1,6 +1,7 @@
 """`make bench-overload`: what a server gives at several times the load that it can bear. Figures, not tests.
 
 The server has one processor, and the load generator another. Requests come at random times and wait for nobody.
+ARGS=neighbour measures only what a flood on one model costs another one's callers; other names are of `WORK`.
 """
 
 import json
@@ -15,6 +16,7 @@ TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "bench"), str(TESTS)]
 
 from machine import machine
+from neighbour import neighbour, table
 from overload_plot import plot_overload
 
 from process import ServerProcess
@@ -91,10 +93,8 @@ def row(each, point):
     )
 
 
-if __name__ == "__main__":
-    SERVER_CPU, CLIENT_CPU = sorted(os.sched_getaffinity(0))[:2]
-    OUT.mkdir(parents=True, exist_ok=True)
-    chosen = [work for work in WORK if work.name in sys.argv[1:] or len(sys.argv) == 1]
+def curves_of(chosen):
+    """The curve of each work, printed as it comes."""
     curves = []
     print("| work | load | answers/s | of the peak | e2e p99 s | queued at most s | sent late p99 s | refused |")
     print("|---|---|---|---|---|---|---|---|")
@@ -102,9 +102,22 @@ if __name__ == "__main__":
         curves.append(curve(work))
         for each in curves[-1]["points"]:
             print(row(curves[-1], each), flush=True)
-    (OUT / "overload.json").write_text(json.dumps({"machine": machine(), "curves": curves}, indent=2))
     plot_overload(curves, MAX_QUEUED, OUT / "overload.png")
     for each in curves:
         bound = MAX_QUEUED / each["capacity"]
         print(f"{each['name']}: {each['capacity']:.0f} answers/s; {MAX_QUEUED} wait {bound:.2f} s at that pace")
     print(OUT / "overload.png")
+    return curves
+
+
+if __name__ == "__main__":
+    SERVER_CPU, CLIENT_CPU = sorted(os.sched_getaffinity(0))[:2]
+    OUT.mkdir(parents=True, exist_ok=True)
+    asked = sys.argv[1:] or ["neighbour", *(work.name for work in WORK)]
+    found = {"machine": machine()}
+    if "neighbour" in asked:
+        found["neighbour"] = neighbour(MODELS, MAX_QUEUED, SERVER_CPU, CLIENT_CPU)
+        print(*table(found["neighbour"]), sep="\n", flush=True)
+    if chosen := [work for work in WORK if work.name in asked]:
+        found["curves"] = curves_of(chosen)
+    (OUT / "overload.json").write_text(json.dumps(found, indent=2))

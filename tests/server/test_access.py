@@ -88,6 +88,66 @@ def test_a_token_opens_the_methods_of_its_roles(tmp_path, token, roles):
     run(scenario())
 
 
+HIGH = [("weft-priority", "high")]
+
+
+@pytest.mark.parametrize(
+    ("who", "priority", "code"),
+    [
+        ("caller", "high", "PERMISSION_DENIED"),
+        ("caller", "normal", "OK"),
+        ("caller", "low", "OK"),
+        ("search", "high", "OK"),
+        ("search", "normal", "OK"),
+    ],
+)
+def test_only_who_has_the_role_goes_before_others(tmp_path, who, priority, code):
+    """The class high needs the role high, whatever the method. Everybody may be normal, and let others go first."""
+
+    async def scenario():
+        async with served(tmp_path) as (target, _, _), open_channel(target) as channel:
+            for claimed in ([("weft-priority", priority)], [("weft-priority", "low"), ("weft-priority", priority)]):
+                metadata = [("authorization", f"Bearer token-of-the-{who}"), *claimed]
+                call = channel.unary_unary(LIST_MODELS)(b"", metadata=metadata, timeout=10)
+                assert code == (await call.code()).name
+            if code != "OK":
+                expected = "'caller' lacks the role high, which `weft-priority: high` needs"
+                assert expected == await call.details()
+
+    run(scenario())
+
+
+def test_a_certificate_goes_before_others_if_its_line_says_so(tmp_path):
+    """Also where a certificate alone says who calls. Without a file of tokens nobody's does."""
+    expected = {
+        "urgent.example.com": ("OK", "PERMISSION_DENIED"),
+        "signed.example.com": ("PERMISSION_DENIED", "PERMISSION_DENIED"),
+    }
+
+    async def scenario():
+        for index, tokens in enumerate((TOKENS, None)):
+            async with served(tmp_path, mutual=True, tokens=tokens) as (target, _, _):
+                for name, codes in expected.items():
+                    pair = AUTHORITY.issue(name, hosts=(name,))
+                    async with open_channel(target, authority=AUTHORITY.certificate, pair=pair) as channel:
+                        call = channel.unary_unary(LIST_MODELS)(b"", metadata=HIGH, timeout=10)
+                        assert (name, codes[index]) == (name, (await call.code()).name)
+                        assert grpc.StatusCode.OK is await channel.unary_unary(LIST_MODELS)(b"", timeout=10).code()
+
+    run(scenario())
+
+
+def test_where_nobody_is_asked_everybody_may_go_first(tmp_path):
+    """Without tokens and certificates, everybody has all roles."""
+
+    async def scenario():
+        async with served(tmp_path, tokens=None) as (target, _, _), open_channel(target) as channel:
+            call = channel.unary_unary(LIST_MODELS)(b"", metadata=HIGH, timeout=10)
+            assert grpc.StatusCode.OK is await call.code()
+
+    run(scenario())
+
+
 def test_the_admin_port_is_for_admins(tmp_path):
     """Its methods need the role admin, also for a method that there is not; the others on it need the role call."""
     admin = [method for method in methods() if role_of(method) is Role.ADMIN]

@@ -4,47 +4,23 @@ import math
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queued import make, one, wait
 from weft_server.engine.scheduler import Scheduler
-from weft_server.engine.waiting import AGE_S
+from weft_server.engine.waiting import MOST_PASSED
 from weft_server.errors import Overloaded
-from weft_server.sequence import ANYBODY, Decoding, Priority, Sequence, Standing
-from weft_server.source import Ids
+from weft_server.sequence import Priority, Sequence, Standing
 
 HIGH, NORMAL, LOW = Priority
 NUM_SLOTS = 4
 
 
-def make(name, standing=ANYBODY, *, accepted=0.0, length=8, new=8, width=1, deadline=math.inf):
-    """A sequence that waits since `accepted`."""
-    decoding = Decoding(max_new_tokens=new, num_outputs=width)
-    sequence = Sequence(name, Ids(np.zeros(length, np.int64)), decoding, standing=standing, deadline=deadline)
-    sequence.times.accepted = accepted
-    return sequence
-
-
-def wait(scheduler, *sequences, now=0.0):
-    """Let them in one after the other."""
-    for sequence in sequences:
-        scheduler.reserve(sequence.standing, now=now)
-        scheduler.enqueue(sequence, now=now)
-
-
-def order(scheduler, now=0.0):
+def order(scheduler):
     """The names of those who wait, in their order."""
-    return [sequence.request_id for sequence in scheduler.waiting.in_order(now)]
-
-
-def one(scheduler, now=0.0):
-    """The name of the one that a lane takes, which ends at once."""
-    (taken,) = scheduler.take(0, most=1, budget=10**6, now=now)
-    scheduler.free(0, taken.width)
-    scheduler.settle(taken)
-    return taken.request_id
+    return [sequence.request_id for sequence in scheduler.waiting.in_order()]
 
 
 def test_a_higher_class_goes_on_first_and_each_class_as_it_came():
@@ -55,68 +31,63 @@ def test_a_higher_class_goes_on_first_and_each_class_as_it_came():
     assert ["c", "e", "b", "d", "a", "f"] == order(scheduler)
 
 
-def test_waiting_raises_the_class():
-    """After AGE_S seconds a low one stands among the normal ones, after twice as long among the high ones."""
+@pytest.mark.parametrize("num_before", [0, 3])
+def test_nobody_starves_behind_a_stream_of_high_ones(num_before):
+    """With n of its class before it and high ones without end, a low one is the (n + 1) * (MOST_PASSED + 1)-th."""
     scheduler = Scheduler(1, 99, 10_000)
-    wait(scheduler, make("old", Standing(LOW)))
-    wait(scheduler, make("normal", Standing(NORMAL), accepted=AGE_S), make("high", Standing(HIGH), accepted=AGE_S))
-    assert ["high", "normal", "old"] == order(scheduler, now=AGE_S - 1)
-    assert ["high", "old", "normal"] == order(scheduler, now=AGE_S)
-    assert ["old", "normal", "high"] == order(scheduler, now=2 * AGE_S)
-
-
-def test_nobody_starves_behind_a_stream_of_high_ones():
-    """With one high request coming whenever one goes on, a low one goes on after twice AGE_S at the latest."""
-    scheduler = Scheduler(1, 99, 10_000)
-    wait(scheduler, make("low", Standing(LOW)))
-    now = 0.0
+    wait(scheduler, *(make("before", Standing(LOW)) for _ in range(num_before)), make("low", Standing(LOW)))
+    turns = 0
     while True:
-        now += 0.1
-        wait(scheduler, make("high", Standing(HIGH), accepted=now), now=now)
-        if "low" == one(scheduler, now):
+        wait(scheduler, make("high", Standing(HIGH, f"{turns % 3}")), make("high", Standing(HIGH)))
+        turns += 1
+        if "low" == one(scheduler):
             break
-    assert now <= 2 * AGE_S + 0.2
+    assert (num_before + 1) * (MOST_PASSED + 1) == turns
 
 
-@pytest.mark.parametrize("weights", [{}, {"a": 3.0}, {"a": 0.5, "b": 2.0, "c": 7.0}])
-def test_tenants_have_tokens_by_their_weights(weights):
-    """However many requests of whatever length each sends: within a tenth, while all of them wait."""
-    rng = np.random.default_rng(0)
-    scheduler = Scheduler(1, 10_000, 10**7, weights)
-    had = Counter()
-    backlog = {"a": 40, "b": 10, "c": 3}
-    for tenant, number in backlog.items():
-        for _ in range(number):
-            wait(scheduler, make(tenant, Standing(tenant=tenant), length=8, new=8))
-    for _ in range(4000):
-        (taken,) = scheduler.take(0, most=1, budget=10**6)
-        taken.num_output_tokens = int(rng.integers(1, taken.decoding.max_new_tokens + 1))
-        had[taken.request_id] += taken.num_input_tokens + taken.num_output_tokens
-        scheduler.free(0)
-        scheduler.settle(taken)
-        length, new = (int(each) for each in rng.integers(1, 100 if taken.request_id == "a" else 30, 2))
-        wait(scheduler, make(taken.request_id, taken.standing, length=length, new=new))
-    shares = [had[tenant] / weights.get(tenant, 1.0) for tenant in backlog]
-    assert max(shares) <= 1.1 * min(shares), had
+def test_a_class_that_comes_anew_has_no_turn_yet():
+    """Low ones were passed over, and went. Who comes then waits as long as the first one would have."""
+    scheduler = Scheduler(1, 99, 10_000)
+    gone = make("gone", Standing(LOW))
+    wait(scheduler, gone, *(make("high", Standing(HIGH)) for _ in range(30)))
+    for _ in range(MOST_PASSED):
+        assert "high" == one(scheduler)
+    assert scheduler.remove(gone)
+    wait(scheduler, make("low", Standing(LOW)))
+    assert ["high"] * MOST_PASSED + ["low"] == [one(scheduler) for _ in range(MOST_PASSED + 1)]
 
 
-def test_a_flood_of_one_tenant_costs_another_one_turn():
-    """Who comes with one request behind a hundred of somebody else's goes on after the next one."""
-    scheduler = Scheduler(1, 10_000, 10**6)
-    wait(scheduler, *(make(f"flood-{number}", Standing(tenant="flood")) for number in range(100)))
-    one(scheduler)
-    wait(scheduler, make("alone", Standing(tenant="alone")))
-    assert "alone" in {one(scheduler), one(scheduler)}
+def test_the_higher_class_keeps_most_turns():
+    """A stream of high ones has MOST_PASSED of MOST_PASSED + 1 turns, and of one more if two classes wait below."""
+    for below, num_others in ((LOW,), 1), ((NORMAL, LOW), 2):
+        scheduler = Scheduler(1, 9999, 10**6)
+        wait(scheduler, *(make("other", Standing(each)) for each in below for _ in range(200)))
+        wait(scheduler, *(make("high", Standing(HIGH)) for _ in range(400)))
+        had = Counter(one(scheduler) for _ in range(400))
+        assert abs(had["high"] - 400 * (1 - num_others / (MOST_PASSED + 1))) <= 2
 
 
-def test_who_comes_back_has_no_claim_on_the_past():
-    """A tenant that asked for nothing while others were served does not go before them all afterwards."""
-    scheduler = Scheduler(1, 10_000, 10**6)
-    wait(scheduler, *(make("a", Standing(tenant="a")) for _ in range(60)), make("b", Standing(tenant="b")))
-    for _ in range(31):
-        one(scheduler)
-    wait(scheduler, *(make("b", Standing(tenant="b")) for _ in range(20)))
-    assert 5 <= Counter(one(scheduler) for _ in range(12))["a"] <= 7
+CLASSES = st.lists(st.tuples(st.sampled_from(Priority), st.sampled_from(["a", "b", "c"])), max_size=4)
+
+
+@settings(deadline=None, max_examples=100)
+@given(start=CLASSES, steps=st.lists(CLASSES, min_size=10, max_size=80))
+def test_no_class_that_waits_is_passed_over_for_long(start, steps):
+    """Whoever comes and goes: MOST_PASSED times in a row at most, or once more where two classes are due at once."""
+    scheduler = Scheduler(1, 9999, 10**7, {"b": 4.0})
+    passed = Counter()
+    for number, coming in enumerate((start, *steps)):
+        wait(scheduler, *(make(f"{number}", Standing(*each)) for each in coming))
+        waiting = {each.standing.priority for each in scheduler.waiting.in_order()}
+        if waiting:
+            expected = order(scheduler)[0]
+            (taken,) = scheduler.take(0, most=1, budget=10**6)
+            assert expected == taken.request_id
+            scheduler.free(0, 1, taken.standing.tenant)
+            scheduler.settle(taken)
+            for each in Priority:
+                passed[each] = passed[each] + 1 if each in waiting and each is not taken.standing.priority else 0
+            assert max(passed.values()) <= MOST_PASSED + 1
 
 
 def test_a_wide_one_that_was_first_once_stays_the_first():
@@ -244,21 +215,6 @@ def test_no_place_is_no_question():
     scheduler.reserve(Standing(LOW), 0)
 
 
-def test_what_was_not_charged_is_not_given_back():
-    """A tenant that was alone when its long requests went on has no credit when another one comes."""
-    scheduler = Scheduler(1, 999, 10**6)
-    alone = [make("a", Standing(tenant="a"), new=200) for _ in range(10)]
-    wait(scheduler, *alone)
-    for taken in scheduler.take(0, most=10, budget=10**6):
-        taken.num_output_tokens = 1
-    wait(scheduler, *(make("b", Standing(tenant="b")) for _ in range(20)))
-    wait(scheduler, *(make("a", Standing(tenant="a")) for _ in range(20)))
-    for sequence in alone:
-        scheduler.settle(sequence)
-    scheduler.free(0, 10)
-    assert 4 <= Counter(one(scheduler) for _ in range(10))["a"] <= 6
-
-
 def test_a_refusal_says_when_the_room_will_be_empty():
     """By the pace, in tenths of a second; a second while no pace is known."""
     scheduler, now = _paced()
@@ -316,7 +272,7 @@ class Run:
                 row.num_output_tokens += row.width
                 if row.num_output_tokens >= row.width * row.decoding.max_new_tokens:
                     rows.remove(row)
-                    self.scheduler.free(lane, row.width)
+                    self.scheduler.free(lane, row.width, row.standing.tenant)
                     self.end(row)
 
     def end(self, sequence):
@@ -326,7 +282,7 @@ class Run:
 
     def check(self):
         """What holds after every step."""
-        waiting = list(self.scheduler.waiting.in_order(self.now))
+        waiting = list(self.scheduler.waiting.in_order())
         assert len(waiting) == len(set(map(id, waiting))) == len(self.scheduler.waiting)
         assert sum(each.num_input_tokens for each in waiting) == self.scheduler.queued_tokens
         assert [sum(row.width for row in rows) for rows in self.rows] == self.scheduler.loads
@@ -406,7 +362,7 @@ def reason_of(ask):
 
 def cancel(run, which):
     """Somebody who waits goes."""
-    waiting = deque(run.scheduler.waiting.in_order(run.now))
+    waiting = deque(run.scheduler.waiting.in_order())
     if waiting:
         sequence = waiting[which % len(waiting)]
         assert run.scheduler.remove(sequence)

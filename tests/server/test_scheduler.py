@@ -256,7 +256,7 @@ def test_nobody_is_lost_or_taken_twice(steps):
             assert not scheduler.remove(sequence)
             scheduler.free(sequence.lane)
 
-    assert books.waiting == list(scheduler.waiting.in_order(0))
+    assert books.waiting == list(scheduler.waiting.in_order())
     assert len(books.held) == sum(scheduler.loads)
     assert sum(sequence.num_input_tokens for sequence in books.waiting) == scheduler.queued_tokens
     assert 0 == scheduler.num_reserved

@@ -58,7 +58,7 @@ def test_nobody_else_is_known(token):
         ("# alice call x\n", "names nobody"),
         (f"alice {PLAIN}", "line 1: needs a name, roles and a token"),
         (f"# a comment\nalice call {PLAIN} more", "line 2: needs"),
-        (f"alice call, {PLAIN}", "line 1: there is no role ''; there are call, admin, metrics"),
+        (f"alice call, {PLAIN}", "line 1: there is no role ''; there are call, high, admin, metrics"),
         (f"alice root {PLAIN}", "there is no role 'root'"),
         (f"{'a' * 65} call {PLAIN}", "at most 64"),
         (f"älice call {PLAIN}", "printable ASCII"),

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from weft_server.door.gate import PRIORITY_KEY
 from weft_server.door.identity import ANYONE, Identity, Role
 from weft_server.errors import PermissionDenied, Unauthenticated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from weft_server.door.credentials import Credentials
 
@@ -29,25 +30,26 @@ class Access:
         """Whether callers have to say who they are."""
         return self._credentials.tokens is not None or self._credentials.shows_certificates
 
-    def of_metadata(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> Identity | None:
+    def of_metadata(self, method: str, metadata: Collection[tuple[str, str | bytes]]) -> Identity | None:
         """Return who calls a method of gRPC, or None when only their certificate says: then ask `of_peer`.
 
         Raises:
             Unauthenticated: nobody is known by what was sent.
-            PermissionDenied: they lack the method's role.
+            PermissionDenied: they lack the method's role, or that of the priority which they claim.
         """
         if not self.asks:
             return ANYONE
         given = [value for key, value in metadata if key == "authorization"]
         if self._credentials.tokens is None or (not given and self._credentials.shows_certificates):
             return None
-        return _with_role(self._of_token(given), role_of(method))
+        return _for_call(self._of_token(given), method, metadata)
 
     def of_peer(self, method: str, context: Any) -> Identity:
         """Return who calls a method of gRPC by their certificate. Raises as `of_metadata` does."""
         said = context.auth_context()
         names = said.get("x509_subject_alternative_name") or said.get("x509_common_name") or ()
-        return _with_role(self._of_names([name.decode(errors="replace") for name in names]), role_of(method))
+        identity = self._of_names([name.decode(errors="replace") for name in names])
+        return _for_call(identity, method, context.invocation_metadata() or ())
 
     def of_call(self, method: str, context: Any) -> Identity:
         """Return who calls a method of gRPC. Raises as `of_metadata` does."""
@@ -92,6 +94,13 @@ class Access:
 def role_of(method: str) -> Role:
     """Return the role that a method needs, by its full name."""
     return Role.ADMIN if method.rpartition("/")[0].endswith(_ADMIN) else Role.CALL
+
+
+def _for_call(identity: Identity, method: str, metadata: Collection[tuple[str, str | bytes]]) -> Identity:
+    _with_role(identity, role_of(method))
+    if Role.HIGH not in identity.roles and (PRIORITY_KEY, Role.HIGH) in metadata:
+        raise PermissionDenied(identity.name, Role.HIGH, f"`{PRIORITY_KEY}: {Role.HIGH}`")
+    return identity
 
 
 def _with_role(identity: Identity, role: Role) -> Identity:

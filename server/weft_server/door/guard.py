@@ -113,26 +113,33 @@ class Guard(grpc.aio.ServerInterceptor):
 
     def _refuse(self, call: Call, error: RequestError) -> Any:
         """A handler for a call that is refused before its message has come."""
-        return refusing(self._refused(call, error))
+        status = self._refused(call, error)
+        if isinstance(error, Overloaded):
+            return judging(lambda context: self._braked(call, context, status))
+        return refusing(status)
 
     def _judge(self, method: str, call: Call, error: RequestError) -> Any:
         """Do as `_refuse` where nobody has asked yet who calls. Only callers who are known hear why."""
 
-        def why(context: Any) -> Status:
+        async def why(context: Any) -> Status:
             try:
-                self._access.of_call(method, context)
+                call.tenant = self._access.of_call(method, context).name or call.tenant
             except RequestError as unknown:
                 call.metrics = None
                 return self._refused(call, unknown)
-            return self._refused(call, error)
+            status = self._refused(call, error)
+            return await self._braked(call, context, status) if isinstance(error, Overloaded) else status
 
         return judging(why)
+
+    async def _braked(self, call: Call, context: Any, status: Status) -> Status:
+        """Return the status of a call that a full model refuses, later if its caller floods."""
+        await self._brake.refused(call.tenant or context.peer())
+        return status
 
     def _refused(self, call: Call, error: RequestError) -> Status:
         """Count a refusal, and return its status."""
         self._last_call = time.monotonic()
-        if isinstance(error, Overloaded):
-            self._brake.refused()
         status = to_status(error)
         self._count(call, status.code.name, error.reason)
         return status

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from weft_server.door.outgoing import Outgoing
     from weft_server.door.status import Status
@@ -40,11 +40,11 @@ def refusing(status: Status) -> Any:
     return grpc.stream_stream_rpc_method_handler(refuse)
 
 
-def judging(why: Callable[[Any], Status]) -> Any:
-    """Do as `refusing` where it depends on who calls. `why` takes the context."""
+def judging(why: Callable[[Any], Awaitable[Status]]) -> Any:
+    """Do as `refusing` where it depends on who calls, or is told later. `why` takes the context."""
 
     async def refuse(_: Any, context: Any) -> None:
-        _set(context, why(context))
+        _set(context, await why(context))
 
     return grpc.stream_stream_rpc_method_handler(refuse)
 

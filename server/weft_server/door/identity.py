@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """What somebody may do: ask models, change which models there are, or read the metrics."""
+    """What somebody may do: ask models, ask them before others, change which there are, or read the metrics."""
 
     CALL = "call"
+    HIGH = "high"
     ADMIN = "admin"
     METRICS = "metrics"
 

@@ -73,10 +73,9 @@ NO_LIMIT = 2**31 - 1
 MAX_CALL_S = 3600
 # A connection without any call, and without a watch of health, is ended after this time.
 MAX_IDLE_S = 300
-# Calls that have come and that nobody has looked at yet. As many may wait so as may wait in a queue, and at least this
-# number. gRPC ends calls beyond that with a bare CANCELLED, which costs less than a refusal with a reason. So nobody
-# waits long unseen in a flood, and the machine answers on.
-MIN_PENDING_CALLS = 128
+# Calls that have come and that nobody has looked at yet. gRPC ends calls beyond that with a bare CANCELLED, whosever
+# they are. So it bounds memory, some 18 KB for each, and no flood: one connection cannot have as many calls.
+MAX_PENDING_CALLS = 2048
 
 
 class GrpcServer:
@@ -144,7 +143,6 @@ def _add_services(server: grpc.aio.Server, models: Models, config: ServerConfig)
 
 
 def _options(config: ServerConfig) -> list[tuple[str, int]]:
-    max_pending = max(MIN_PENDING_CALLS, config.max_queued_requests)
     return [
         ("grpc.max_receive_message_length", config.max_request_bytes),
         # Clients ping while a call is silent. gRPC's default of five minutes would end such a connection.
@@ -163,8 +161,8 @@ def _options(config: ServerConfig) -> list[tuple[str, int]]:
         # A caller may push 64 KiB behind its message, which nobody reads. By default gRPC lets that grow to 8 MiB where
         # a connection is fast. Without that, a large message over a long way takes longer.
         ("grpc.http2.bdp_probe", 0),
-        ("grpc.server.max_pending_requests", max_pending),
-        ("grpc.server.max_pending_requests_hard_limit", max_pending),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
         # Two servers on one port would share its connections silently.
         ("grpc.so_reuseport", 0),
     ]

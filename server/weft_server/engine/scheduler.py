@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -20,11 +21,19 @@ if TYPE_CHECKING:
     from weft_server.sequence import Sequence, Standing
 
 
+# Of a lane's slots one of this number is for tenants who hold none: one at least where there are MIN_SHARED slots.
+SLOTS_FOR_OTHERS = 16
+MIN_SHARED = 8
+
+
 class Scheduler:
     """A bounded waiting room and the number of slots each lane holds.
 
     A sequence takes as many slots as it is wide, all at once. One that is the first and finds too few of them stays the
     first, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
+
+    As soon as two tenants with a name have come, the last slots of each lane are for tenants who hold none. So who
+    comes finds one, even while tenants of long answers want them all.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
     A sequence that was promised a place takes it when it comes, also beyond the bounds: then nothing new is let in.
@@ -46,6 +55,11 @@ class Scheduler:
         # Slots that those who wait will take.
         self._queued_slots = 0
         self.loads = [0] * num_lanes
+        # How many slots of each lane each tenant holds that has a name.
+        self._held: list[Counter[str]] = [Counter() for _ in range(num_lanes)]
+        # The first tenant with a name that came, and whether there was another one.
+        self._first_tenant = ""
+        self._is_shared = False
         # Lanes that are full or read a long prompt. They take nothing for a while, so no other lane waits for them to.
         self.closed: set[int] = set()
         self._pace = Pace()
@@ -88,6 +102,7 @@ class Scheduler:
         if not count:
             return
         try:
+            self._note_tenant(standing.tenant)
             self.bounds.check_places(count, standing)
             self._check_deadline(standing, deadline, now)
         except Overloaded as error:
@@ -166,19 +181,25 @@ class Scheduler:
             self._moved = now
         return taken
 
-    def free(self, lane: int, num_slots: int = 1) -> None:
-        """Count slots of a lane that are free again."""
+    def free(self, lane: int, num_slots: int = 1, tenant: str = "") -> None:
+        """Count slots of a lane that are free again, and were a tenant's."""
         self.loads[lane] -= num_slots
+        if tenant:
+            held = self._held[lane]
+            held[tenant] -= num_slots
+            if not held[tenant]:
+                del held[tenant]
         assert self.loads[lane] >= 0, f"lane {lane} freed more than it took. This is a bug."
 
     def settle(self, sequence: Sequence) -> None:
         """Give the tenant of a sequence that has ended back what it was charged for and had not."""
         if sequence.lane is not None:
-            self.waiting.give_back(sequence)
+            self.waiting.end(sequence)
 
     def vacate(self, lane: int) -> None:
         """Count all slots of a lane as free, and the lane as closed: it is gone, and another one takes its place."""
         self.loads[lane] = 0
+        self._held[lane].clear()
         self.closed.add(lane)
 
     def _check_deadline(self, standing: Standing, deadline: float, now: float) -> None:
@@ -195,10 +216,19 @@ class Scheduler:
         wait_s = self._pace.wait_s(self.num_queued)
         return min(30.0, max(0.1, round(wait_s, 1))) if wait_s else 1.0
 
+    def _note_tenant(self, tenant: str) -> None:
+        self._first_tenant = self._first_tenant or tenant
+        self._is_shared = self._is_shared or tenant != self._first_tenant
+
+    def _crowds(self, sequence: Sequence, lane: int, num_slots: int) -> bool:
+        """Whether a sequence of a tenant who holds slots would take the last ones of a lane, which are for others."""
+        if not self._is_shared or num_slots < MIN_SHARED or sequence.standing.tenant not in self._held[lane]:
+            return False
+        return self.loads[lane] + sequence.width > num_slots - max(1, num_slots // SLOTS_FOR_OTHERS)
+
     def _first(self, now: float) -> Sequence | None:
         """The first one whose deadline has not passed. Those before it are dropped."""
-        while self.waiting:
-            first = self.waiting.first(now)
+        while (first := self.waiting.first) is not None:
             if first.deadline > now:
                 return first
             self._drop(first)
@@ -214,7 +244,7 @@ class Scheduler:
         if first is None:
             return []
         limit, alike = shapes.limit(first.source), shapes.alike(first.source)
-        wanted = (sequence for sequence in self.waiting.in_order(now) if shapes.alike(sequence.source) == alike)
+        wanted = (sequence for sequence in self.waiting.in_order() if shapes.alike(sequence.source) == alike)
         chosen = list(islice(wanted, limit))
         for late in [sequence for sequence in chosen if sequence.deadline <= now]:
             self._drop(late)
@@ -230,13 +260,16 @@ class Scheduler:
         now: float,
         fits: Callable[[Sequence], bool] | None,
     ) -> list[Sequence]:
-        if not self.may_take(lane) or self._should_wait(most, least, now):
+        if not self.may_take(lane) or self._should_wait(most, least):
             return []
         loads = self._loads_beside(lane)
         even = math.ceil((sum(loads) + self._queued_slots) / len(loads))
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
+        num_slots = self.loads[lane] + room
         while len(taken) < most and self.loads[lane] < limit and (first := self._first(now)):
+            if self._crowds(first, lane, num_slots):
+                break
             budget -= first.source.bucket
             if first.width > room or (fits and not fits(first)):
                 self.waiting.hold_up(first)
@@ -251,17 +284,18 @@ class Scheduler:
         """What `lane` holds, and each lane that could take instead of it."""
         return [load for other, load in enumerate(self.loads) if other == lane or other not in self.closed]
 
-    def _should_wait(self, most: int, least: int, now: float) -> bool:
+    def _should_wait(self, most: int, least: int) -> bool:
         if min(most, len(self.waiting)) >= least:
             return False
-        first = islice(self.waiting.in_order(now), least)
+        first = islice(self.waiting.in_order(), least)
         return not any(sequence.wants_tokens or sequence.num_input_tokens > SHORT for sequence in first)
 
     def _admit(self, lane: int, sequence: Sequence) -> Sequence:
-        self.waiting.charge(sequence)
-        self.waiting.remove(sequence)
+        self.waiting.admit(sequence)
         self._leave(sequence)
         self.loads[lane] += sequence.width
+        if tenant := sequence.standing.tenant:
+            self._held[lane][tenant] += sequence.width
         sequence.lane = lane
         return sequence
 

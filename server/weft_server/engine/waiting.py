@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
-from weft_server.sequence import Priority
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
-    from weft_server.sequence import Sequence, Standing
+    from weft_server.sequence import Priority, Sequence, Standing
 
-# A sequence that has waited this number of seconds goes on as one of the next higher class would. So nobody waits for
-# ever behind a stream of higher ones.
-AGE_S = 5.0
+# A class that waits is passed over at most this number of times in a row, and once more where two are. So nobody waits
+# for ever behind a stream of higher ones, and the higher ones keep most of the turns.
+MOST_PASSED = 7
 # Tenants that do not wait are forgotten when more than this are known.
 MAX_TENANTS = 1024
 
@@ -23,13 +21,16 @@ MAX_TENANTS = 1024
 class WaitingRoom:
     """Sequences in the order in which they shall go on.
 
-    1. The class: high before normal before low. Waiting raises it.
+    1. The class: high before normal before low. One that was passed over MOST_PASSED times has a turn.
     2. Of a class, the tenant that has had the fewest tokens for its weight. This is the virtual token counter of Sheng
        et al., "Fairness in Serving Large Language Models" (OSDI 2024). Tokens are charged at admission, as many as the
        answer may have, and those that it had not are given back.
     3. Of a tenant, first come, first served.
 
     Without classes and tenants this is one queue.
+
+    So the longest wait has a law. Say that n of its class are before one that waits, and that its class alone is lower
+    than those beside it. Then it goes on as the (n + 1) * (MOST_PASSED + 1)-th from now on at the latest.
     """
 
     def __init__(self, weights: Mapping[str, float] | None = None) -> None:
@@ -39,8 +40,10 @@ class WaitingRoom:
         self._queues: dict[Standing, OrderedDict[Sequence, int]] = {}
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
         self._had: dict[str, float] = {}
-        # Which beginning that is. What was charged before it is not given back.
-        self._era = 0
+        # Tokens that each tenant was charged for sequences that have gone on and not ended.
+        self._open: Counter[str] = Counter()
+        # How often in a row each class that waits was passed over.
+        self._passed: Counter[Priority] = Counter()
         self._arrivals = itertools.count()
         # The first one once found too few slots. It stays the first until it has them: otherwise those who need fewer
         # would pass it again and again.
@@ -61,17 +64,29 @@ class WaitingRoom:
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait."""
         tenant = sequence.standing.tenant
-        if not self._queues:
-            self._had.clear()
-            self._era += 1
-        elif not any(tenant == standing.tenant for standing in self._queues):
-            # Who comes back has no claim on what it did not ask for meanwhile.
-            least = min(self._had.get(standing.tenant, 0.0) for standing in self._queues)
-            self._had[tenant] = max(self._had.get(tenant, 0.0), least)
+        waiting = {standing.tenant for standing in self._queues}
+        if tenant not in waiting:
+            self._had[tenant] = self._fresh(tenant, waiting | self._open.keys())
         self._queues.setdefault(sequence.standing, OrderedDict())[sequence] = next(self._arrivals)
         if len(self._had) > MAX_TENANTS:
-            waiting = {standing.tenant for standing in self._queues}
-            self._had = {tenant: had for tenant, had in self._had.items() if tenant in waiting}
+            there = waiting | self._open.keys() | {tenant}
+            self._had = {tenant: had for tenant, had in self._had.items() if tenant in there}
+
+    def _fresh(self, tenant: str, there: set[str]) -> float:
+        """Return what a tenant of which nobody waited begins to wait with, beside those who are there.
+
+        It has no claim on what it did not ask for meanwhile. So it begins with no less than another one has had for
+        certain: what is charged for sequences that run does not count. Else claims would put back who comes, and a
+        tenant of which nobody waits for a moment would lose its share.
+        """
+        others = there - {tenant}
+        if not there:
+            self._had.clear()
+        had = self._had.get(tenant, 0.0)
+        if not others:
+            return had
+        certain = min(self._had[other] - self._weighed(other, self._open[other]) for other in others)
+        return max(had, certain)
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out. Returns False if it does not wait."""
@@ -80,6 +95,8 @@ class WaitingRoom:
             return False
         if not queue:
             del self._queues[sequence.standing]
+            if not any(sequence.standing.priority == standing.priority for standing in self._queues):
+                del self._passed[sequence.standing.priority]
         if sequence is self._held_up:
             self._held_up = None
         return True
@@ -88,55 +105,69 @@ class WaitingRoom:
         """Let the first one stay the first, whoever comes."""
         self._held_up = sequence
 
-    def charge(self, sequence: Sequence) -> None:
-        """Count the tokens that a tenant may get for a sequence. While one tenant alone waits, nobody counts."""
-        tenant = sequence.standing.tenant
-        if tenant in self._had or len(self._queues) > 1:
-            self._had[tenant] = self._had.get(tenant, 0.0) + self._weighed(tenant, sequence.most_tokens)
-            sequence.charged_in = self._era
+    def admit(self, sequence: Sequence) -> None:
+        """Take a sequence out that goes on. Its tenant is charged the tokens that it may get."""
+        priority, tenant = sequence.standing
+        _count_turn(self._passed, priority, {standing.priority for standing in self._queues})
+        self._had[tenant] += self._weighed(tenant, sequence.most_tokens)
+        self._open[tenant] += sequence.most_tokens
+        self.remove(sequence)
 
-    def give_back(self, sequence: Sequence) -> None:
-        """Take tokens off the account that an ended sequence was charged for and had not."""
+    def end(self, sequence: Sequence) -> None:
+        """Count the end of a sequence that went on. Its tenant is given back what it was charged for and had not."""
         tenant = sequence.standing.tenant
-        if tenant in self._had and sequence.charged_in == self._era:
-            spared = sequence.most_tokens - sequence.num_input_tokens - sequence.num_output_tokens
-            self._had[tenant] -= self._weighed(tenant, spared)
+        self._open[tenant] -= sequence.most_tokens
+        if not self._open[tenant]:
+            del self._open[tenant]
+        spared = sequence.most_tokens - sequence.num_input_tokens - sequence.num_output_tokens
+        self._had[tenant] -= self._weighed(tenant, spared)
 
     def _weighed(self, tenant: str, num_tokens: int) -> float:
         return num_tokens / self._weights.get(tenant, 1.0)
 
-    def first(self, now: float) -> Sequence:
-        """The one who goes on next. Somebody must wait. `now` is in monotonic seconds."""
-        return next(self.in_order(now))
+    @property
+    def first(self) -> Sequence | None:
+        """The one who goes on next."""
+        return next(self.in_order(), None)
 
-    def in_order(self, now: float) -> Iterator[Sequence]:
+    def in_order(self) -> Iterator[Sequence]:
         """All who wait, as they would go on if nobody came. Nobody may come or go meanwhile."""
         if self._held_up is not None:
             yield self._held_up
-        for sequence in self._merged(now):
+        for sequence in self._merged():
             if sequence is not self._held_up:
                 yield sequence
 
-    def _merged(self, now: float) -> Iterator[Sequence]:
+    def _merged(self) -> Iterator[Sequence]:
         if len(self._queues) == 1:
             (queue,) = self._queues.values()
             yield from queue
             return
-        had = {standing.tenant: self._had.get(standing.tenant, 0.0) for standing in self._queues}
+        had, passed = dict(self._had), self._passed.copy()
         fronts = {standing: iter(queue.items()) for standing, queue in self._queues.items()}
         heads = {standing: next(front) for standing, front in fronts.items()}
-
-        def place(standing: Standing) -> tuple[int, float, int]:
-            sequence, number = heads[standing]
-            raised = int((now - sequence.times.accepted) // AGE_S)
-            return max(Priority.HIGH, standing.priority - max(0, raised)), had[standing.tenant], number
-
         while heads:
-            standing = min(heads, key=place)
+            waiting = {standing.priority for standing in heads}
+            turn = _turn_of(passed, waiting)
+            of_class = [standing for standing in heads if standing.priority == turn]
+            standing = min(of_class, key=lambda standing: (had[standing.tenant], heads[standing][1]))
             sequence = heads[standing][0]
             yield sequence
+            _count_turn(passed, turn, waiting)
             had[standing.tenant] += self._weighed(standing.tenant, sequence.most_tokens)
             if (following := next(fronts[standing], None)) is None:
                 del heads[standing]
             else:
                 heads[standing] = following
+
+
+def _turn_of(passed: Counter[Priority], waiting: Collection[Priority]) -> Priority:
+    """Return the class whose turn it is: the one passed over most often, if that is often enough, or the highest."""
+    most = max(waiting, key=lambda priority: (passed[priority], -priority))
+    return most if passed[most] >= MOST_PASSED else min(waiting)
+
+
+def _count_turn(passed: Counter[Priority], turn: Priority, waiting: Collection[Priority]) -> None:
+    """Count that of the classes that wait one had a turn."""
+    passed.update(waiting)
+    passed[turn] = 0
