@@ -215,6 +215,14 @@ class ServerConfig(BaseSettings):
         description="File that says who may call: a line `NAME ROLES TOKEN` for each. Without it, nobody is asked for "
         "a token. It is read again when it changes.",
     )
+    load_timeout_s: float = Field(
+        900.0,
+        ge=1,
+        le=86_400,
+        allow_inf_nan=False,
+        description="Seconds in which a bundle has to be ready, from its first look to its golden answer. One that "
+        "takes longer is refused. What it runs then is ended, and others load meanwhile.",
+    )
     step_timeout_s: float = Field(
         60.0,
         ge=0.1,
