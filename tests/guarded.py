@@ -45,6 +45,12 @@ def credentials_of(metrics=None, **settings):
     return Credentials(ServerConfig(repository="models", **settings), metrics or Metrics())
 
 
+def look_twice(credentials):
+    """Two looks, a change is taken at the second one."""
+    for _ in range(2):
+        credentials.refresh()
+
+
 def guard_of(metrics=None, **settings):
     """The guard of a server with these settings."""
     return Guard(metrics or Metrics(), Access(credentials_of(**settings)), Gate(Models([])), MAX_REQUEST_BYTES)
