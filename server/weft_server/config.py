@@ -43,8 +43,8 @@ class ServerConfig(BaseSettings):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="Address to listen on. `0.0.0.0` means all IPv4 addresses of the machine. "
-        "`::` means those and all IPv6 addresses.",
+        description="Address to listen on. `::` means all addresses of the machine. So does `0.0.0.0` for gRPC, which "
+        "takes IPv6 with it, and for HTTP all IPv4 addresses. Of a name, such as `localhost`, each address is taken.",
     )
     port: Port = Field(7070, description="Port of gRPC. 0 takes any free port.")
     http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz. 0 takes any free port.")

@@ -136,7 +136,7 @@ def test_two_runtimes(installed):
 @pytest.mark.parametrize(("limit", "state"), [(4095, WARNING), (4096, OK), (resource.RLIM_INFINITY, OK)])
 def test_open_files(monkeypatch, limit, state):
     """Few are a warning with the command that raises the limit."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, 8192))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, limit))
     found = machine._files()
     assert state == found.state
     assert ("ulimit -n" in found.mend) == (state == WARNING)
