@@ -3,8 +3,8 @@
 import pytest
 
 import tokenizer_kinds
-from weft_server.door import watched
 from weft_server.content.tokenizer import Tokenizer
+from weft_server.door import watched
 
 
 def _loaded(tmp_path_factory, reference):

@@ -105,10 +105,10 @@ def test_a_grpc_server_takes_all_addresses_or_none(tmp_path, admin):
 
     async def scenario():
         for address in LOOPBACK:
-            with listening(address) as port, pytest.raises(ConfigError, match=rf"cannot listen on \S+:{port}"):
+            with listening(address) as port:
                 host = {"admin_host": "localhost", "admin_port": port} if admin else {"host": "localhost", "port": port}
-                async with served(tmp_path, admin=admin, **host):
-                    pass
+                with pytest.raises(ConfigError, match=rf"cannot listen on \S+:{port}"):
+                    await served(tmp_path, admin=admin, **host).__aenter__()
 
     asyncio.run(scenario())
 

@@ -330,7 +330,7 @@ def test_a_start_waits_until_files_stand_still(tmp_path, monkeypatch):
 
     looks = (f"{LINE}# {number}\n" for number in itertools.count())
     monkeypatch.setattr("weft_server.door.credentials.START_S", 0.01)
-    with pytest.raises(ConfigError, match="still changes after 0.01 s"):
+    with pytest.raises(ConfigError, match=r"still changes after 0\.01 s"):
         credentials_of(tokens=tokens)
 
 

@@ -39,7 +39,7 @@ def test_a_machine_without_a_repository():
     said = findings(ended)
     assert (OK, "none is given, and none was looked at") == said["repository"]
     looked = {"packages", "constraints", "runtime", "telemetry", "python", "system", "cpus", "memory", "huge pages"}
-    looked |= {"open files", "clock", "repository", "ports", "credentials", "device", "threads"}
+    looked |= {"open files", "clock", "repository", "ports", "credentials", "device", "threads", "connections"}
     assert looked == set(said)
 
 

@@ -22,7 +22,7 @@ def look_at_open_files(config: ServerConfig) -> Iterator[Finding]:
     names = both_names("max_connections")
     says = f"{names}: {config.max_connections} need {needed} open files, and this process may have {most}"
     fewer = (most - RESERVED) // _num_ports(config)
-    mend = "raise the limit: `ulimit -Hn` as root, LimitNOFILE=65536 in a unit of systemd"
+    mend = "raise the limit: `ulimit -n 65536` as root, LimitNOFILE=65536 in a unit of systemd"
     yield Finding(ERROR, "connections", says, f"give {fewer} or fewer, or {mend}" if fewer > 0 else mend)
 
 

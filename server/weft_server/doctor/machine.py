@@ -85,7 +85,7 @@ def _files() -> Finding:
     if most >= _FEW_FILES:
         return Finding(OK, "open files", f"at most {most}")
     says = f"at most {most}, and each connection takes one"
-    return Finding(WARNING, "open files", says, "ulimit -Hn 65536 as root; LimitNOFILE=65536 in a unit of systemd")
+    return Finding(WARNING, "open files", says, "ulimit -n 65536 as root; LimitNOFILE=65536 in a unit of systemd")
 
 
 def _clock() -> Finding:

@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
+    from weft_server.bundle.prints import Print
     from weft_server.serving.keeper import Keeper
     from weft_server.serving.models import Models
-
-    from weft_server.bundle.prints import Print
 
     Key = tuple[str, int]
 
