@@ -120,7 +120,8 @@ class Session:
         self._gate = gate_of(device)
         # Each captured run has an id of its own. One that were used again would replay what was captured first.
         self._graph_ids = itertools.count(1)
-        self.run_options = _run_options(_NO_GRAPH if captures else None)
+        # Options without an id would cost each run 30 us: ONNX Runtime asks for it, and catches an exception.
+        self.run_options = _run_options(_NO_GRAPH)
         halt.watch(partial(setattr, self.run_options, "terminate", True))
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
@@ -289,11 +290,10 @@ def verify_device(device: Device) -> None:
         raise ConfigError(f"{where}: CUDA's runtime library (libcudart.so) is not among those that were loaded")
 
 
-def _run_options(graph_id: int | None) -> Any:
+def _run_options(graph_id: int) -> Any:
     """Of a session that captures: the first run with a graph's id captures it, later ones replay it."""
     options = ort.RunOptions()
-    if graph_id is not None:
-        options.add_run_config_entry("gpu_graph_id", str(graph_id))
+    options.add_run_config_entry("gpu_graph_id", str(graph_id))
     return options
 
 
