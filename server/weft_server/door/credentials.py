@@ -13,7 +13,7 @@ import structlog
 from weft_server.config import LOOPBACK, ConfigError, ServerConfig, both_names
 from weft_server.door.certificates import Certificates, CertificatesError
 from weft_server.door.tokens import Tokens, TokensError
-from weft_server.door.watched import Watched, wait_until_still
+from weft_server.door.watched import MAX_BYTES, Watched, wait_until_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-# A file of credentials is not longer than this.
-MAX_BYTES = 4 * 1024 * 1024
 # Seconds that the start waits for files that somebody is still writing.
 START_S = 10.0
 # What each file of TLS holds, as its first line in PEM ends.

@@ -13,6 +13,8 @@ T = TypeVar("T")
 # A file of which only a half has come may look whole. So one is believed that has been the same for so many seconds,
 # or in two looks that are so many seconds apart.
 STILL_S = 1.0
+# A file of credentials is not longer than this.
+MAX_BYTES = 4 * 1024 * 1024
 
 
 class Watched(Generic[T]):
@@ -79,6 +81,9 @@ def _age_s(path: Path) -> float:
 def _content(path: Path) -> bytes | None:
     """What a file holds, or None when it cannot be read. `make` says why."""
     try:
-        return path.read_bytes() if path.is_file() else None
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
     except OSError:
         return None

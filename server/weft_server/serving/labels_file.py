@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from typing import TYPE_CHECKING, Any
 
 from weft_server.bundle.repository import LABELS_FILE, RepositoryError
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
+# A file of labels is not longer than this.
+MAX_BYTES = 64 * 1024
+
 
 def read_labels(model: Path) -> Labels | None:
     """Return what the file in a model's folder states, or None if there is no such file.
@@ -25,8 +29,13 @@ def read_labels(model: Path) -> Labels | None:
     """
     path = model / LABELS_FILE
     try:
-        stated = json.loads(path.read_text(encoding="utf-8"))
-        return _labels(stated)
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+            raise RepositoryError(f"{path} is no file")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise RepositoryError(f"{path} has more than {MAX_BYTES} bytes")
+        return _labels(json.loads(content.decode()))
     except FileNotFoundError:
         return None
     except OSError as error:
