@@ -15,12 +15,21 @@ from waiting import until
 from weft_server.checks.ports import look_at_admin_port, look_at_grpc_port, look_at_http_port
 from weft_server.config import ConfigError, read_config
 from weft_server.door.access import Access
-from weft_server.door.addresses import NotFree, addresses_of, free_port, take
+from weft_server.door.addresses import NotFree, addresses_of, bound, free_port, take
 from weft_server.door.http import HttpServer
 from weft_server.door.pages import Pages
 from weft_server.telemetry.metrics import Metrics
 
-LOOPBACK = addresses_of("localhost")
+
+def _is_here(address):
+    try:
+        bound(address, 0).close()
+    except OSError:
+        return False
+    return True
+
+
+LOOPBACK = [address for address in ("127.0.0.1", "::1") if _is_here(address)]
 needs_both = pytest.mark.skipif(len(LOOPBACK) < 2, reason="this machine has one loopback address")
 HOSTS = {"127.0.0.1": ["127.0.0.1"], "::1": ["::1"], "0.0.0.0": ["0.0.0.0"], "::": ["::"]}
 # Who listens already, and who would listen beside it.
@@ -63,7 +72,7 @@ def test_numbers_are_one_address(host, addresses):
 @needs_both
 def test_localhost_is_both_loopback_addresses():
     """Also where the machine's list of hosts knows one of them: clients try both."""
-    assert ["127.0.0.1", "::1"] == sorted(LOOPBACK)
+    assert ["127.0.0.1", "::1"] == sorted(addresses_of("localhost"))
 
 
 def test_an_address_that_this_machine_does_not_have_is_left_out(monkeypatch):
@@ -158,7 +167,7 @@ def test_a_name_of_several_addresses_is_given_to_grpc_address_by_address():
 
     port = free_port(LOOPBACK)
     assert port == take("localhost", port, listen)
-    assert [f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in LOOPBACK] == given
+    assert {f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in LOOPBACK} == set(given)
 
     def refuse(target):
         raise RuntimeError(target)
