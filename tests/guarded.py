@@ -47,6 +47,12 @@ def credentials_of(metrics=None, **settings):
     return Credentials(ServerConfig(repository="models", **settings), metrics or Metrics())
 
 
+def look_twice(credentials):
+    """Two looks, a change is taken at the second one."""
+    for _ in range(2):
+        credentials.refresh()
+
+
 def guard_of(metrics=None, traffic=None, **settings):
     """The guard of a server with these settings."""
     access = Access(credentials_of(**settings))

@@ -47,7 +47,9 @@ def tls_credentials(ca: Path | None, cert: Path | None, key: Path | None) -> grp
 def read_token(path: Path | None) -> str | None:
     """Return the token in a file, or that of WEFT_TOKEN, or None. What is wrong with one is said without it."""
     if path is None:
-        return os.environ.get(TOKEN) or None
+        if (token := os.environ.get(TOKEN)) == "":
+            raise InvalidRequest(f"{TOKEN}: is set and empty; unset it to send none")
+        return token
     try:
         token = _read(path, "--token-file").decode("ascii").strip()
     except UnicodeDecodeError:

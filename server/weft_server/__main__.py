@@ -84,6 +84,8 @@ def run(config: ServerConfig) -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     with _needs_the_extra():
         from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
+        from weft_server.checks.open_files import raise_limit  # noqa: PLC0415 - same
+    raise_limit(config)
 
     async def main() -> None:
         await App(config).run()

@@ -198,8 +198,7 @@ class App:
             exit_now(0)
 
     async def _load(self) -> None:
-        await load_entries(self.models.entries, self._load_entry, self._collapse, num_places=self._places)
-        await self.health.accept()
+        await load_entries(self.models.entries, self._load_entry, self._settled, num_places=self._places)
         why = self.why_not_ready()
         if why:
             _log.error("not ready", why=why)
@@ -236,6 +235,11 @@ class App:
         if self.config.idle_unload_s:
             followers.append(asyncio.create_task(self.keeper.doze()))
         return followers
+
+    async def _settled(self) -> None:
+        """Take requests for the models that are there. Only slow ones are left to load."""
+        await self._collapse()
+        await self.health.accept()
 
     async def _collapse(self) -> None:
         """Move the models' weights into huge pages, now that all of their memory has been touched."""

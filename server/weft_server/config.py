@@ -1,5 +1,6 @@
 """The server's settings: each field of ServerConfig is a flag, an environment variable and a line of the manual."""
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -14,6 +15,9 @@ ENV_PREFIX = "WEFT_"
 MEBIBYTE = 1024 * 1024
 # Hosts that nobody reaches from another machine.
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+# What protects the server. An empty one is a mistake, such as a variable that is not set: `--tokens "$TOKENS"`.
+_PROTECTING = ("tls_cert", "tls_key", "tls_client_ca", "tokens")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=1)]
@@ -39,8 +43,8 @@ class ServerConfig(BaseSettings):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="Address to listen on. `0.0.0.0` means all IPv4 addresses of the machine. "
-        "`::` means those and all IPv6 addresses.",
+        description="Address to listen on. `::` means all addresses of the machine. So does `0.0.0.0` for gRPC, which "
+        "takes IPv6 with it, and for HTTP all IPv4 addresses. Of a name, such as `localhost`, each address is taken.",
     )
     port: Port = Field(7070, description="Port of gRPC. 0 takes any free port.")
     http_port: Port = Field(7071, description="Port of /metrics, /livez and /readyz. 0 takes any free port.")
@@ -224,6 +228,14 @@ class ServerConfig(BaseSettings):
         description="File that says who may call: a line `NAME ROLES TOKEN` for each. Without it, nobody is asked for "
         "a token. It is read again when it changes.",
     )
+    load_timeout_s: float = Field(
+        900.0,
+        ge=1,
+        le=86_400,
+        allow_inf_nan=False,
+        description="Seconds in which a bundle has to be ready, from its first look to its golden answer. One that "
+        "takes longer is refused. What it runs then is ended, and others load meanwhile.",
+    )
     step_timeout_s: float = Field(
         60.0,
         ge=0.1,
@@ -323,10 +335,13 @@ def read_config(**flags: Any) -> ServerConfig:
 
 def try_config(**flags: Any) -> Reading:
     """Return what `read_config` does, also if some of it is wrong: the rest can be looked at all the same."""
-    # An empty flag, like an empty variable, is one that was not given.
+    # An empty flag, like an empty variable, is one that was not given, unless it protects the server.
     given = {name: value for name, value in flags.items() if value not in (None, "")}
+    empty = {name for name in _PROTECTING if _is_empty(name, flags)}
+    given |= dict.fromkeys(empty)
+    faults = [f"{both_names(name)}: is given and empty; leave it out to have none" for name in sorted(empty)]
     try:
-        return Reading(ServerConfig(**given), [], frozenset())
+        return Reading(ServerConfig(**given), faults, frozenset(empty))
     except ValidationError as error:
         items: list[dict[str, Any]] = [dict(item) for item in error.errors()]
     bad = frozenset(str(item["loc"][0]) for item in items)
@@ -334,7 +349,18 @@ def try_config(**flags: Any) -> Reading:
     good = {name: value for name, value in given.items() if name in fields and name not in bad}
     # A flag wins over its variable, so a wrong variable is not read again. The repository has no default.
     good |= {name: Path() if fields[name].is_required() else fields[name].default for name in bad if name in fields}
-    return Reading(ServerConfig(**good), [_explain(item) for item in items], bad)
+    return Reading(ServerConfig(**good), [*map(_explain, items), *faults], bad | empty)
+
+
+def _is_empty(field: str, flags: dict[str, Any]) -> bool:
+    """Whether a setting is given as a text of nothing."""
+    given = [flags[field]] if flags.get(field) is not None else _variables(field)
+    return any(not str(value).strip() for value in given)
+
+
+def _variables(field: str) -> list[str]:
+    """The values of a field's variable. Its name is read in any case."""
+    return [value for name, value in os.environ.items() if name.upper() == env_name(field)]
 
 
 def flag_name(field: str) -> str:

@@ -158,6 +158,13 @@ def test_the_command_shows_what_it_is_given(tmp_path, files, ask, monkeypatch):
     run(scenario())
 
 
+def test_an_empty_token_is_a_mistake(ask, monkeypatch):
+    """A variable that was to be filled. Nobody is asked without it."""
+    monkeypatch.setenv("WEFT_TOKEN", "")
+    code, said = asyncio.run(ask("localhost:1"))
+    assert (2, True) == (code, "WEFT_TOKEN: is set and empty; unset it to send none" in said)
+
+
 def test_the_command_says_why_there_is_no_connection(tmp_path, files, ask):
     """Other authority, plain to TLS, TLS to plain text, no certificate or a stranger's: plain words, and a way."""
     other = tmp_path / "other.crt"

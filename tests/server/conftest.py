@@ -4,12 +4,19 @@ import pytest
 
 import tokenizer_kinds
 from weft_server.content.tokenizer import Tokenizer
+from weft_server.door import watched
 
 
 def _loaded(tmp_path_factory, reference):
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     reference.save(str(path))
     return Tokenizer(path), reference
+
+
+@pytest.fixture(autouse=True)
+def _files_stand_still_at_once(monkeypatch):
+    """A test has written its files when it starts a server. Those of this law itself say how long it takes."""
+    monkeypatch.setattr(watched, "STILL_S", 0.0)
 
 
 @pytest.fixture(scope="session")

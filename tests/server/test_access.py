@@ -14,6 +14,7 @@ from guarded import (
     TOKENS,
     ask,
     entry_of,
+    look_twice,
     methods,
     open_channel,
     run,
@@ -245,8 +246,8 @@ def test_tokens_are_read_again(tmp_path):
         async with served(tmp_path) as (target, _, credentials), open_channel(target) as channel:
             old, new = "Bearer token-of-the-caller", "Bearer another-token-16"
             assert ("OK", "") == await ask(channel, LIST_MODELS, token=old)
-            (tmp_path / "tokens").write_text("caller call another-token-16")
-            credentials.refresh()
+            (tmp_path / "tokens").write_text("caller call another-token-16\n")
+            look_twice(credentials)
             assert ("UNAUTHENTICATED", "TOKEN_UNKNOWN") == await ask(channel, LIST_MODELS, token=old)
             assert ("OK", "") == await ask(channel, LIST_MODELS, token=new)
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import shutil
 from contextlib import asynccontextmanager
 
@@ -24,6 +25,7 @@ from weft_server.door.text import TranslationServicer
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
 from weft_server.runtime import adapter_stack
 from weft_server.runtime.adapter_stack import grouped
+from weft_server.serving import adapter_loader
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.models import Entry, Models
 
@@ -224,6 +226,56 @@ def test_a_refused_adapter_says_why_and_is_tried_again_when_it_changes(adapters)
             await answer(model, adapter="wide")
             manifest.write_text(whole)
             await answer(model, adapter="formal")
+
+    asyncio.run(run())
+
+
+def test_a_refused_adapter_is_tried_again_when_its_weights_alone_change(adapters):
+    """Also when a repair keeps the size of the file, and the time of its content."""
+    weights = adapters / "formal" / "adapter.bin"
+    whole, stat = weights.read_bytes(), weights.stat()
+
+    def write(content):
+        weights.write_bytes(content)
+        os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    async def run():
+        async with Loaded(adapters.parents[1] / "1", slots=4) as model:
+            write(b"x" + whole[1:])
+            with pytest.raises(AdapterRefused, match="sha256"):
+                await answer(model, adapter="formal")
+            write(whole)
+            await answer(model, adapter="formal")
+
+    asyncio.run(run())
+
+
+def test_an_adapter_s_folder_may_be_a_link(adapters):
+    """As that of a model or a version may be. Its files may not."""
+    away = adapters.parents[3] / "away"
+    (adapters / "formal").rename(away)
+    (adapters / "formal").symlink_to(away)
+
+    async def run():
+        async with Loaded(adapters.parents[1] / "1", slots=4) as model:
+            assert "formal" in await model.adapters.names()
+            await answer(model, adapter="formal")
+            _linked(None, adapters / "wide")
+            with pytest.raises(AdapterRefused, match="symbolic link"):
+                await answer(model, adapter="wide")
+
+    asyncio.run(run())
+
+
+def test_an_adapter_that_is_not_ready_in_time_is_refused(adapters, monkeypatch):
+    """Its reading and its golden request have one budget. Others go on."""
+    monkeypatch.setattr(adapter_loader, "LOAD_S", 0.0)
+
+    async def run():
+        async with Loaded(adapters.parents[1] / "1", slots=4) as model:
+            with pytest.raises(AdapterRefused, match="it is not ready after 0 s"):
+                await answer(model, adapter="formal")
+            await answer(model)
 
     asyncio.run(run())
 

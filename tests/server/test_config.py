@@ -147,3 +147,26 @@ def test_the_folder_may_come_alone_or_be_named_the_same_twice(tmp_path):
     expected = f"weft serve: --repository (WEFT_REPOSITORY): {tmp_path} is empty"
     for arguments in ([str(tmp_path)], ["--repository", str(tmp_path)], [str(tmp_path), f"--repository={tmp_path}/"]):
         assert run(*arguments).stderr.startswith(expected)
+
+
+@pytest.mark.parametrize("field", ["tls_cert", "tls_key", "tls_client_ca", "tokens"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_what_protects_the_server_is_not_left_out_by_mistake(monkeypatch, field, value):
+    """A flag or a variable without a value is one that somebody meant to set. A flag wins over its variable."""
+    said = rf"^{flag_name(field)} \({env_name(field)}\): is given and empty; leave it out to have none$"
+    with pytest.raises(ConfigError, match=said):
+        read_config(repository="models", **{field: value})
+    for name in (env_name(field), env_name(field).lower()):
+        monkeypatch.setenv(name, value)
+        with pytest.raises(ConfigError, match=said):
+            read_config(repository="models")
+        assert Path("file") == getattr(read_config(repository="models", **{field: "file"}), field)
+        monkeypatch.delenv(name)
+    assert getattr(read_config(repository="models"), field) is None
+
+
+def test_an_empty_setting_is_said_beside_the_others():
+    """All that is wrong is said at once."""
+    with pytest.raises(ConfigError) as refused:
+        read_config(repository="models", tokens="", tls_key="", slots=0)
+    assert ["--slots", "--tls-key", "--tokens"] == [line.split()[0] for line in str(refused.value).splitlines()]

@@ -1,5 +1,6 @@
 """Certificates and tokens as files: what the start refuses, what it warns of, and what a rotation takes or keeps."""
 
+import itertools
 import os
 import time
 
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from structlog.testing import capture_logs
 
-from guarded import AUTHORITY, SERVER, credentials_of
+from guarded import AUTHORITY, SERVER, credentials_of, look_twice
 from weft_server.checks.credentials import look_at_credentials
 from weft_server.config import ConfigError, ServerConfig
+from weft_server.door import watched
 from weft_server.telemetry.metrics import Metrics
 
 LINE = "alice call correct-horse-battery\n"
@@ -83,6 +85,15 @@ def test_good_files_are_taken_in_silence(tls, tmp_path):
         ("tokens", None, "--tokens .*: No such file"),
         ("tokens", b"\xff\xfe", "--tokens .*: it is not UTF-8 text"),
         ("tokens", b"alice call short", "--tokens .*: line 1: a token must have at least 16"),
+        ("tokens", b"", "--tokens .*: it names nobody"),
+        ("tokens", b"# nobody\n\n", "--tokens .*: it names nobody"),
+        ("tokens", LINE[:-3].encode(), "--tokens .*: it is not whole: its last line has no end"),
+        (
+            "tls_client_ca",
+            AUTHORITY.certificate * 2 + AUTHORITY.certificate[:-40],
+            "--tls-client-ca .*: it is not whole",
+        ),
+        ("tls_cert", SERVER.certificate + AUTHORITY.certificate[:200], "--tls-cert .*: it is not whole as PEM"),
         ("tokens", bytes(5 << 20), "--tokens .*: it has more than 4194304 bytes"),
     ],
 )
@@ -155,10 +166,10 @@ def test_a_look_that_fails_in_another_way_is_no_end(tls, monkeypatch):
     with monkeypatch.context() as broken, capture_logs() as logs:
         broken.setattr("weft_server.door.credentials.Certificates", None)
         AUTHORITY.issue().write(tls["tls_key"].parent)
-        credentials.refresh()
+        look_twice(credentials)
         assert old is credentials.certificates
     AUTHORITY.issue().write(tls["tls_key"].parent)
-    credentials.refresh()
+    look_twice(credentials)
 
     assert old is not credentials.certificates
     assert [("error", True)] == [(entry["log_level"], bool(entry["exc_info"])) for entry in logs]
@@ -199,16 +210,16 @@ def test_a_rotation_is_taken_when_it_is_whole(tls, tmp_path):
     old = credentials.certificates
     new = AUTHORITY.issue()
     with capture_logs() as logs:
-        credentials.refresh()
+        look_twice(credentials)
         tls["tls_cert"].write_bytes(new.certificate)
-        credentials.refresh()
-        credentials.refresh()
+        look_twice(credentials)
+        look_twice(credentials)
         assert old is credentials.certificates
         tls["tls_key"].unlink()
-        credentials.refresh()
+        look_twice(credentials)
         assert old is credentials.certificates
         tls["tls_key"].write_bytes(new.key)
-        credentials.refresh()
+        look_twice(credentials)
 
     assert old is not credentials.certificates
     assert ["kept the old credentials"] * 2 + ["took new credentials"] == [entry["event"] for entry in logs]
@@ -232,7 +243,7 @@ def test_a_swap_of_links_is_a_rotation(tmp_path):
 
     (tmp_path / "..new").symlink_to("two")
     (tmp_path / "..new").rename(tmp_path / "..data")
-    credentials.refresh()
+    look_twice(credentials)
 
     assert "bob" == credentials.tokens.of_token("correct-horse-battery").name
 
@@ -244,7 +255,7 @@ def test_an_empty_file_of_tokens_locks_nobody_out(tmp_path):
     credentials = credentials_of(tokens=tokens)
     tokens.write_text("")
     with capture_logs() as logs:
-        credentials.refresh()
+        look_twice(credentials)
 
     assert credentials.tokens.of_token("correct-horse-battery")
     assert ["error"] == [entry["log_level"] for entry in logs]
@@ -265,3 +276,69 @@ def test_a_check_says_what_is_spoken_and_asked(tls, tmp_path):
     assert ("ok", True) == (ends[0], ends[1].startswith("the certificate ends on "))
     assert ("warning", True) == (odd[0], "can be read by everybody" in odd[1])
     assert ["error", "error"] == [state for state, _ in faults]
+
+
+def test_a_file_of_which_a_half_has_come_changes_nothing(tmp_path):
+    """Not in any look, though each half may be a whole file: what is taken has stood still for two looks."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    credentials = credentials_of(tokens=tokens)
+    new = "".join(f"name-{number} call a-token-of-{number:04}-which-is-long\n" for number in range(30))
+    with capture_logs() as logs:
+        for end in range(0, len(new), 17):  # some pieces end with a line
+            tokens.write_text(new[:end])
+            credentials.refresh()
+            assert credentials.tokens.of_token("correct-horse-battery")
+        tokens.write_text(new)
+        look_twice(credentials)
+
+    assert "name-29" == credentials.tokens.of_token("a-token-of-0029-which-is-long").name
+    assert ["took new credentials"] == [entry["event"] for entry in logs]
+
+
+def test_a_file_that_is_changed_while_it_is_read_is_not_taken(tmp_path, monkeypatch):
+    """What was read may be a half. The next looks take it."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    credentials = credentials_of(tokens=tokens)
+    read = credentials._tokens._make
+    tokens.write_text(LINE.replace("alice", "bob"))
+    half = LINE.replace("alice", "eve")
+    monkeypatch.setattr(credentials._tokens, "_make", lambda: (tokens.write_text(half), read())[1])
+    look_twice(credentials)
+    assert "alice" == credentials.tokens.of_token("correct-horse-battery").name
+
+    monkeypatch.setattr(credentials._tokens, "_make", read)
+    tokens.write_text(LINE.replace("alice", "bob"))
+    look_twice(credentials)
+    assert "bob" == credentials.tokens.of_token("correct-horse-battery").name
+
+
+def test_a_start_waits_until_files_stand_still(tmp_path, monkeypatch):
+    """Who is still writing one is waited for. Who does not end is told of."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    looks = iter(["", LINE, LINE * 2, LINE + LINE.replace("alice", "bob").replace("horse", "mule")])
+
+    def sleep(_):
+        if (text := next(looks, None)) is not None:
+            tokens.write_text(text)
+
+    monkeypatch.setattr(watched, "STILL_S", 3600.0)
+    monkeypatch.setattr(watched.time, "sleep", sleep)
+    assert "bob" == credentials_of(tokens=tokens).tokens.of_token("correct-mule-battery").name
+
+    looks = (f"{LINE}# {number}\n" for number in itertools.count())
+    monkeypatch.setattr("weft_server.door.credentials.START_S", 0.01)
+    with pytest.raises(ConfigError, match=r"still changes after 0\.01 s"):
+        credentials_of(tokens=tokens)
+
+
+def test_a_file_that_has_stood_still_is_read_at_once(tmp_path, monkeypatch):
+    """Most starts wait for nothing."""
+    tokens = tmp_path / "tokens"
+    tokens.write_text(LINE)
+    monkeypatch.setattr(watched.time, "sleep", None)
+    monkeypatch.setattr(watched.time, "time", lambda: tokens.stat().st_ctime + 1.5)
+    monkeypatch.setattr(watched, "STILL_S", 1.0)
+    assert credentials_of(tokens=tokens).tokens

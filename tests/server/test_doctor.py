@@ -39,7 +39,7 @@ def test_a_machine_without_a_repository():
     said = findings(ended)
     assert (OK, "none is given, and none was looked at") == said["repository"]
     looked = {"packages", "constraints", "runtime", "telemetry", "python", "system", "cpus", "memory", "huge pages"}
-    looked |= {"open files", "clock", "repository", "ports", "credentials", "device", "threads"}
+    looked |= {"open files", "clock", "repository", "ports", "credentials", "device", "threads", "connections"}
     assert looked == set(said)
 
 
@@ -136,7 +136,7 @@ def test_two_runtimes(installed):
 @pytest.mark.parametrize(("limit", "state"), [(4095, WARNING), (4096, OK), (resource.RLIM_INFINITY, OK)])
 def test_open_files(monkeypatch, limit, state):
     """Few are a warning with the command that raises the limit."""
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (limit, 8192))
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, limit))
     found = machine._files()
     assert state == found.state
     assert ("ulimit -n" in found.mend) == (state == WARNING)

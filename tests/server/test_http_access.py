@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from certificates import Authority
-from guarded import AUTHORITY, SERVER, TOKENS, credentials_of
+from guarded import AUTHORITY, SERVER, TOKENS, credentials_of, look_twice
 from weft_server.door import http as door_http
 from weft_server.door.access import Access
 from weft_server.door.http import HttpServer
@@ -114,12 +114,12 @@ def test_a_new_certificate_is_shown_at_once(tmp_path):
     with served(tmp_path, tls=True) as (server, credentials):
         assert 200 == get(server, "/livez", trusting())[0]
         other.issue().write(tmp_path)
-        credentials.refresh()
+        look_twice(credentials)
         assert 200 == get(server, "/livez", trusting(other))[0]
         with pytest.raises(ssl.SSLCertVerificationError):
             get(server, "/livez", trusting())
         (tmp_path / "tls.crt").write_bytes(b"")
-        credentials.refresh()
+        look_twice(credentials)
         assert 200 == get(server, "/livez", trusting(other))[0]
 
 

@@ -1,6 +1,7 @@
 """Which version bears a label, and which requests are a canary's."""
 
 import json
+import os
 
 import pytest
 
@@ -131,4 +132,15 @@ def test_a_file_that_states_something_else_is_refused(tmp_path, stated):
     """In one sentence that names it."""
     (tmp_path / "labels.json").write_text(stated)
     with pytest.raises(RepositoryError, match=r"labels\.json"):
+        read_labels(tmp_path)
+
+
+def test_what_is_no_small_file_states_nothing(tmp_path):
+    """A pipe would be waited for for ever, and a file without an end would be read to it."""
+    os.mkfifo(tmp_path / "labels.json")
+    with pytest.raises(RepositoryError, match=r"labels\.json is no file$"):
+        read_labels(tmp_path)
+    (tmp_path / "labels.json").unlink()
+    (tmp_path / "labels.json").write_text('{"stable": 1}' + " " * (1 << 16))
+    with pytest.raises(RepositoryError, match="has more than 65,536 bytes"):
         read_labels(tmp_path)

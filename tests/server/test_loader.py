@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
+from functools import partial
 
 import pytest
 from prometheus_client import generate_latest
 
 from drafts import generate
+from endless import constant_loop, endless_bundle, endless_folding, loop_in_a_run
 from weft_proto.v1 import model_pb2
 from weft_server.config import read_config
+from weft_server.runtime import opening
 from weft_server.runtime.cpus import loading_places
 from weft_server.serving import explain_proof, loader
 from weft_server.serving.loader import load_entries, load_entry
@@ -120,18 +123,18 @@ def test_a_bundle_that_blocks_its_thread_holds_up_no_other(tiny_repository, monk
 
 def test_a_golden_request_without_an_end_is_refused(tiny_repository, monkeypatch):
     """The model is told to end; what it was at is remembered, because Python would wait for it at the exit."""
-    monkeypatch.setattr(loader, "GOLDEN_S", 3)  # enough for a slow machine to come where it hangs
     monkeypatch.setattr(loader, "STOP_S", 0.05)
     go = threading.Event()
     monkeypatch.setattr(explain_proof, "_verify_heads", lambda *_: go.wait())
     entry = Entry("a", 1, tiny_repository / "tiny-translate" / "1")
     try:
-        asyncio.run(load_entry(entry, read_config(repository=tiny_repository), Metrics()))
+        # Enough for a slow machine to come where it hangs.
+        asyncio.run(load_entry(entry, read_config(repository=tiny_repository, load_timeout_s=5), Metrics()))
     finally:
         go.set()
 
     assert (model_pb2.MODEL_STATE_FAILED, True) == (entry.state, entry.is_stuck)
-    assert "the golden request has no answer after 3 s" == entry.error
+    assert "it is not ready after 5 s" in entry.error
 
 
 def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
@@ -144,3 +147,58 @@ def test_a_default_that_no_request_may_ask_for_is_refused(tmp_path):
     assert model_pb2.MODEL_STATE_FAILED == entry.state
     assert "decoding.sampling.top_p must be above 0 and at most 1, not -1.0" == entry.error
     assert b'model="m"' not in generate_latest(metrics.registry)
+
+
+@pytest.mark.parametrize("make", [loop_in_a_run, constant_loop])
+def test_a_graph_without_an_end_is_refused_and_ended(tiny_repository, tmp_path, make):
+    """When the time of a load is over. Its run ends, its threads end, and its memory is free."""
+    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", tiny_repository / "tiny-text" / "1", make))
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=2), Metrics()))
+
+    assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
+    assert "it is not ready after 2 s; --load-timeout-s (WEFT_LOAD_TIMEOUT_S) gives it longer" == entry.error
+    assert entry.model is None
+
+
+def test_a_decoder_without_an_end_is_refused_and_ended(tiny_repository, tmp_path):
+    """Its runs are bound to memory, which is another way into ONNX Runtime."""
+    bundle = tiny_repository / "tiny-translate" / "1"
+    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, loop_in_a_run, "decoder.onnx"))
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=2), Metrics()))
+
+    assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
+    assert "it is not ready after 2 s" in entry.error
+
+
+def test_what_a_graph_computes_as_it_is_opened_is_bounded(tiny_repository, tmp_path, monkeypatch):
+    """It is done in a process of its own first, which has so much time of a processor."""
+    bundle = tiny_repository / "tiny-text" / "1"
+    monkeypatch.setattr(opening, "CPU_S", 3)
+    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path), Metrics()))
+
+    assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
+    assert "classifier.onnx takes more than 3 s of a processor to be opened" == entry.error
+
+
+def test_a_graph_that_is_opened_for_ever_is_ended_with_its_load(tiny_repository, tmp_path):
+    """The process in which it is tried is killed, and nothing is left of it."""
+    bundle = tiny_repository / "tiny-text" / "1"
+    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, endless_folding))
+    asyncio.run(load_entry(entry, read_config(repository=tmp_path, load_timeout_s=3), Metrics()))
+
+    assert (model_pb2.MODEL_STATE_FAILED, False) == (entry.state, entry.is_stuck)
+    assert "it is not ready after 3 s" in entry.error
+
+
+def test_a_graph_that_computes_a_little_as_it_is_opened_is_ready(tiny_repository, tmp_path):
+    """Graphs of other exporters do."""
+    bundle = tiny_repository / "tiny-text" / "1"
+    entry = Entry("m", 1, endless_bundle(tmp_path / "m" / "1", bundle, partial(endless_folding, num=2, size=2)))
+
+    async def run():
+        await load_entry(entry, read_config(repository=tmp_path), Metrics())
+        assert (model_pb2.MODEL_STATE_READY, "") == (entry.state, entry.error)
+        assert await asyncio.to_thread(entry.model.stop, 30)
+
+    asyncio.run(run())

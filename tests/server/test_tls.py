@@ -1,7 +1,7 @@
 """TLS on the port of gRPC: who is let in, and certificates that change under running calls."""
 
 from certificates import Authority
-from guarded import AUTHORITY, HEALTH, LIST_MODELS, ask, open_channel, run, served
+from guarded import AUTHORITY, HEALTH, LIST_MODELS, ask, look_twice, open_channel, run, served
 
 
 def test_who_is_not_signed_does_not_come_in(tmp_path):
@@ -30,13 +30,13 @@ def test_certificates_rotate_under_a_running_stream(tmp_path):
             assert b"\x08\x01" == await watch.read()
             other = Authority("another")
             other.issue().write(tmp_path)
-            credentials.refresh()
+            look_twice(credentials)
             async with open_channel(target, authority=other.certificate) as new:
                 assert ("OK", "") == await ask(new, LIST_MODELS)
             async with open_channel(target, authority=first) as late:
                 assert "UNAVAILABLE" == (await ask(late, LIST_MODELS))[0]
             (tmp_path / "tls.key").write_bytes(b"broken")
-            credentials.refresh()
+            look_twice(credentials)
             async with open_channel(target, authority=other.certificate) as new:
                 assert ("OK", "") == await ask(new, LIST_MODELS)
             assert ("OK", "") == await ask(old, LIST_MODELS)

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import os
 import shutil
 
 import pytest
 
+from endless import endless_bundle, loop_in_a_run
 from keeping import Keeping, repository_of
 from waiting import until
 from weft_proto.v1 import model_pb2
@@ -32,9 +34,10 @@ class Watching(Keeping):
         return self
 
     async def look(self, times=1):
-        """Look."""
+        """Look, and let what the look begins be done."""
         for _ in range(times):
             await self.watcher.look()
+            await self.watcher.settled()
 
 
 def test_a_version_that_comes_is_loaded_and_one_that_goes_is_unloaded(bundle, tmp_path):
@@ -297,5 +300,49 @@ def test_links_are_followed_as_the_scan_does(bundle, tmp_path):
             shutil.rmtree(away)
             await kept.look(2)
             assert {("m", 1): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_a_repair_of_the_same_size_and_time_is_seen(bundle, tmp_path):
+    """Tools that copy set the time of a file's content. Nobody sets that of its status."""
+    repository = repository_of(tmp_path, bundle, 1, 2)
+    path = repository / "m" / "2" / "tokenizer.json"
+    sound, stat = path.read_bytes(), path.stat()
+    path.write_bytes(b"x" + sound[1:])
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    async def run():
+        async with Watching(repository) as kept:
+            await kept.look(2)
+            assert {("m", 1): READY} == kept.standing()
+            path.write_bytes(sound)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+            await kept.look(2)
+            assert {("m", 1): READY, ("m", 2): READY} == kept.standing()
+
+    asyncio.run(run())
+
+
+def test_a_bundle_without_an_end_keeps_no_look_waiting(bundle, tmp_path):
+    """While it loads, others come and go, and labels follow their file."""
+    repository = repository_of(tmp_path, bundle, 1)
+
+    async def run():
+        async with Watching(repository, load_timeout_s=600) as kept:
+            endless_bundle(repository / "m" / "2", bundle, loop_in_a_run)
+            for _ in range(3):
+                await kept.watcher.look()
+            repository_of(tmp_path, bundle, 1, name="n")
+            (repository / "n" / "labels.json").write_text('{"stable": 1}')
+            for _ in range(2):
+                await kept.watcher.look()
+            await until(lambda: kept.models.at("n", 1))
+            await kept.watcher.look()
+            assert Labels(1) == kept.models.labels("n")
+            shutil.rmtree(repository / "n")
+            for _ in range(2):
+                await kept.watcher.look()
+            await until(lambda: {("m", 1): READY} == kept.standing())
 
     asyncio.run(run())

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError, Message
 from weft_proto.bundle_rules import EXTERNAL_DATA_KEYS, ONNX_NAME, OPERATOR_DOMAINS, REFUSED_OPERATORS
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import bundle_pb2
+from weft_server.bundle.folding import is_costly_to_open
 from weft_server.bundle.graph_fields import verify_fields
 from weft_server.errors import BundleError, require
 
@@ -28,8 +29,12 @@ _LOOKUPS = {"Gather": "axis", "GatherBlockQuantized": "gather_axis"}
 _DATA_TYPES = {data_type: onnx.TensorProto.DataType.Value(name) for data_type, name in ONNX_NAME.items()}
 
 
-def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
-    """Refuse a graph that is no ONNX, reads outside the bundle, uses foreign ops, or has other ports than stated."""
+def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> frozenset[str]:
+    """Refuse a graph that is no ONNX, reads outside the bundle, uses foreign ops, or has other ports than stated.
+
+    Returns the files whose graphs may cost much to open.
+    """
+    costly = set()
     sizes = {file.path: file.size_bytes for file in manifest.files}
     for graph in manifest.graphs:
         # ONNX Runtime knows its own flatbuffer format by the suffix. Nothing here could look into such a file.
@@ -44,6 +49,9 @@ def verify_graphs(directory: Path, manifest: bundle_pb2.BundleManifest) -> None:
         _verify_embeddings(model, graph, manifest)
         _verify_ports(graph.path, "inputs", graph.inputs, model.graph.input)
         _verify_ports(graph.path, "outputs", graph.outputs, model.graph.output)
+        if is_costly_to_open(model):
+            costly.add(graph.path)
+    return frozenset(costly)
 
 
 def weight_bytes(path: Path) -> int:
@@ -72,6 +80,8 @@ def _verify_model(model: onnx.ModelProto, path: str, sizes: dict[str, int]) -> N
             require(message.domain in OPERATOR_DOMAINS, f"{path} uses ops of domain {message.domain!r}")
         if isinstance(message, onnx.NodeProto):
             require(message.op_type not in REFUSED_OPERATORS, f"{path} uses {message.op_type}")
+    # Each may call another one twice. Opening a graph puts all calls in their places.
+    require(not model.functions, f"{path} has functions of its own; put them in their places, by onnx.inliner")
 
 
 def _messages(message: Message) -> Iterator[Message]:

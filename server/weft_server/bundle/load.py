@@ -28,6 +28,8 @@ class Bundle:
     manifest: bundle_pb2.BundleManifest
     # Of bundle.json.
     sha256: str = ""
+    # Files whose graphs may cost much to open.
+    costly: frozenset[str] = frozenset()
 
     def graph(self, role: bundle_pb2.GraphRole.ValueType) -> bundle_pb2.Graph | None:
         """Return the graph of a role, or None when the bundle has none."""
@@ -57,13 +59,14 @@ def load_bundle(directory: Path) -> Bundle:
         verify_manifest(manifest)
         verify_ports(manifest)
         verify_files(directory, manifest)
-        verify_graphs(directory, manifest)
+        costly = verify_graphs(directory, manifest)
     except OSError as error:
         raise BundleError(f"{error.filename or directory}: {error.strerror}", manifest.task) from error
     except BundleError as error:
         error.task = manifest.task
         raise
-    return Bundle(directory.parent.name, int(directory.name), directory, manifest, hashlib.sha256(content).hexdigest())
+    sha256 = hashlib.sha256(content).hexdigest()
+    return Bundle(directory.parent.name, int(directory.name), directory, manifest, sha256, costly)
 
 
 def _parsed(content: bytes) -> bundle_pb2.BundleManifest:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding
 from weft_server.config import LOOPBACK, ServerConfig, both_names, flag_name
+from weft_server.door.addresses import addresses_of, bound, place
 
 _FIRST_FREE_TO_ALL = 1024
-# What only this machine reaches.
 
 
 def look_at_host(config: ServerConfig) -> Iterator[Finding]:
@@ -56,19 +56,20 @@ def _look_at(config: ServerConfig, field: str, what: str, host: str | None = Non
     if _why_not_host(host):
         return
     port = getattr(config, field)
-    try:
-        _listen(host, port)
-    except OSError as error:
-        where = config.address(port, host)
-        yield Finding(ERROR, "ports", f"{both_names(field)}: cannot listen on {where}: {_why_not(error, port)}")
-        return
+    for address in addresses_of(host):
+        try:
+            bound(address, port).close()
+        except OSError as error:
+            where = place(address, port)
+            yield Finding(ERROR, "ports", f"{both_names(field)}: cannot listen on {where}: {_why_not(error, port)}")
+            return
     which = config.address(port, host) if port else f"any free port of {host}"
     yield Finding(OK, "ports", f"{which} for {what}")
 
 
 def _why_not_host(host: str) -> str:
     try:
-        _listen(host, 0)
+        addresses_of(host)
     except socket.gaierror as error:
         return f"{host!r} is not known: {error.strerror}"
     except UnicodeError:  # a part of it has no letters, or too many
@@ -77,16 +78,6 @@ def _why_not_host(host: str) -> str:
         is_others = error.errno == errno.EADDRNOTAVAIL
         return f"{host} is no address of this machine" if is_others else f"{host}: {error.strerror}"
     return ""
-
-
-def _listen(host: str, port: int) -> None:
-    """Take a place as the server would, and leave it. Raises OSError, or UnicodeError for what is no name at all."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    address = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][4]
-    with socket.socket(family, socket.SOCK_STREAM) as tried:
-        # A port is free again while connections of the last server linger.
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        tried.bind(address)
 
 
 def _why_not(error: OSError, port: int) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.checks.credentials import look_at_credentials
 from weft_server.checks.finding import ERROR, OK, WARNING, Finding, gigabytes
+from weft_server.checks.open_files import look_at_open_files
 from weft_server.checks.ports import (
     look_at_admin_port,
     look_at_both_ports,
@@ -117,4 +118,5 @@ CHECKS = (
     Check(("admin", "admin_host", "admin_port", "tokens"), look_at_admin_port),
     Check(("device", "cuda_device", "cuda_graphs", "lanes", "prefix_cache_mb"), look_at_device),
     Check(("device", "lanes", "threads"), look_at_threads),
+    Check(("admin", "max_connections"), look_at_open_files),
 )

@@ -13,7 +13,7 @@ import structlog
 from weft_server.config import LOOPBACK, ConfigError, ServerConfig, both_names
 from weft_server.door.certificates import Certificates, CertificatesError
 from weft_server.door.tokens import Tokens, TokensError
-from weft_server.door.watched import Watched
+from weft_server.door.watched import MAX_BYTES, Watched, wait_until_still
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from weft_server.telemetry.metrics import Metrics
 
 _log = structlog.get_logger(__name__)
-# A file of credentials is not longer than this.
-MAX_BYTES = 4 * 1024 * 1024
+# Seconds that the start waits for files that somebody is still writing.
+START_S = 10.0
 # What each file of TLS holds, as its first line in PEM ends.
 _HOLDS = {"tls_cert": "CERTIFICATE", "tls_key": "PRIVATE KEY", "tls_client_ca": "CERTIFICATE"}
 
@@ -38,6 +38,9 @@ class Credentials:
         self._config = config
         self._metrics = metrics
         faults = _lone_settings(config)
+        paths = [path for field in (*_HOLDS, "tokens") if (path := getattr(config, field))]
+        if not faults and not wait_until_still(paths, START_S):
+            raise ConfigError(f"{', '.join(map(str, paths))}: one of these still changes after {START_S:g} s")
         self._certificates = None if faults else _first(self._watch_certificates, faults)
         self._tokens = _first(self._watch_tokens, faults)
         if faults:
@@ -170,17 +173,27 @@ def _read_certificates(config: ServerConfig) -> Certificates:
 
 def _refuse_other_content(config: ServerConfig, field: str) -> None:
     path, holds = getattr(config, field), _HOLDS[field]
-    if path and f"{holds}-----".encode() not in _read(field, path):
+    content = _read(field, path) if path else b""
+    if path and f"{holds}-----".encode() not in content:
         raise ConfigError(_fault(field, f"{path}: it holds no {holds.lower()} as PEM"))
+    if content.count(b"-----BEGIN ") != content.count(b"-----END "):
+        raise ConfigError(_fault(field, f"{path}: it is not whole as PEM: a part of it has no end"))
 
 
 def _read_tokens(path: Path) -> Tokens:
+    content = _read("tokens", path)
     try:
-        return Tokens(_read("tokens", path).decode())
+        tokens = Tokens(content.decode())
     except UnicodeDecodeError as error:
         raise ConfigError(_fault("tokens", f"{path}: it is not UTF-8 text")) from error
     except TokensError as error:
         raise ConfigError(_fault("tokens", f"{path}: {error}")) from error
+    # A token of which the end has not come may be a token too.
+    if not content.endswith(b"\n"):
+        raise ConfigError(
+            _fault("tokens", f"{path}: it is not whole: its last line has no end; put a line break there")
+        )
+    return tokens
 
 
 def _read(field: str, path: Path) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from weft_server.door.addresses import addresses_of, free_port, place
 from weft_server.door.pages import Asked
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # A connection holds a thread no longer than this, however slowly its client shakes hands, writes or reads.
 TIMEOUT_S = 10.0
-# With one connection more, the oldest is closed. So nobody who holds them all keeps a probe out.
+# Of each address. With one connection more, the oldest is closed. So nobody who holds them all keeps a probe out.
 MAX_CONNECTIONS = 64
 # How often the listening thread looks around. `stop` may have to wait as long.
 POLL_S = 0.1
@@ -33,28 +34,44 @@ class HttpServer:
     """Listens from construction, answers from `start` to `stop`, on threads of its own."""
 
     def __init__(self, host: str, port: int, pages: Pages, credentials: Credentials) -> None:
-        """Bind `host`:`port`. Port 0 takes a free one. Raises OSError when it cannot."""
+        """Bind the port at every address of a host. Port 0 takes a free one. Raises OSError when it cannot."""
         handler = type("Handler", (_Handler,), {"pages": pages})
-        server = _ServerV6 if ":" in host else _Server
-        self._server = server((host, port), handler)
-        self._server.credentials = credentials
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+        addresses = addresses_of(host)
+        if not port and len(addresses) > 1:
+            port = free_port(addresses)
+        self._servers: list[_Server] = []
+        try:
+            for address in addresses:
+                self._servers.append(_server_at(address, port, handler, credentials))
+        except OSError:
+            self._close()
+            raise
+        self._threads = [
+            threading.Thread(target=server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+            for server in self._servers
+        ]
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(self._server.server_address[1])
+        return int(self._servers[0].server_address[1])
 
     def start(self) -> None:
         """Begin to answer."""
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
         """Stop answering and free the port."""
-        if self._thread.is_alive():
-            self._server.shutdown()
-            self._thread.join()
-        self._server.server_close()
+        for server, thread in zip(self._servers, self._threads, strict=True):
+            if thread.is_alive():
+                server.shutdown()
+                thread.join()
+        self._close()
+
+    def _close(self) -> None:
+        for server in self._servers:
+            server.server_close()
 
 
 class _Server(ThreadingHTTPServer):
@@ -122,6 +139,16 @@ class _Server(ThreadingHTTPServer):
 
 class _ServerV6(_Server):
     address_family = socket.AF_INET6
+
+
+def _server_at(address: str, port: int, handler: type[_Handler], credentials: Credentials) -> _Server:
+    kind = _ServerV6 if ":" in address else _Server
+    try:
+        server = kind((address, port), handler)
+    except OSError as error:
+        raise OSError(error.errno, f"{place(address, port)}: {error.strerror}") from error
+    server.credentials = credentials
+    return server
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -20,6 +21,7 @@ from weft_proto.v1 import (
     translation_pb2_grpc,
 )
 from weft_server.config import ConfigError
+from weft_server.door.addresses import NotFree, take
 from weft_server.door.admin import ModelAdminServicer
 from weft_server.door.catalogue import ModelServicer
 from weft_server.door.classification import ClassificationServicer
@@ -98,23 +100,23 @@ class GrpcServer:
         if keeper:
             services: tuple[str, ...] = ADMIN_SERVICES
             flag = "--admin-port"
-            target = config.address(config.admin_port, config.admin_host)
+            host, port = config.admin_host, config.admin_port
             admin = ModelAdminServicer(keeper, models, config)
             admin_pb2_grpc.add_ModelAdminServiceServicer_to_server(admin, self._server)
             model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(models, config), self._server)
         else:
             services, flag = SERVICES, "--port"
-            target = config.address(config.port)
+            host, port = config.host, config.port
             _add_services(self._server, models, config)
         health.add_to(self._server)
         if config.reflection:
             add_reflection((*services, "grpc.health.v1.Health"), self._server)
         try:
-            self.port = credentials.add_port(self._server, target)
-        except RuntimeError as error:
+            self.port = take(host, port, partial(credentials.add_port, self._server))
+        except NotFree as error:
             kind = "; or gRPC takes no key of this kind, then use RSA or ECDSA" if config.tls_key else ""
             why = f"is another server there? {flag} takes another{kind}"
-            raise ConfigError(f"cannot listen on {target}: {why}") from error
+            raise ConfigError(f"cannot listen on {error.where}: {why}") from error
         self._traffic = guard.traffic
         self._traffic.connections.ports.add(self.port)
 

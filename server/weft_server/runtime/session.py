@@ -6,6 +6,7 @@ import itertools
 import math
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 # Since 1.29, ONNX Runtime reports to its maker and leaves a device id in the home folder. It has to be told not to
@@ -24,6 +25,7 @@ from weft_server.runtime.blocks import FLOAT, Block, block_of, element_type_of
 from weft_server.runtime.device import HOST
 from weft_server.runtime.far_memory import FarMemory
 from weft_server.runtime.gate import GATE, gate_of
+from weft_server.runtime.halt import Halt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,8 +92,12 @@ class Session:
         *,
         captures: bool = False,
         packs: bool = True,
+        halt: Halt | None = None,
     ) -> None:
-        """Open a graph. Without `packs`, weights stay in their file's pages, and each run packs what it multiplies."""
+        """Open a graph. Without `packs`, weights stay in their file's pages, and each run packs what it multiplies.
+
+        `halt` ends the opening between two of its passes, and each run between two operators.
+        """
         options = ort.SessionOptions()
         # Without this, ONNX Runtime would size its pool by the machine, not by the container. Beside a device, only the
         # integers of shapes are computed here.
@@ -107,11 +113,16 @@ class Session:
         if device.kind != "cpu":
             # For _verify_placement.
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+        halt = halt or Halt()
+        halt.watch(partial(options.set_load_cancellation_flag, True))
         self.device = device
         self.captures = captures
         self._gate = gate_of(device)
         # Each captured run has an id of its own. One that were used again would replay what was captured first.
         self._graph_ids = itertools.count(1)
+        # Options without an id would cost each run 30 us: ONNX Runtime asks for it, and catches an exception.
+        self.run_options = _run_options(_NO_GRAPH)
+        halt.watch(partial(setattr, self.run_options, "terminate", True))
         provider = (_PROVIDERS[device.kind], _provider_options(device, captures=captures))
         source = model if isinstance(model, bytes) else str(model)
         # No fallback at opening either. It would be a session on the host, and a line on stdout.
@@ -129,7 +140,7 @@ class Session:
         """Run once on arrays of any shape that the graph admits. Returns outputs by name."""
         fed = {**self._without_adapters, **inputs}
         with self._gate:
-            return dict(zip(self.output_names, self._session.run(None, fed), strict=True))
+            return dict(zip(self.output_names, self._session.run(None, fed, self.run_options), strict=True))
 
     def run_there(self, inputs: Arrays) -> dict[str, Block]:
         """Run once on arrays and leave the outputs where they were computed."""
@@ -139,7 +150,7 @@ class Session:
                 binding.bind_cpu_input(name, array)
             for name in self.output_names:
                 binding.bind_output(name, self.device.kind, self.device.index)
-            self._session.run_with_iobinding(binding)
+            self._session.run_with_iobinding(binding, self.run_options)
             values = binding.get_outputs()
         return {
             name: _block_of_value(value, self.device) for name, value in zip(self.output_names, values, strict=True)
@@ -194,7 +205,7 @@ class Bound:
         self._session = session
         self._gate = gate_of(session.device)
         self._graph_ids = graph_ids
-        self._options = _run_options(_NO_GRAPH) if session.captures else None
+        self._options = session.run_options
         # Who has captured it.
         self._thread: threading.Thread | None = None
         # The binding holds no reference to the memory, so these hold it.

@@ -8,19 +8,22 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from weft_proto.bundle_rules import ADAPTER_FILE
 from weft_proto.first_line import first_line
 from weft_server.bundle.adapter import load_adapter
+from weft_server.bundle.prints import print_of
 from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
-from weft_server.serving.golden import GOLDEN_S, verify_adapter
+from weft_server.serving.golden import verify_adapter
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from weft_proto.v1 import bundle_pb2
+    from weft_server.bundle.prints import Print
     from weft_server.sequence import Adapter
     from weft_server.serving.model import Model
 
+# Seconds in which an adapter has to be ready. It brings no graph: what it asks of the model takes seconds.
+LOAD_S = 600.0
 _log = structlog.get_logger(__name__)
 
 
@@ -30,8 +33,8 @@ class AdapterLoader:
     def __init__(self, model: Model) -> None:
         # The model holds its adapters, and they hold this. Held by it too, it would wait for the garbage collector.
         self._model = weakref.ref(model)
-        # Of those that were refused, what their adapter.json was then, and why. They are not tried again.
-        self._refused: dict[str, tuple[tuple[int, int], str]] = {}
+        # Of those that were refused, what their files were then, and why. They are not tried again.
+        self._refused: dict[str, tuple[Print, str]] = {}
 
     def begin(self, directory: Path) -> asyncio.Task[Adapter]:
         """Begin to load one. It asks the model, so the model does not leave before, even if nobody waits any more."""
@@ -45,19 +48,21 @@ class AdapterLoader:
     async def _load(self, model: Model, directory: Path) -> Adapter:
         """Read an adapter and ask its golden request. Raises AdapterRefused, or what keeps the model from answering."""
         name = directory.name
-        seen = await asyncio.to_thread(_print, directory)
-        before, why = self._refused.get(name, (None, ""))
-        if seen is not None and seen == before:
+        seen = await asyncio.to_thread(print_of, directory)
+        before, why = self._refused.get(name, ((), ""))
+        if seen and seen == before:
             raise AdapterRefused(model.name, name, why)
         try:
-            adapter, golden = await model.work(lambda _: load_adapter(directory, model.bundle))
-            await _try(model, adapter, golden)
-        except BundleError as error:
-            if seen is not None:
-                self._refused[name] = (seen, str(error))
+            async with asyncio.timeout(LOAD_S):
+                adapter, golden = await model.work(lambda _: load_adapter(directory, model.bundle))
+                await _try(model, adapter, golden)
+        except (BundleError, TimeoutError) as error:
+            why = f"it is not ready after {LOAD_S:g} s" if isinstance(error, TimeoutError) else str(error)
+            if seen:
+                self._refused[name] = (seen, why)
             model.metrics.loaded_adapter("refused")
-            _log.error("adapter refused", model=model.name, version=model.version, adapter=name, why=str(error))
-            raise AdapterRefused(model.name, name, str(error)) from error
+            _log.error("adapter refused", model=model.name, version=model.version, adapter=name, why=why)
+            raise AdapterRefused(model.name, name, why) from error
         self._refused.pop(name, None)
         model.metrics.loaded_adapter("ready")
         _log.info("adapter ready", model=model.name, version=model.version, adapter=name)
@@ -66,22 +71,10 @@ class AdapterLoader:
 
 async def _try(model: Model, adapter: Adapter, golden: bundle_pb2.Golden) -> None:
     try:
-        async with asyncio.timeout(GOLDEN_S):
-            await verify_adapter(model, adapter, golden)
+        await verify_adapter(model, adapter, golden)
     except LaneFailed as error:
         raise BundleError(f"its golden request fails: {first_line(error)}") from error
-    except TimeoutError as error:
-        raise BundleError(f"its golden request has no answer after {GOLDEN_S:g} s") from error
     except RequestError as error:
         if error.retry_after_s is not None:
             raise  # it is the load, and not the adapter
         raise BundleError(f"its golden request is refused: {error.message}") from error
-
-
-def _print(directory: Path) -> tuple[int, int] | None:
-    """What changes when an adapter is written anew."""
-    try:
-        status = (directory / ADAPTER_FILE).stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from weft_server.bundle.load import Bundle
     from weft_server.config import ServerConfig
     from weft_server.runtime.device import Device
+    from weft_server.runtime.halt import Halt
     from weft_server.serving.lanes import Lanes
     from weft_server.serving.placement import Claim
     from weft_server.telemetry.metrics import ModelMetrics
@@ -56,10 +57,12 @@ def build_model(
     metrics: ModelMetrics,
     loop: asyncio.AbstractEventLoop,
     placement: Placement | None = None,
+    halt: Halt | None = None,
 ) -> Model:
     """Return a model whose engine has not started. Raises BundleError when a graph is not what it should be.
 
     Building takes seconds. Answers arrive on `loop`. Without a `placement` the model has the devices for itself.
+    `halt` ends what it runs.
     """
     manifest = bundle.manifest
     placement = placement or Placement(devices_of(config))
@@ -72,7 +75,7 @@ def build_model(
         verify_room(bundle, config)
     claim = placement.claim(bundle.name, sizes_of(bundle, config, device))
     with claim.loading():
-        return _build(Graphs(bundle, claim.devices, threads), num_lanes, config, metrics, loop, claim)
+        return _build(Graphs(bundle, claim.devices, threads, halt), num_lanes, config, metrics, loop, claim)
 
 
 def sizes_of(bundle: Bundle, config: ServerConfig, device: Device) -> list[int]:

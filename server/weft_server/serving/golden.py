@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 # In nats, of a token, between the steps of a decoder and one pass. It is rounding alone: where a value lies between two
 # levels of int8, it may fall to the other one.
 _SCORE_TOLERANCE, _ROUNDED_SCORE_TOLERANCE = 5e-2, 1.0
-# Time that a model gets to answer its golden request. A sound one takes minutes at most. A graph can also loop for
-# ever.
-GOLDEN_S = 600.0
 
 
 async def verify_golden(model: Model) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from typing import TYPE_CHECKING, Any
 
 from weft_server.bundle.repository import LABELS_FILE, RepositoryError
@@ -16,9 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from pathlib import Path
 
-
-# It has three numbers.
-MAX_BYTES = 65_536
+# A file of labels is not longer than this.
+MAX_BYTES = 64 * 1024
 
 
 def read_labels(model: Path) -> Labels | None:
@@ -29,6 +29,8 @@ def read_labels(model: Path) -> Labels | None:
     """
     path = model / LABELS_FILE
     try:
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would wait for ever
+            raise RepositoryError(f"{path} is no file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:

@@ -25,6 +25,8 @@ from weft_server.engine.slots import Slots
 from weft_server.errors import BundleError
 from weft_server.failpoints import POINTS
 from weft_server.runtime.adapter_stack import AdapterStack
+from weft_server.runtime.halt import Halt
+from weft_server.runtime.opening import verify_opening
 from weft_server.runtime.session import Session
 from weft_server.serving.extremes import verify_classifier, verify_decoder, verify_scorer
 from weft_server.serving.longest import longest_source, takes_picture
@@ -49,12 +51,14 @@ class Graphs:
     The host has all lanes. Elsewhere each lane has a device of its own. `device` is the first, and all are of its kind.
     """
 
-    def __init__(self, bundle: Bundle, devices: list[Device], threads: int) -> None:
+    def __init__(self, bundle: Bundle, devices: list[Device], threads: int, halt: Halt | None = None) -> None:
+        """`halt` ends what is opened, and the runs of all that was."""
         self.bundle = bundle
         self.manifest = bundle.manifest
         self.device = devices[0]
         self._devices = devices
         self._threads = threads
+        self._halt = halt or Halt()
 
     @property
     def places(self) -> range:
@@ -69,7 +73,10 @@ class Graphs:
         if graph is None:
             return None
         device = self._devices[place]
-        session = Session(self.bundle.path(graph.path), self._threads, device, captures=captures, packs=packs)
+        path = self.bundle.path(graph.path)
+        if graph.path in self.bundle.costly:
+            verify_opening(path, self._halt)
+        session = Session(path, self._threads, device, captures=captures, packs=packs, halt=self._halt)
         if POINTS:
             name = bundle_pb2.GraphRole.Name(role).removeprefix("GRAPH_ROLE_").lower()
             POINTS.wire(session, "run", f"{self.bundle.name}.{name}")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
@@ -14,13 +13,14 @@ from weft_proto.first_line import first_line
 from weft_proto.tasks import TASKS
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.load import load_bundle
-from weft_server.config import flag_name
+from weft_server.config import both_names, flag_name
 from weft_server.errors import BundleError, LaneFailed, RequestError
 from weft_server.runtime.cpus import give_way
+from weft_server.runtime.halt import Halt
 from weft_server.runtime.session import is_out_of_memory
 from weft_server.serving.build import build_model, has_lone_threads, widths_of
 from weft_server.serving.decoding import verify_default
-from weft_server.serving.golden import GOLDEN_S, verify_golden
+from weft_server.serving.golden import verify_golden
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -124,32 +124,85 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+class _Thread:
+    """A thread of one load, which nobody else waits for."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
+        self._jobs: list[Future[Any]] = []
+
+    async def work(self, job: Callable[..., _Given], *given: Any) -> _Given:
+        """Return what a job gives that is done in the thread."""
+        self._jobs.append(self._pool.submit(job, *given))
+        return await asyncio.wrap_future(self._jobs[-1])
+
+    def end(self) -> bool:
+        """Let the thread end after its job. Returns whether there is none."""
+        self._pool.shutdown(wait=False)
+        return all(job.done() for job in self._jobs)
+
+
 async def _load(
     entry: Entry, config: ServerConfig, metrics: Metrics, placement: Placement | None, *, gives_way: bool
 ) -> Model:
-    # A thread of its own, which nobody else waits for.
-    worker = ThreadPoolExecutor(1, thread_name_prefix=f"{entry.name}/{entry.version}-load")
-    loop = asyncio.get_running_loop()
-    work = partial(loop.run_in_executor, worker)
+    """Load within the time that a load may take. What runs when it is over is ended, or left if it does not end."""
+    halt, thread = Halt(), _Thread(entry)
+    steps = asyncio.create_task(_take_steps(entry, config, metrics, placement, thread, halt, gives_way=gives_way))
     try:
-        bundle = await work(load_bundle, entry.directory)
-        entry.task = bundle.manifest.task
-        task = TASKS[bundle.manifest.task]
-        if task.writes_text:
-            verify_default(bundle.manifest, widths_of(bundle.manifest, config))
-        # Threads that a session starts now would give way for ever, also when they answer requests.
-        if gives_way and has_lone_threads(bundle.manifest, config):
-            await work(give_way)
-        model_metrics = metrics.for_model(entry.name, entry.version, task.name)
-        model = await _within_memory(work(build_model, bundle, config, model_metrics, loop, placement))
-        try:
-            await _within_memory(model.start())
-            await _ask_golden(model)
-        except BaseException:
-            entry.is_stuck = not await work(model.stop, STOP_S)
-            raise
+        done, _ = await asyncio.wait([steps], timeout=config.load_timeout_s)
+        if not done:
+            halt.call()
+            # A run ends between two operators, and with it the step that it is of.
+            await asyncio.wait([steps], timeout=STOP_S)
     finally:
-        worker.shutdown(wait=False)
+        if not steps.done():
+            halt.call()
+            steps.cancel()
+            await asyncio.wait([steps])
+        entry.is_stuck |= not thread.end()
+    if done:
+        return steps.result()
+    if not steps.cancelled() and steps.exception() is None:  # it was about to be ready
+        entry.is_stuck |= not await asyncio.to_thread(steps.result().stop, STOP_S)
+    why = f"it is not ready after {config.load_timeout_s:g} s"
+    raise BundleError(f"{why}; {both_names('load_timeout_s')} gives it longer")
+
+
+async def _take_steps(
+    entry: Entry,
+    config: ServerConfig,
+    metrics: Metrics,
+    placement: Placement | None,
+    thread: _Thread,
+    halt: Halt,
+    *,
+    gives_way: bool,
+) -> Model:
+    loop = asyncio.get_running_loop()
+    bundle = await thread.work(load_bundle, entry.directory)
+    entry.task = bundle.manifest.task
+    task = TASKS[bundle.manifest.task]
+    if task.writes_text:
+        verify_default(bundle.manifest, widths_of(bundle.manifest, config))
+    # Threads that a session starts now would give way for ever, also when they answer requests.
+    if gives_way and has_lone_threads(bundle.manifest, config):
+        await thread.work(give_way)
+    model_metrics = metrics.for_model(entry.name, entry.version, task.name)
+
+    def build() -> Model:
+        model = build_model(bundle, config, model_metrics, loop, placement, halt)
+        if halt.is_called:  # nobody waits for it any more
+            model.stop(STOP_S)
+            raise BundleError("its time is over")
+        return model
+
+    model = await _within_memory(thread.work(build))
+    try:
+        await _within_memory(model.start())
+        await _ask_golden(model)
+    except BaseException:
+        entry.is_stuck = not await thread.work(model.stop, STOP_S)
+        raise
     return model
 
 
@@ -169,10 +222,7 @@ async def _within_memory(step: Awaitable[_Given]) -> _Given:
 
 async def _ask_golden(model: Model) -> None:
     try:
-        async with asyncio.timeout(GOLDEN_S):
-            await verify_golden(model)
+        await verify_golden(model)
     except RequestError as error:
         why = error.why if isinstance(error, LaneFailed) else error.message
         raise BundleError(f"the golden request is refused: {why}") from error
-    except TimeoutError as error:
-        raise BundleError(f"the golden request has no answer after {GOLDEN_S:g} s") from error

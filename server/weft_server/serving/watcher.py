@@ -13,22 +13,21 @@ import structlog
 
 from weft_proto.bundle_rules import MANIFEST_FILE
 from weft_proto.v1 import model_pb2
+from weft_server.bundle.prints import print_of
 from weft_server.bundle.repository import RepositoryError, scan_repository
 from weft_server.errors import RequestError
 from weft_server.serving.labels import Labels
 from weft_server.serving.labels_file import read_labels, restrict
-from weft_server.serving.loader import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
+    from weft_server.bundle.prints import Print
     from weft_server.serving.keeper import Keeper
     from weft_server.serving.models import Models
 
     Key = tuple[str, int]
-    # Name, size and time of each file of a bundle.
-    Print = tuple[tuple[str, int, int], ...]
 
 LOOK_S = 2.0
 _log = structlog.get_logger(__name__)
@@ -68,7 +67,7 @@ class Watcher:
         self._tried: dict[Key, Print] = {}
         # Whose labels were set last. Those that an operator moves stay, until the file says something else.
         self._stated: dict[str, _Stated] = {}
-        # Changes that take long. The next looks go on without them.
+        # Changes that are under way.
         self._changing: dict[Key, asyncio.Task[None]] = {}
         self._complaint = ""
 
@@ -82,7 +81,7 @@ class Watcher:
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Look once, and do what this look and the one before agree on."""
+        """Look once, and begin what this look and the one before agree on."""
         known = {(entry.name, entry.version): entry.directory for entry in self._models.entries}
         try:
             look = await asyncio.to_thread(_look, self._repository, known)
@@ -103,19 +102,22 @@ class Watcher:
         before, self._last = self._last, look
         changes = {key: self._load(key, look) for key in come if not self._answers(key) and key[0] not in look.faults}
         changes |= {key: self._unload(key) for key in gone}
-        await self._make(changes)
+        self._begin(changes)
         self._label(look, before)
 
-    async def _make(self, changes: dict[Key, Coroutine[Any, Any, None]]) -> None:
-        """Make changes side by side. One that takes long goes on by itself: a graph can also loop for ever."""
+    async def settled(self) -> None:
+        """Wait until what looks have begun is done."""
+        while self._changing:
+            await asyncio.wait(self._changing.values())
+
+    def _begin(self, changes: dict[Key, Coroutine[Any, Any, None]]) -> None:
+        """Make changes side by side. No look waits for them: a graph can also loop for ever."""
         for key, change in changes.items():
             if key in self._changing:
                 change.close()
                 continue
             self._changing[key] = task = asyncio.create_task(change)
             task.add_done_callback(partial(self._made, key))
-        if self._changing:
-            await asyncio.wait(self._changing.values(), timeout=PATIENCE_S)
 
     def _made(self, key: Key, task: asyncio.Task[None]) -> None:
         del self._changing[key]
@@ -174,7 +176,11 @@ def _look(repository: Path, known: dict[Key, Path]) -> _Look:
     folders = {(each.name, each.version) for each in scan.candidates}
     # What a scan does not list may be there all the same, but not readable now.
     folders |= {key for key, directory in known.items() if key not in folders and directory.exists()}
-    prints = {(each.name, each.version): _print(each.directory) for each in scan.candidates}
+    prints = {
+        (each.name, each.version): print_of(each.directory)
+        for each in scan.candidates
+        if (each.directory / MANIFEST_FILE).exists()  # else it is no bundle yet
+    }
     names = {each.name for each in scan.candidates}
     labels, faults = {}, {}
     for name in sorted(names):
@@ -186,15 +192,3 @@ def _look(repository: Path, known: dict[Key, Path]) -> _Look:
             if stated is not None:
                 labels[name] = stated
     return _Look({key: seen for key, seen in prints.items() if seen}, folders, names, labels, faults)
-
-
-def _print(directory: Path) -> Print:
-    """Nothing for what is no bundle yet."""
-    try:
-        if not (directory / MANIFEST_FILE).exists():
-            return ()
-        files = sorted(path for path in directory.rglob("*") if path.is_file())
-        stats = [(path, path.stat()) for path in files]
-    except OSError:
-        return ()
-    return tuple((str(path.relative_to(directory)), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
