@@ -38,7 +38,10 @@ class HttpServer:
         server = _ServerV6 if ":" in host else _Server
         self._server = server((host, port), handler)
         self._server.credentials = credentials
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
+        self._thread = self._make_thread()
+
+    def _make_thread(self) -> threading.Thread:
+        return threading.Thread(target=self._server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
     def port(self) -> int:
@@ -48,6 +51,13 @@ class HttpServer:
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
+
+    def supervise(self) -> None:
+        """Begin to answer again if the listening thread has ended, for which there is no good reason."""
+        if not self._thread.is_alive():
+            _log.error("the listening thread has ended, another one takes its place")
+            self._thread = self._make_thread()
+            self._thread.start()
 
     def stop(self) -> None:
         """Stop answering and free the port."""

@@ -173,6 +173,7 @@ class Metrics(Collector):
         self.certificate_expiry = 0.0
         # Of each CUDA device, by its number: what the models that were placed there take.
         self.claimed_bytes: Callable[[], dict[str, int]] = dict
+        self.log_events_dropped: Callable[[], int] = int
         self._draining = False
         self._no_model = self.for_model("", "", "")
         ProcessCollector(registry=self.registry)
@@ -230,6 +231,8 @@ class Metrics(Collector):
             for result, counter in list(counters[spec.name].items()):
                 family.add_metric([result], counter.value)
             return family
+        if spec.name == "log_events_dropped_total":
+            return CounterMetricFamily(PREFIX + spec.name, spec.help, value=self.log_events_dropped())
         if spec.name == "device_claimed_bytes":
             claimed = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
             for device, num_bytes in self.claimed_bytes().items():

@@ -96,6 +96,12 @@ TABLE = (
         "result",
         per_model=False,
     ),
+    Spec(
+        "counter",
+        "log_events_dropped_total",
+        "Events of the log that were lost: their reader stood still, or they could not be written.",
+        per_model=False,
+    ),
     Spec("gauge", "model_ready", "1 when the model answers requests."),
     Spec("gauge", "requests_queued", "Requests that were accepted and wait for a slot or a batch."),
     Spec("gauge", "queued_tokens", "Input tokens of the requests that wait."),

@@ -1,0 +1,75 @@
+"""Tasks of the event loop that last as long as the server. One that ends before is logged, and begun again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+_log = structlog.get_logger(__name__)
+# Between the end of a task and its next beginning, doubled each time. One that has lasted longer than the second figure
+# begins with the first again.
+PAUSE_S = 1.0
+MAX_PAUSE_S = 60.0
+
+
+class Background:
+    """One for the server. To be used on the event loop's thread, but for `why_not`."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        """`fail` ends the server, for a reason."""
+        self._fail = fail
+        self._tasks: list[asyncio.Task[None]] = []
+        # Of tasks that have ended, and are to begin again.
+        self._whys: dict[str, str] = {}
+
+    def keep(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin what lasts as long as the server, and begin it again whenever it ends."""
+        self._tasks.append(asyncio.create_task(self._keep(name, make), name=name))
+
+    def need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin what ends by itself. If it fails, the server cannot go on."""
+        self._tasks.append(asyncio.create_task(self._need(name, work), name=name))
+
+    def why_not(self, name: str) -> str:
+        """Return why a task does not go on now, or nothing. Any thread may ask."""
+        return self._whys.get(name, "")
+
+    def cancel(self, name: str) -> bool:
+        """End a task. Returns whether it was still there."""
+        return any([task.cancel() for task in self._tasks if task.get_name() == name])
+
+    async def stop(self) -> None:
+        """End all, and wait for that."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _keep(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause_s = PAUSE_S
+        while True:
+            began = time.monotonic()
+            error = None
+            try:
+                await make()
+            except Exception as raised:  # noqa: BLE001 - whatever it is, the next one may do better
+                error = raised
+            if time.monotonic() - began > MAX_PAUSE_S:
+                pause_s = PAUSE_S
+            self._whys[name] = f"{type(error).__name__}: {error}" if error else "it returned"
+            _log.error("background task ended", task=name, again_in_s=pause_s, exc_info=error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, MAX_PAUSE_S)
+            del self._whys[name]
+
+    async def _need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:
+            _log.exception("background task failed, the server ends", task=name)
+            self._fail(f"{name} failed: {type(error).__name__}: {error}")
