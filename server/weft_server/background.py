@@ -24,31 +24,32 @@ class Background:
     def __init__(self, fail: Callable[[str], None]) -> None:
         """`fail` ends the server, for a reason."""
         self._fail = fail
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         # Of tasks that have ended, and are to begin again.
         self._whys: dict[str, str] = {}
 
     def keep(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin what lasts as long as the server, and begin it again whenever it ends."""
-        self._tasks.append(asyncio.create_task(self._keep(name, make), name=name))
+        self._tasks[name] = asyncio.create_task(self._keep(name, make), name=name)
 
     def need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Begin what ends by itself. If it fails, the server cannot go on."""
-        self._tasks.append(asyncio.create_task(self._need(name, work), name=name))
+        self._tasks[name] = asyncio.create_task(self._need(name, work), name=name)
 
     def why_not(self, name: str) -> str:
         """Return why a task does not go on now, or nothing. Any thread may ask."""
         return self._whys.get(name, "")
 
     def cancel(self, name: str) -> bool:
-        """End a task. Returns whether it was still there."""
-        return any([task.cancel() for task in self._tasks if task.get_name() == name])
+        """End a task, if there is one of that name. Returns whether it was under way."""
+        task = self._tasks.get(name)
+        return task is not None and task.cancel()
 
     async def stop(self) -> None:
         """End all, and wait for that."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def _keep(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         pause_s = PAUSE_S
@@ -70,6 +71,6 @@ class Background:
     async def _need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the server and is its reason
             _log.exception("background task failed, the server ends", task=name)
             self._fail(f"{name} failed: {type(error).__name__}: {error}")
