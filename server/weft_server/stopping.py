@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ class Stopping:
             left = None if self._deadline == math.inf else max(0.0, self._deadline - time.monotonic())
             ready, _, _ = select.select([self._noted], [], [], left)
             if not ready:
-                self._tell("not ended in time, exiting now", seconds=self._limit_s + MARGIN_S, main=_main_thread())
+                self._tell("not ended in time, exiting now", seconds=self._limit_s + MARGIN_S, stack=_main_stack())
                 self.exit_now(1)
             for number in os.read(self._noted, 64):
                 if number in SIGNALS:
@@ -116,10 +117,10 @@ def _nobody(*_: Any, **__: Any) -> None:
     """A signal is noted in C. Python has no more to do."""
 
 
-def _main_thread() -> str:
-    """Where the main thread is: file, line and function of its innermost frame."""
+def _main_stack() -> str:
+    """Where the main thread is, the innermost call last."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001 - there is no other way
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" if frame else "ended"
+    return "".join(traceback.format_stack(frame)) if frame else ""
 
 
 def _free_stderr() -> Any:
