@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from weft_proto.first_line import first_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -62,7 +64,7 @@ class Background:
                 error = raised
             if time.monotonic() - began > MAX_PAUSE_S:
                 pause_s = PAUSE_S
-            self._whys[name] = f"{type(error).__name__}: {error}" if error else "it returned"
+            self._whys[name] = _why(error) if error else "it returned"
             _log.error("background task ended", task=name, again_in_s=pause_s, exc_info=error)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
@@ -73,4 +75,11 @@ class Background:
             await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the server and is its reason
             _log.exception("background task failed, the server ends", task=name)
-            self._fail(f"{name} failed: {type(error).__name__}: {error}")
+            self._fail(f"{name} failed: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    """What is wrong, in one line: of several errors, the first."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {first_line(error)}"
