@@ -99,8 +99,8 @@ class App:
         self._draining = asyncio.Event()
         # Why the server ends by itself. The exit code is 1 then.
         self._failure = ""
-        self._background = Background(self._fail)
-        self._pulse = Pulse(self.models, config.step_timeout_s, fail=self._fail, also=self._tell_health)
+        self._background = Background(self._fail, self._tell_health)
+        self._pulse = Pulse(self.models, config.step_timeout_s, fail=self._fail, also=self._go_on)
 
     def why_not_live(self) -> str:
         """Return what is stuck, or nothing while every lane and the event loop move. Any thread may ask."""
@@ -232,9 +232,12 @@ class App:
         """Move the models' weights into huge pages, now that all of their memory has been touched."""
         await asyncio.to_thread(collapse)
 
-    async def _tell_health(self) -> None:
-        """Tell the health service what is so now, and keep the HTTP port answered."""
+    async def _go_on(self) -> None:
+        """At each beat, see that probes are answered, on both ports."""
         self.http.supervise()
+        await self._tell_health()
+
+    async def _tell_health(self) -> None:
         await self.health.set_live(serving=not self.why_not_live())
         await self.health.set_ready(serving=not self.why_not_ready())
 

@@ -11,7 +11,7 @@ import structlog
 from weft_proto.first_line import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
 _log = structlog.get_logger(__name__)
 # Between the end of a task and its next beginning, doubled each time. One that has lasted longer than the second figure
@@ -23,9 +23,10 @@ MAX_PAUSE_S = 60.0
 class Background:
     """One for the server. To be used on the event loop's thread, but for `why_not`."""
 
-    def __init__(self, fail: Callable[[str], None]) -> None:
-        """`fail` ends the server, for a reason."""
+    def __init__(self, fail: Callable[[str], None], tell: Callable[[], Awaitable[None]]) -> None:
+        """`fail` ends the server, for a reason. `tell` is called when a task has ended, and so `why_not` has changed."""
         self._fail = fail
+        self._tell = tell
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # Of tasks that have ended, and are to begin again.
         self._whys: dict[str, str] = {}
@@ -66,6 +67,7 @@ class Background:
                 pause_s = PAUSE_S
             self._whys[name] = _why(error) if error else "it returned"
             _log.error("background task ended", task=name, again_in_s=pause_s, exc_info=error)
+            await self._tell()
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             del self._whys[name]

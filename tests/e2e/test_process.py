@@ -11,6 +11,8 @@ import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 
+import h2.connection
+import h2.events
 import pytest
 
 import weft
@@ -261,7 +263,7 @@ Pulse.beat = broken
 
 
 def test_a_pulse_that_has_ended_is_said_to_be_what_it_is(repository):
-    """`/livez` and `/readyz` say that lanes are not supervised, and not that the event loop is stuck."""
+    """`/livez` and `/readyz` say that lanes are not supervised, and not that the event loop is stuck. So does gRPC."""
     patch = """
 from weft_server import background
 from weft_server.serving.pulse import Pulse
@@ -273,6 +275,9 @@ Pulse.beat, background.PAUSE_S = broken, 3600
         server.wait_for("background task ended", PATIENCE_S)
         why = "lanes are not supervised: RuntimeError: broken\n"
         assert [(503, why)] * 2 == [server.get("/livez"), server.get("/readyz")]
+        with weft.Client(server.target, timeout=PATIENCE_S) as client:
+            server.wait_until(lambda: client.health("live") is weft.Health.NOT_SERVING, PATIENCE_S)
+            assert weft.Health.NOT_SERVING is client.health()
         assert 0 == server.terminate()
 
 
@@ -314,3 +319,42 @@ Model.supervise = broken
         failed = [event for event in server.log if event["event"] == "supervision failed"]
         assert ["tiny-text"] == [event["model"] for event in failed]
         assert 0 == server.terminate()
+
+
+def test_a_signal_that_came_before_the_handler_is_not_lost(repository):
+    """`weft up` blocks SIGTERM until the server that takes its place has a handler."""
+
+    def block():
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    command = [sys.executable, "-m", "weft_command", "serve", str(repository)]
+    ended = subprocess.run(command, stderr=subprocess.DEVNULL, preexec_fn=block, timeout=PATIENCE_S, check=False)
+    assert 0 == ended.returncode
+
+
+@pytest.mark.parametrize("program", [("-m", "weft_server"), ("-m", "weft_command", "serve")])
+def test_a_stranger_writes_no_line_into_the_log(repository, program):
+    """gRPC in C would say one for each timeout that is none, past our format and past our bound."""
+
+    class Served(ServerProcess):
+        pass
+
+    Served.program = program
+    with Served(repository) as server:
+        server.wait_for("ready", PATIENCE_S)
+        host, _, port = server.target.rpartition(":")
+        connection = h2.connection.H2Connection()
+        connection.initiate_connection()
+        headers = {":method": "POST", ":path": "/grpc.health.v1.Health/Check", ":scheme": "http", ":authority": "x"}
+        more = {"content-type": "application/grpc", "te": "trailers", "grpc-timeout": "abc"}
+        connection.send_headers(1, [*headers.items(), *more.items()], end_stream=True)
+        with socket.create_connection((host, int(port)), timeout=PATIENCE_S) as stranger:
+            stranger.sendall(connection.data_to_send())
+            ended = False
+            while not ended:
+                events = connection.receive_data(stranger.recv(65536))
+                kinds = (h2.events.StreamEnded, h2.events.StreamReset, h2.events.ConnectionTerminated)
+                ended = any(isinstance(event, kinds) for event in events)
+        assert 0 == server.terminate()
+    assert all("level" in event for event in server.log), server.log

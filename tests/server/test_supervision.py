@@ -253,7 +253,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
     asyncio.run(run())
 
 
-def test_what_onnx_runtime_says_of_memory_is_understood():
+def test_what_onnx_runtime_says_of_memory_is_understood(capfd):
     """A tensor that no machine has room for fails in its arena: that is memory, and a wrong shape is none."""
     node = helper.make_node("ConstantOfShape", ["shape"], ["big"])
     shape = helper.make_tensor_value_info("shape", TensorProto.INT64, [1])
@@ -267,6 +267,7 @@ def test_what_onnx_runtime_says_of_memory_is_understood():
         found.append(is_out_of_memory(raised.value))
 
     assert [True, False] == found
+    assert ("", "") == capfd.readouterr()  # it is an exception, and no line past our log
     assert not is_out_of_memory(RuntimeError("out of memory, says somebody else"))
     assert onnx.__version__
 
