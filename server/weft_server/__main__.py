@@ -7,7 +7,7 @@ from weft_server.stopping import take_signals
 if __name__ == "__main__" and "--check" not in sys.argv:
     take_signals()
 
-from weft_server.command import app  # noqa: E402 - after the signals
+from weft_server.command import app  # after the signals
 
 if __name__ == "__main__":
     app()

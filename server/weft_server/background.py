@@ -24,7 +24,7 @@ class Background:
     """One for the server. To be used on the event loop's thread, but for `why_not`."""
 
     def __init__(self, fail: Callable[[str], None], tell: Callable[[], Awaitable[None]]) -> None:
-        """`fail` ends the server, for a reason. `tell` is called when a task has ended, and so `why_not` has changed."""
+        """`fail` ends the server, for a reason. `tell` is called when a task has ended: `why_not` has changed."""
         self._fail = fail
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -168,7 +168,7 @@ def test_many_who_trickle_hold_few_threads():
 
 
 def test_a_listening_thread_that_ended_is_replaced(monkeypatch):
-    """A bug of ours or of the library ends it. Probes are answered again once somebody has looked, and the log has it."""
+    """A bug ends it. Probes are answered again once somebody has looked, and the log has it."""
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     with _served() as server, capture_logs() as logs:
         server.supervise()

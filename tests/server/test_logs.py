@@ -133,7 +133,7 @@ def _full_pipe():
 
 
 def test_who_logs_does_not_wait_and_what_does_not_fit_is_counted(monkeypatch):
-    """The reader stands still. Lines up to a bound are kept, in their order, and one line says where some are missing."""
+    """Lines up to a bound are kept, in their order, and one line says where some are missing."""
     monkeypatch.setattr(log_writer, "MAX_BYTES", 4000)
     reader, writer = _full_pipe()
     log = LogWriter(writer, lambda number: f"{number} missing\n")
@@ -168,7 +168,8 @@ def test_the_end_waits_for_a_reader_no_longer_than_it_may():
 def test_lines_of_c_code_wait_for_no_reader_either():
     """What a library in C says on standard error is lost then, and the thread that says it goes on."""
     c_line = "import os; os.write(2, b'y' * 100)"
-    script = SCRIPT.format(log_format="json", level="info") + f"\ntry: {c_line}\nexcept BlockingIOError: raise SystemExit(3)"
+    script = SCRIPT.format(log_format="json", level="info")
+    script += f"\ntry: {c_line}\nexcept BlockingIOError: raise SystemExit(3)"
     reader, writer = _full_pipe()
     with subprocess.Popen([sys.executable, "-c", script], stderr=writer) as process:
         assert 3 == process.wait(60)

@@ -395,12 +395,4 @@ class Engine:
 
 def _deliver(deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
-        reply = delivery.sequence.reply
-        reply.put(
-            delivery.token_ids,
-            delivery.log_probs,
-            delivery.outcome,
-            delivery.values,
-            delivery.outputs,
-            delivery.tops,
-        )
+        delivery.put()

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-
 def configure_logging(log_format: Literal["console", "json"], level: str) -> None:
     """Set structlog up for the process: "console" for people, "json" for machines, from `level` on.
 
