@@ -158,16 +158,30 @@ def test_process_1_ends_by_sigterm_from_the_first_moment(repository, stage):
             outer.kill()
 
 
+# Held where it imports what takes long.
+HELD = """
+import runpy, sys, time
+class Held:
+    def find_spec(self, name, *_):
+        if name in {"weft.cli", "weft_server.command"}:
+            time.sleep(3600)
+sys.meta_path.insert(0, Held())
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+
+
 @pytest.mark.parametrize(
-    ("words", "code"), [(["serve", "REPOSITORY"], 0), (["serve", "--check", "REPOSITORY"], 143), (["health"], 143)]
+    ("words", "code"),
+    [
+        (["weft_command", "serve", "models"], 0),
+        (["weft_server", "models"], 0),
+        (["weft_command", "serve", "--check", "models"], 143),
+        (["weft_command", "health"], 143),
+    ],
 )
-def test_a_command_that_is_ended_while_it_begins_says_so(repository, words, code):
+def test_a_command_that_is_ended_while_it_begins_says_so(words, code):
     """A server that had nothing to finish ended well. Any other command was cut off."""
-    words = [str(repository) if word == "REPOSITORY" else word for word in words]
-    # Held where it imports what takes long.
-    held = "import sys, time\nclass Held:\n def find_spec(self, name, *_):\n  if name == 'weft.cli': time.sleep(3600)"
-    program = f"{held}\nsys.meta_path.insert(0, Held())\nimport weft_command\nsys.exit(weft_command.main())"
-    with subprocess.Popen([sys.executable, "-c", program, *words], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, "-c", HELD, *words], stderr=subprocess.DEVNULL) as process:
         try:
             _until(lambda: _has(process.pid, "SigCgt", signal.SIGTERM), "a handler")
             process.send_signal(signal.SIGTERM)
