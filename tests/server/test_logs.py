@@ -141,6 +141,7 @@ def test_who_logs_does_not_wait_and_what_does_not_fit_is_counted(monkeypatch):
         log.write(f"line {number:3}\n")
     log.write("x" * 3999 + "\n")
     assert 1001 - 444 == log.num_dropped  # a line is 9 bytes
+    log.write("ab\n")  # there is room for it
     log.flush(0.01)
 
     assert b"x" * 4096 == os.read(reader, 4096)
@@ -148,7 +149,7 @@ def test_who_logs_does_not_wait_and_what_does_not_fit_is_counted(monkeypatch):
     log.write("after\n")
     log.flush(60)
     os.close(writer)
-    expected = [*(f"line {number:3}" for number in range(444)), "557 missing", "after"]
+    expected = [*(f"line {number:3}" for number in range(444)), "557 missing", "ab", "after"]
     with os.fdopen(reader) as file:
         os.set_blocking(reader, False)
         assert expected == file.read().splitlines()
