@@ -8,7 +8,7 @@ import os as _os
 from importlib.metadata import version as _version
 
 # Read by gRPC when it is imported. It would write lines of its own on stderr, for each handshake that fails.
-_os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+_os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from weft._admin_client import AdminClient, AsyncAdminClient
 from weft._async_client import AsyncClient

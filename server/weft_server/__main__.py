@@ -1,116 +1,13 @@
-"""`weft serve`, also `python -m weft_server`: flags and environment to settings, then serve until a signal."""
+"""`python -m weft_server`: as `weft serve`. It takes signals before it imports what takes long."""
 
-from __future__ import annotations
-
-import asyncio
-import os
-import signal
 import sys
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
 
-import structlog
-import typer
+from weft_server.stopping import take_signals
 
-from weft_server.bundle.repository import RepositoryError
-from weft_server.checks.finding import ERROR, WARNING, Finding, show
-from weft_server.config import ConfigError
-from weft_server.flags import HelpOverText, read_flags, takes_settings
-from weft_server.telemetry.logs import configure_logging
+if __name__ == "__main__" and "--check" not in sys.argv:
+    take_signals()
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from weft_server.config import Reading, ServerConfig
-
-_log = structlog.get_logger(__name__)
-# Without rich, whose columns cut names off in a narrow terminal.
-app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
-_CHECK = typer.Option(
-    "--check",
-    help="Serve nothing. Say whether a server would start with these settings, and whether each bundle is sound: its "
-    "manifest, its files' digests, its room in memory. The exit code is 0 or 1.",
-)
-
-
-def serve(ctx: typer.Context, folder: str | None, *, check: bool, **flags: Any) -> None:
-    """Serve a model repository over gRPC until SIGTERM or Ctrl-C.
-
-    Each setting is a flag and an environment variable. The flag wins.
-    """
-    try:
-        reading = read_flags(ctx, folder, flags)
-        if check:
-            look(reading)
-            return
-        configure_logging(reading.config.log_format, reading.config.log_level)
-        verify(reading)
-        run(reading.config)
-    except (ConfigError, RepositoryError, ImportError, OSError) as error:
-        for line in str(error).splitlines():
-            typer.echo(f"weft serve: {line}", err=True)
-        sys.exit(1)
-
-
-def look(reading: Reading) -> None:
-    """Say what serving with these settings would come to. Raises ConfigError if it would not do."""
-    with _needs_the_extra():
-        from weft_server.checks.bundles import look_at_bundles  # noqa: PLC0415 - late, as in `run`
-        from weft_server.checks.settings import look_at_settings  # noqa: PLC0415
-    findings = [*look_at_settings(reading), *look_at_bundles(reading)]
-    _refuse(findings)
-    show(findings)
-    num_odd = sum(finding.state == WARNING for finding in findings)
-    typer.echo(f"ok, warnings: {num_odd}" if num_odd else "ok")
-
-
-def verify(reading: Reading) -> None:
-    """Log what is odd about settings. Raises ConfigError, with a line for each, if any of them keeps from serving."""
-    with _needs_the_extra():
-        from weft_server.checks.settings import look_at_settings  # noqa: PLC0415 - late, as in `run`
-    findings = look_at_settings(reading)
-    _refuse(findings)
-    for finding in findings:
-        if finding.state == WARNING:
-            _log.warning("settings", odd=finding.line)
-
-
-def run(config: ServerConfig) -> None:
-    """Serve with these settings until a signal."""
-    # This is for the time until the server has handlers of its own. Without it, process 1 of a container ignores
-    # SIGTERM.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    # gRPC would write a line of its own, past our log, for each handshake that a stranger begins and does not end.
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    with _needs_the_extra():
-        from weft_server.app import App  # noqa: PLC0415 - late, so that --help needs no ONNX Runtime
-        from weft_server.checks.open_files import raise_limit  # noqa: PLC0415 - same
-    raise_limit(config)
-
-    async def main() -> None:
-        await App(config).run()
-
-    asyncio.run(main())
-
-
-def _refuse(findings: list[Finding]) -> None:
-    if errors := [finding.line for finding in findings if finding.state == ERROR]:
-        raise ConfigError("\n".join(errors))
-
-
-@contextmanager
-def _needs_the_extra() -> Iterator[None]:
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"{error.name} is not installed: pip install 'weft-serving[server]' (or [gpu]), "
-            "or in a clone: pip install '.[server]' (or [gpu])"
-        ) from error
-
-
-takes_settings(serve, check=Annotated[bool, _CHECK])
-app.command(cls=HelpOverText)(serve)
+from weft_server.command import app  # after the signals
 
 if __name__ == "__main__":
     app()

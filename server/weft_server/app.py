@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import os
-import signal
 import sys
-import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import structlog
 
 from weft_proto.v1 import model_pb2
+from weft_server.background import Background
 from weft_server.bundle.repository import scan_repository
 from weft_server.config import ConfigError
 from weft_server.door.access import Access
@@ -36,17 +34,16 @@ from weft_server.serving.labels_file import read_labels, restrict
 from weft_server.serving.loader import load_entries, load_entry
 from weft_server.serving.models import Entry, Models
 from weft_server.serving.placement import Placement
+from weft_server.serving.pulse import Pulse
 from weft_server.serving.watcher import Watcher
+from weft_server.telemetry.logs import num_dropped
 from weft_server.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from weft_server.config import ServerConfig
+    from weft_server.stopping import Stopping
 
 _log = structlog.get_logger(__name__)
-# Seconds between two looks at the lanes.
-BEAT_S = 1.0
-# A lane that hangs is replaced after --step-timeout-s. The server is stuck if that has not happened this much later.
-STALL_S = 10.0
 # At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
 # How many watches of health there may be for each connection that there may be.
@@ -60,18 +57,12 @@ LINGER_S = 0.2
 SWITCH_INTERVAL_S = 0.0005
 
 
-def exit_now(code: int) -> None:
-    """End the process whatever its threads do."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 class App:
     """One server process."""
 
-    def __init__(self, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig, stopping: Stopping) -> None:
         self.config = config
+        self._stopping = stopping
         devices = devices_of(config)
         for device in devices:
             verify_device(device)
@@ -84,6 +75,7 @@ class App:
         self.models = Models([Entry(*candidate) for candidate in scan.candidates])
         self._read_labels()
         self.metrics = Metrics()
+        self.metrics.log_events_dropped = num_dropped
         self.metrics.claimed_bytes = self._placement.claimed
         self.credentials = Credentials(config, self.metrics)
         self.access = Access(self.credentials)
@@ -117,38 +109,40 @@ class App:
         self.admin_guard = Guard(self.metrics, self.access, Gate(self.models), config.max_request_bytes, self.traffic)
         self.admin = self._admin_server() if config.admin else None
         self._draining = asyncio.Event()
-        # Monotonic seconds. Before the first one nothing can be said.
-        self._last_beat = math.inf
+        # Why the server ends by itself. The exit code is 1 then.
+        self._failure = ""
+        self._background = Background(self._fail, self._tell_health)
+        self._pulse = Pulse(self.models, config.step_timeout_s, fail=self._fail, also=self._go_on)
 
     def why_not_live(self) -> str:
         """Return what is stuck, or nothing while every lane and the event loop move. Any thread may ask."""
-        late = time.monotonic() - self.config.step_timeout_s - STALL_S
-        if self._last_beat < late:
-            return "the event loop is stuck"
-        for entry in self.models.entries:
-            model = entry.model  # it may leave meanwhile: this runs in HTTP's threads too
-            if model and model.last_beat < late:
-                return f"model {entry.name} has a lane that is stuck"
-        return ""
+        if why := self._background.why_not("pulse"):
+            return f"lanes are not supervised: {why}"
+        return self._pulse.why_not_live()
 
     def why_not_ready(self) -> str:
-        """Return the first reason why the server is not ready.
+        """Return the first reason why the server is not ready. Any thread may ask.
 
-        Empty when every model is ready and the server takes requests.
+        Empty when every model is ready, nothing is stuck, and the server takes requests.
         """
         if self._draining.is_set():
             return "draining"
+        if why := self.why_not_live():
+            return why
         for entry in self.models.entries:
             if entry.state in {model_pb2.MODEL_STATE_LOADING, model_pb2.MODEL_STATE_FAILED}:
                 return f"model {entry.name} version {entry.version}: {entry.error or 'loading'}"
         return ""
 
     async def run(self) -> None:
-        """Serve until a signal, then drain. Handlers are installed before the first model loads."""
+        """Serve until a signal, then drain."""
         loop = asyncio.get_running_loop()
-        # A closed terminal sends SIGHUP. Admitted requests are finished then too.
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._on_signal)
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop has ended by itself
+                loop.call_soon_threadsafe(self._draining.set)
+
+        self._stopping.serve(stop, self.config.drain_delay_s + self.config.drain_timeout_s, _log.error)
         sys.setswitchinterval(SWITCH_INTERVAL_S)
 
         self.http.start()
@@ -159,43 +153,62 @@ class App:
             await self.admin.start()
             listening["admin"] = at(self.admin.port, self.config.admin_host)
         _log.info("listening", **listening)
-        loading = asyncio.create_task(self._load())
-        followers = self._followers()
-        beating = [asyncio.create_task(each) for each in (self._pulse(), self._watch_credentials())]
-        if POINTS:
-            _log.warning("failpoints are on: this server is for tests")
-            beating.append(asyncio.create_task(POINTS.tell(self._under_way)))
+        self._begin()
         await self._draining.wait()
 
-        is_cut_off = loading.cancel()
-        for follower in followers:
-            follower.cancel()
+        is_cut_off = self._background.cancel("load")
+        for follower in ("watch", "doze"):
+            self._background.cancel(follower)
         await self._drain()
-        for task in beating:
-            task.cancel()
-        await asyncio.gather(loading, *beating, *followers, return_exceptions=True)
+        await self._background.stop()
         is_cut_off |= self.keeper.is_stuck
         self.http.stop()
         self._stop_models(is_cut_off=is_cut_off)
+
+    def _begin(self) -> None:
+        """Load the models, and do all that goes on beside the calls."""
+        background = self._background
+        background.need("load", self._load())
+        background.keep("pulse", self._pulse.beat)
+        background.keep("credentials", self._watch_credentials)
+        if self.config.watch:
+            background.keep("watch", Watcher(self.keeper, self.models, self.config.repository).watch)
+        if self.config.idle_unload_s:
+            background.keep("doze", self.keeper.doze)
+        if POINTS:
+            _log.warning("failpoints are on: this server is for tests")
+            points, under_way = POINTS, self._under_way
+            background.keep("failpoints", lambda: points.tell(under_way))
+
+    def _fail(self, why: str) -> None:
+        """End the server as a signal would, with exit code 1."""
+        if not self._draining.is_set():
+            _log.error("the server ends", why=why)
+            self._failure = why
+            self._stopping.begin()
+            self._draining.set()
 
     def _stop_models(self, *, is_cut_off: bool) -> None:
         """Stop what the models run. Python waits for threads at its exit, so it is not left to exit in three cases.
 
         1. A lane or a worker does not end: the exit code says so. Waiting would end in the orchestrator's kill.
-        2. A model has failed too often: the exit code says so too.
+        2. The server has failed: the exit code says so too.
         3. Loading was cut off, or a refused model left threads behind: nobody needs what they do.
         """
         stuck = [entry.name for entry in self.models.entries if entry.model and not entry.model.stop(STOP_S)]
         failed = [entry.name for entry in self.models.entries if entry.model and entry.model.has_failed]
         if stuck:
             _log.error("stopped with threads that are stuck", models=stuck)
-            exit_now(1)
+            self._stopping.exit_now(1)
         if failed:
             _log.error("stopped after too many failures", models=failed)
-            exit_now(1)
+            self._stopping.exit_now(1)
+        if self._failure:
+            _log.error("stopped after a failure", why=self._failure)
+            self._stopping.exit_now(1)
         _log.info("stopped")
         if is_cut_off or any(entry.is_stuck for entry in self.models.entries):
-            exit_now(0)
+            self._stopping.exit_now(0)
 
     async def _load(self) -> None:
         await load_entries(self.models.entries, self._load_entry, self._settled, num_places=self._places)
@@ -203,7 +216,7 @@ class App:
         if why:
             _log.error("not ready", why=why)
         else:
-            await self.health.set_ready()
+            await self.health.set_ready(serving=True)
             _log.info("ready", models=len(self.models.entries))
 
     async def _load_entry(self, entry: Entry) -> None:
@@ -217,7 +230,7 @@ class App:
         else:
             await self.health.forget_model(name)
         if not self.why_not_ready():
-            await self.health.set_ready()
+            await self.health.set_ready(serving=True)
 
     def _read_labels(self) -> None:
         """Set the labels that the repository states. Raises RepositoryError for a file that states no labels."""
@@ -225,16 +238,6 @@ class App:
             stated = read_labels(self.config.repository / name) or Labels()
             versions = [entry.version for entry in self.models.versions(name)]
             self.models.set_labels(name, restrict(stated, versions))
-
-    def _followers(self) -> list[asyncio.Task[None]]:
-        """What changes models by itself, as the settings say."""
-        followers = []
-        if self.config.watch:
-            watcher = Watcher(self.keeper, self.models, self.config.repository)
-            followers.append(asyncio.create_task(watcher.watch()))
-        if self.config.idle_unload_s:
-            followers.append(asyncio.create_task(self.keeper.doze()))
-        return followers
 
     async def _settled(self) -> None:
         """Take requests for the models that are there. Only slow ones are left to load."""
@@ -245,20 +248,14 @@ class App:
         """Move the models' weights into huge pages, now that all of their memory has been touched."""
         await asyncio.to_thread(collapse)
 
-    async def _pulse(self) -> None:
-        """At each beat, replace what hangs, and tell the health service whether the lanes move."""
-        while True:
-            stood_still = time.monotonic() - self._last_beat > 2 * BEAT_S
-            self._last_beat = time.monotonic()
-            for entry in self.models.entries:
-                # The lanes of a process that stood still look as if they hung. They have until the next beat.
-                if entry.model and not stood_still:
-                    entry.model.supervise(self.config.step_timeout_s)
-                    if entry.model.has_failed and not self._draining.is_set():
-                        _log.error("too many failures, the server ends", model=entry.name)
-                        self._draining.set()
-            await self.health.set_live(serving=not self.why_not_live())
-            await asyncio.sleep(BEAT_S)
+    async def _go_on(self) -> None:
+        """At each beat, see that probes are answered, on both ports."""
+        self.http.supervise()
+        await self._tell_health()
+
+    async def _tell_health(self) -> None:
+        await self.health.set_live(serving=not self.why_not_live())
+        await self.health.set_ready(serving=not self.why_not_ready())
 
     async def _watch_credentials(self) -> None:
         """Look for new certificates and tokens once a second. A file system that hangs keeps nothing else waiting."""
@@ -269,12 +266,6 @@ class App:
     def _under_way(self) -> dict[str, int]:
         """What is under way now. At rest the tasks are always as many, and the calls none."""
         return {"calls": self.guard.num_active, "tasks": len(asyncio.all_tasks())}
-
-    def _on_signal(self) -> None:
-        if self._draining.is_set():
-            _log.warning("second signal, exiting now")
-            exit_now(1)
-        self._draining.set()
 
     async def _drain(self) -> None:
         """Drain the server.

@@ -328,3 +328,8 @@ class Delivery:
     tops: list[Top] = field(default_factory=list)
     # How many places of the lane are free now: slots, or the one in a batch.
     num_freed: int = 0
+
+    def put(self) -> None:
+        """Hand it to its reply."""
+        reply = self.sequence.reply
+        reply.put(self.token_ids, self.log_probs, self.outcome, self.values, self.outputs, self.tops)

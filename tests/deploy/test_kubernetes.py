@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from weft_server.config import ENV_PREFIX, ServerConfig, env_name
+from weft_server.stopping import MARGIN_S
 
 BASE = Path(__file__).parents[2] / "deploy/kubernetes/base"
 OLDEST_SUPPORTED = "1.30"
-MARGIN_S = 10
 
 
 def all_containers(pod):

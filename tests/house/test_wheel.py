@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "weft": "client",
+    "weft_command": "client",
     "weft_export": "export",
     "weft_proto": "proto",
     "weft_recipes": "export",

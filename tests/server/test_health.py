@@ -56,13 +56,16 @@ def test_ready_and_live_are_apart():
     async def scenario():
         async with _served() as (health, stub):
             assert ["NOT_SERVING"] * 3 + ["SERVING"] == await _checks(stub)
-            await health.set_ready()
+            await health.set_ready(serving=True)
             assert ["SERVING"] * 4 == await _checks(stub)
             await health.set_live(serving=False)
             assert ["SERVING"] * 3 + ["NOT_SERVING"] == await _checks(stub)
             await health.set_live(serving=True)
+            await health.set_ready(serving=False)
+            assert ["NOT_SERVING"] * 3 + ["SERVING"] == await _checks(stub)
+            await health.set_ready(serving=True)
             await health.drain()
-            await health.set_ready()
+            await health.set_ready(serving=True)
             assert ["NOT_SERVING"] * 3 + ["SERVING"] == await _checks(stub)
 
     asyncio.run(scenario())
@@ -94,7 +97,7 @@ def test_every_watcher_hears_of_every_change():
             assert ["NOT_SERVING"] * 2 == [await _next(leaver), await _next(watcher)]
             leaver.cancel()
             await asyncio.sleep(0.05)
-            await health.set_ready()
+            await health.set_ready(serving=True)
             assert "SERVING" == await _next(watcher)
             await health.set_live(serving=False)  # of no interest to this watcher
             await health.drain()

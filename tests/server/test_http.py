@@ -165,3 +165,17 @@ def test_many_who_trickle_hold_few_threads():
         finally:
             for connection in trickling:
                 connection.close()
+
+
+def test_a_listening_thread_that_ended_is_replaced(monkeypatch):
+    """A bug ends it. Probes are answered again once somebody has looked, and the log has it."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with _served() as server, capture_logs() as logs:
+        server.supervise()
+        assert [] == logs
+        with monkeypatch.context() as broken:
+            broken.setattr(server._server, "service_actions", lambda: 1 / 0)
+            server._thread.join(60)
+        server.supervise()
+        assert (200, "ok\n") == _get(server, "/livez")[::2]
+    assert ["error"] == [event["log_level"] for event in logs]

@@ -1,11 +1,15 @@
 """Log lines: one event is one line, readable by a person or a machine, with the request it belongs to."""
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+
+from weft_server.telemetry import log_writer
+from weft_server.telemetry.log_writer import LogWriter
 
 SCRIPT = """
 import structlog
@@ -65,3 +69,110 @@ def test_a_log_that_cannot_be_written_stops_nothing():
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=where, text=True, check=False)
         os.close(where)
         assert (0, "went on\n") == (done.returncode, done.stdout)
+
+
+OTHERS = """
+import asyncio, gc, logging, sys, threading, warnings
+from weft_server.telemetry.logs import configure_logging
+configure_logging({log_format!r}, "info")
+warnings.warn("a warning")
+logging.getLogger("some.library").error("it is %s", "said")
+print("printed", file=sys.stderr)
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start()
+thread.join()
+class Broken:
+    def __del__(self):
+        raise KeyError("unraisable")
+Broken()
+async def lost():
+    raise LookupError("nobody waits")
+async def main():
+    asyncio.create_task(lost())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(lambda: int("a callback"))
+    await asyncio.sleep(0.01)
+    gc.collect()
+asyncio.run(main())
+raise OSError("the end")
+"""
+
+
+def _others(log_format):
+    command = [sys.executable, "-c", OTHERS.format(log_format=log_format)]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+def test_what_others_say_are_events_too():
+    """Warnings, loggers of libraries, prints, exceptions that nobody catches: in JSON, each line is an object."""
+    events = [json.loads(line) for line in _others("json").splitlines()]
+    said = [(event["event"].split("\n")[0], event.get("logger"), event.get("thread")) for event in events]
+    kinds = [(event.get("exception") or [{"exc_type": None}])[0]["exc_type"] for event in events]
+    assert "UserWarning: a warning" in said[0][0]
+    assert [("it is said", "some.library", None), ("printed", "stderr", None)] == said[1:3]
+    assert ("a thread ended", None, "Thread-1 (<lambda>)") == said[3]
+    assert [None, None, None, "ZeroDivisionError", "KeyError", "LookupError", "ValueError", "OSError"] == sorted(
+        kinds, key=[None, "ZeroDivisionError", "KeyError", "LookupError", "ValueError", "OSError"].index
+    )
+    assert ("uncaught exception", "OSError") == (said[-1][0], kinds[-1])
+
+
+def test_for_people_what_is_printed_stays_as_it_is():
+    """An error line of the command is one."""
+    assert "\nprinted\n" in _others("console")
+    assert "OSError: the end" in _others("console")
+
+
+def _full_pipe():
+    """A pipe that takes a page at a time, and has no room."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"x" * 4096)
+    return reader, writer
+
+
+def test_who_logs_does_not_wait_and_what_does_not_fit_is_counted(monkeypatch):
+    """Lines up to a bound are kept, in their order, and one line says where some are missing."""
+    monkeypatch.setattr(log_writer, "MAX_BYTES", 4000)
+    reader, writer = _full_pipe()
+    log = LogWriter(writer, lambda number: f"{number} missing\n")
+    for number in range(1000):
+        log.write(f"line {number:3}\n")
+    log.write("x" * 3999 + "\n")
+    assert 1001 - 444 == log.num_dropped  # a line is 9 bytes
+    log.write("ab\n")  # there is room for it
+    log.flush(0.01)
+
+    assert b"x" * 4096 == os.read(reader, 4096)
+    log.flush(60)
+    log.write("after\n")
+    log.flush(60)
+    os.close(writer)
+    expected = [*(f"line {number:3}" for number in range(444)), "557 missing", "ab", "after"]
+    with os.fdopen(reader) as file:
+        os.set_blocking(reader, False)
+        assert expected == file.read().splitlines()
+
+
+def test_the_end_waits_for_a_reader_no_longer_than_it_may():
+    """A process whose log is not read ends by itself, and with its own exit code."""
+    script = SCRIPT.format(log_format="json", level="info") + "raise SystemExit(3)"
+    reader, writer = _full_pipe()
+    with subprocess.Popen([sys.executable, "-c", script], stderr=writer) as process:
+        assert 3 == process.wait(60)
+    assert os.get_blocking(writer)  # for us it is as it was
+    os.close(writer)
+    os.close(reader)
+
+
+def test_lines_of_c_code_wait_for_no_reader_either():
+    """What a library in C says on standard error is lost then, and the thread that says it goes on."""
+    c_line = "import os; os.write(2, b'y' * 100)"
+    script = SCRIPT.format(log_format="json", level="info")
+    script += f"\ntry: {c_line}\nexcept BlockingIOError: raise SystemExit(3)"
+    reader, writer = _full_pipe()
+    with subprocess.Popen([sys.executable, "-c", script], stderr=writer) as process:
+        assert 3 == process.wait(60)
+    os.close(writer)
+    os.close(reader)

@@ -253,7 +253,7 @@ def test_other_lanes_go_on_while_one_is_made(toy):
     asyncio.run(run())
 
 
-def test_what_onnx_runtime_says_of_memory_is_understood():
+def test_what_onnx_runtime_says_of_memory_is_understood(capfd):
     """A tensor that no machine has room for fails in its arena: that is memory, and a wrong shape is none."""
     node = helper.make_node("ConstantOfShape", ["shape"], ["big"])
     shape = helper.make_tensor_value_info("shape", TensorProto.INT64, [1])
@@ -267,6 +267,7 @@ def test_what_onnx_runtime_says_of_memory_is_understood():
         found.append(is_out_of_memory(raised.value))
 
     assert [True, False] == found
+    assert ("", "") == capfd.readouterr()  # it is an exception, and no line past our log
     assert not is_out_of_memory(RuntimeError("out of memory, says somebody else"))
     assert onnx.__version__
 
@@ -465,6 +466,111 @@ def test_workers_end_whoever_waits_for_them_and_whoever_comes_then():
         assert 4 == len(set(map(id, outcomes)))
         assert ([], {}) == (ran, workers._wanted)
         go_on.set()
+        workers.stop()
+
+    asyncio.run(run())
+
+
+def test_threads_that_hang_for_good_are_bounded(toy):
+    """Failures are forgiven after a time, and threads that hang still are not: each holds the memory of a lane."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1, max_restarts=1) as running:
+            go_on = threading.Event()
+            for number in range(2):
+                assert not running.restarts.is_spent
+                entered = threading.Event()
+
+                def hung(num_rows, entered=entered):
+                    entered.set()
+                    assert go_on.wait(60)
+                    raise RuntimeError("woken")
+
+                await until(lambda number=number: len(running.runners) == number + 1 and running.engine.lanes)
+                running.runners[number].decode = hung
+                stuck = running.submit([5], LONG)
+                await asyncio.to_thread(entered.wait, 60)
+                running.engine.supervise(0)
+                assert "LANE_STUCK" == (await outcome_of(stuck)).reason
+                running.restarts._failures.clear()  # ten minutes later
+            assert running.restarts.is_spent
+            go_on.set()
+            await until(lambda: not any(stray.is_alive() for stray in running.engine._strays))
+            running.engine.supervise(60)
+            assert [] == running.engine._strays
+
+    asyncio.run(run())
+
+
+def test_a_lane_whose_thread_has_ended_is_replaced(toy, monkeypatch):
+    """A bug of ours ends the thread. It counts as a failed step, and who waits is answered by another lane."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            engine = running.engine
+            monkeypatch.setattr(threading, "excepthook", lambda _: None)
+            monkeypatch.setattr(engine, "_step", lambda *_: (_ for _ in ()).throw(SystemExit))
+            waits = running.submit([7], Decoding(4))
+            await until(lambda: not engine._posts[0].thread.is_alive())
+            monkeypatch.undo()
+            engine.supervise(60)
+            await waits.reply.done()
+            assert toy.greedy([7], 4) == waits.reply.token_ids
+            assert {"STEP_FAILED": 1} == counted(running.metrics)
+
+    asyncio.run(run())
+
+
+def test_a_thread_that_cannot_be_started_now_is_tried_again(toy, monkeypatch):
+    """A system that allows no more threads costs what was in the lane. Once it does, the lane is there again."""
+
+    async def run():
+        async with Running(toy, num_slots=2, num_lanes=1) as running:
+            engine, go_on, entered = running.engine, threading.Event(), threading.Event()
+
+            def hung(num_rows):
+                entered.set()
+                assert go_on.wait(60)
+                raise RuntimeError("woken")
+
+            def none_left(_):
+                raise RuntimeError("can't start new thread")
+
+            running.runners[0].decode = hung
+            stuck = running.submit([5], LONG)
+            await asyncio.to_thread(entered.wait, 60)
+            with monkeypatch.context() as patched:
+                patched.setattr(threading.Thread, "start", none_left)
+                engine.supervise(0)
+                engine.supervise(0)
+            assert "LANE_STUCK" == (await outcome_of(stuck)).reason
+            after = running.submit([7], Decoding(4))
+            engine.supervise(60)
+            await after.reply.done()
+            assert toy.greedy([7], 4) == after.reply.token_ids
+            assert 7 == running.restarts.num_left
+            go_on.set()
+
+    asyncio.run(run())
+
+
+def test_workers_that_hang_for_good_are_bounded():
+    """As lanes: more of them than may fail are too many, however long ago they were given up."""
+
+    async def run():
+        metrics, budget = Metrics().for_model("m", 1, "t"), Restarts(1)
+        workers, go_on = Workers(1, "m/1-worker", metrics, budget), threading.Event()
+        for _ in range(2):
+            assert not budget.is_spent
+            budget._failures.clear()  # ten minutes later
+            hung = asyncio.create_task(workers.do(lambda: go_on.wait(60)))
+            await until(lambda: workers._running)
+            workers.supervise(-1)
+            await asyncio.wait([hung])
+            assert hung.exception()
+        assert budget.is_spent
+        go_on.set()
+        await until(lambda: not workers._strays)
         workers.stop()
 
     asyncio.run(run())

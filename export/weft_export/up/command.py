@@ -2,6 +2,7 @@
 
 import math
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -49,8 +50,10 @@ def up(
             if not (bundle / MANIFEST_FILE).is_file():
                 _export(path, bundle, precision, lengths, named, mixed_runs=mixed_runs, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
+    # It waits until the server has a handler for it: process 1 of a container would ignore it before.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     # In place of this process: signals are the server's own, and nothing of torch stays in memory.
-    os.execv(sys.executable, [sys.executable, "-m", "weft.cli", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
+    os.execv(sys.executable, [sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
 
 
 def _found(checkpoint: str) -> tuple[Path, str]:

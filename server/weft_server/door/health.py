@@ -67,10 +67,10 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Answer Check and Watch on `server`."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
-    async def set_ready(self) -> None:
-        """Say that every service takes requests. Ignored once the server drains."""
+    async def set_ready(self, *, serving: bool) -> None:
+        """Say whether every service takes requests. Ignored once the server drains."""
         if not self._draining:
-            self._set(dict.fromkeys(self._services, _SERVING))
+            self._set(dict.fromkeys(self._services, _SERVING if serving else _NOT_SERVING))
 
     async def accept(self) -> None:
         """Say that new requests are taken. Ignored once they are refused."""

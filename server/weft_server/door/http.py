@@ -46,10 +46,11 @@ class HttpServer:
         except OSError:
             self._close()
             raise
-        self._threads = [
-            threading.Thread(target=server.serve_forever, args=(POLL_S,), name="http", daemon=True)
-            for server in self._servers
-        ]
+        self._threads = [self._make_thread(server) for server in self._servers]
+
+    @staticmethod
+    def _make_thread(server: _Server) -> threading.Thread:
+        return threading.Thread(target=server.serve_forever, args=(POLL_S,), name="http", daemon=True)
 
     @property
     def port(self) -> int:
@@ -60,6 +61,14 @@ class HttpServer:
         """Begin to answer."""
         for thread in self._threads:
             thread.start()
+
+    def supervise(self) -> None:
+        """Begin to answer again if the listening thread has ended, for which there is no good reason."""
+        for number, server in enumerate(self._servers):
+            if not self._threads[number].is_alive():
+                _log.error("the listening thread has ended, another one takes its place")
+                self._threads[number] = self._make_thread(server)
+                self._threads[number].start()
 
     def stop(self) -> None:
         """Stop answering and free the port."""

@@ -165,23 +165,44 @@ class Engine:
     def supervise(self, timeout_s: float) -> None:
         """Give up lanes whose step takes longer than `timeout_s` seconds. Their requests end, others take their place.
 
-        A thread cannot be stopped. What it does from now on has no effect.
+        A thread cannot be stopped. What it does from now on has no effect. Those that hang still, however long ago they
+        were given up, may be as many as may fail: each holds a lane's memory.
         """
-        for post in [post for post in self._posts if post.is_stuck(timeout_s)]:
-            failure = Failure("LANE_STUCK", f"a step did not end within {timeout_s:g} s")
-            with self._lock:
-                if not post.is_stuck(timeout_s):
-                    continue  # it has just ended
-                post.is_given_up = True
-                ended = self._books.vacate(post.index, failure, [])
-                self._wake.notify_all()
-                fresh = self._posts[post.index] = Post(post.index, None, is_busy=True)
-            assert post.thread is not None, "a lane is stuck that was not started. This is a bug."
-            self._strays.append(post.thread)
-            failure.note(self._metrics, lane=post.index, stack=stack_of(post.thread))
-            _deliver(ended)
+        self._strays = [thread for thread in self._strays if thread.is_alive()]
+        for post in list(self._posts):
+            if post.is_stuck(timeout_s):
+                self._replace(post, Failure("LANE_STUCK", f"a step did not end within {timeout_s:g} s"), timeout_s)
+            elif post.has_died and not (self._stopping or self._restarts.is_spent):
+                self._replace(post, Failure("STEP_FAILED", "its thread has ended"))
+        if len(self._strays) > self._restarts.most:
+            self._restarts.exhaust()
+        for post in self._posts:
+            if post.thread is None and not (self._stopping or self._restarts.is_spent):
+                self._start_again(post)
+
+    def _replace(self, post: Post, failure: Failure, timeout_s: float | None = None) -> None:
+        """Give a post up, for good, and put another one in its place that has no thread yet."""
+        with self._lock:
+            if timeout_s is not None and not post.is_stuck(timeout_s):
+                return  # it has just ended
+            post.is_given_up = True
+            ended = self._books.vacate(post.index, failure, [])
+            self._wake.notify_all()
+            self._posts[post.index] = Post(post.index, None, is_busy=True)
+        assert post.thread is not None, "a lane has failed that was not started. This is a bug."
+        self._strays.append(post.thread)
+        failure.note(self._metrics, lane=post.index, stack=stack_of(post.thread))
+        _deliver(ended)
+        self._restarts.spend()
+
+    def _start_again(self, post: Post) -> None:
+        """Start the thread of a post that has none yet. If there can be none now, the next look tries again."""
+        try:
+            self._start(post)
+        except RuntimeError as error:  # as many threads as the system allows
+            post.thread = None
+            Failure.of(error).note(self._metrics, lane=post.index)
             self._restarts.spend()
-            self._start(fresh)
 
     @property
     def last_beat(self) -> float:
@@ -374,12 +395,4 @@ class Engine:
 
 def _deliver(deliveries: list[Delivery]) -> None:
     for delivery in deliveries:
-        reply = delivery.sequence.reply
-        reply.put(
-            delivery.token_ids,
-            delivery.log_probs,
-            delivery.outcome,
-            delivery.values,
-            delivery.outputs,
-            delivery.tops,
-        )
+        delivery.put()

@@ -76,5 +76,6 @@ class Failure:
 
 def stack_of(thread: threading.Thread | None) -> str:
     """Return where a thread is now, the innermost call last. Lines of code, and nothing that callers sent."""
-    frame = sys._current_frames().get(thread.ident or 0) if thread else None  # noqa: SLF001 - there is no other way
+    ident = thread.ident if thread and thread.is_alive() else None
+    frame = sys._current_frames().get(ident) if ident else None  # noqa: SLF001 - there is no other way
     return "".join(traceback.format_stack(frame)) if frame else ""

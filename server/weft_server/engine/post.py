@@ -40,3 +40,8 @@ class Post:
         """Whether what is under way takes longer than it may."""
         works = self.is_busy and not self.is_given_up and self.thread is not None and self.thread.is_alive()
         return works and time.monotonic() - self.beat > timeout_s
+
+    @property
+    def has_died(self) -> bool:
+        """Whether its thread has begun and ended. For an engine that goes on there is no good reason."""
+        return self.thread is not None and not self.thread.is_alive()

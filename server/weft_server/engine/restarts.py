@@ -14,7 +14,7 @@ class Restarts:
     """A budget of `most` failures in WINDOW_S seconds. Any thread may spend of it."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._lock = threading.Lock()
         # Monotonic seconds, the oldest first.
         self._failures: deque[float] = deque()
@@ -26,15 +26,19 @@ class Restarts:
         with self._lock:
             self._forget()
             self._failures.append(time.monotonic())
-            self.is_spent |= len(self._failures) > self._most
+            self.is_spent |= len(self._failures) > self.most
             return not self.is_spent
+
+    def exhaust(self) -> None:
+        """Let nothing fail any more."""
+        self.is_spent = True
 
     @property
     def num_left(self) -> int:
         """How many may still fail."""
         with self._lock:
             self._forget()
-            return 0 if self.is_spent else self._most - len(self._failures)
+            return 0 if self.is_spent else self.most - len(self._failures)
 
     def _forget(self) -> None:
         while self._failures and self._failures[0] < time.monotonic() - WINDOW_S:

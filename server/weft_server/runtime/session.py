@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 CUDA = "CUDAExecutionProvider"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": CUDA}
-_WARNINGS_AND_UP = 2
+_FATAL = 4
 # Optimisations that cost more than they give:
 # - The CPU's kernel for a residual sum and its norm in one takes several times what the two take apart.
 # - Slices that become one split into unequal parts. On CUDA, a split sends its sizes to the device in each run, in four
@@ -105,7 +105,8 @@ class Session:
         options.inter_op_num_threads = 1
         # A pattern is cached for each shape and never evicted. Here, shapes come and go.
         options.enable_mem_pattern = False
-        options.log_severity_level = _WARNINGS_AND_UP
+        # What fails is raised, with the same words. ONNX Runtime's own line would go past our log.
+        options.log_severity_level = _FATAL
         options.add_session_config_entry("session.disable_prepacking", str(int(not packs)))
         # Threads that share a run's products meet hundreds of times in it, so they spin there. Between runs they sleep.
         options.add_session_config_entry("session.intra_op.allow_spinning", str(int(options.intra_op_num_threads > 1)))

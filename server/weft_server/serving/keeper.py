@@ -16,7 +16,7 @@ import structlog
 
 from weft_proto.v1 import model_pb2
 from weft_server.bundle.repository import RepositoryError, scan_repository
-from weft_server.errors import BundleRefused, Draining, ModelNotFound, ModelNotReady
+from weft_server.errors import BundleRefused, Draining, ModelNotFound, ModelNotReady, RequestError
 from weft_server.runtime.memory import give_back
 from weft_server.serving.card import card_of
 from weft_server.serving.labels import STABLE, Labels, check_label, check_share
@@ -154,9 +154,10 @@ class Keeper:
         def ended(task: asyncio.Task[Any]) -> None:
             lock.release()
             self._tasks.discard(task)
-            # Taken from the task even if nobody waits for it any more. asyncio would complain.
-            if not task.cancelled():
-                task.exception()
+            # Taken from the task even if nobody waits for it any more. What is no bug has been said then.
+            error = None if task.cancelled() else task.exception()
+            if error and not isinstance(error, RequestError):
+                _log.error("change failed", model=name, exc_info=error)
 
         task = asyncio.create_task(change)
         self._tasks.add(task)

@@ -46,12 +46,14 @@ class Workers:
         self._metrics = metrics
         self._restarts = restarts
         self._pool = ThreadPoolExecutor(num, thread_name_prefix=name)
-        # Guards what both a job's thread and the event loop change: `begun`, `has_moved` and `_running`.
+        # Guards what both a job's thread and the event loop change: `begun`, `has_moved`, `_running` and `_strays`.
         self._lock = threading.Lock()
         # In the order in which they came.
         self._wanted: dict[_Job, None] = {}
         # Also those that nobody waits for any more.
         self._running: set[_Job] = set()
+        # Those that were given up, and whose threads still hang.
+        self._strays: set[_Job] = set()
         self._refusal: Callable[[], Exception] | None = None
         if POINTS:
             POINTS.wire(self, "_do", f"{metrics.name}.{name.rsplit('-', 1)[-1]}-job")
@@ -111,6 +113,9 @@ class Workers:
         with self._lock:
             stuck = [job for job in self._running if job.begun is not None and job.begun < late]
             self._running.difference_update(stuck)
+            self._strays.update(stuck)
+            if len(self._strays) > self._restarts.most:
+                self._restarts.exhaust()
             if not stuck:
                 return
             for job in self._wanted:
@@ -149,6 +154,7 @@ class Workers:
         finally:
             with self._lock:
                 self._running.discard(job)
+                self._strays.discard(job)
 
     def _do(self, job: _Job) -> Any:
         return job.do()

@@ -1,11 +1,20 @@
 """How the server logs: events with key-value pairs through structlog, one line each, to standard error."""
 
+from __future__ import annotations
+
+import atexit
 import logging
 import sys
-from contextlib import suppress
-from typing import Literal, TextIO, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
 
 import structlog
+
+from weft_server.telemetry.log_writer import FLUSH_S, LogWriter, make_patient
+from weft_server.telemetry.others import route_others
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def configure_logging(log_format: Literal["console", "json"], level: str) -> None:
@@ -13,6 +22,8 @@ def configure_logging(log_format: Literal["console", "json"], level: str) -> Non
 
     What is bound with `structlog.contextvars.bind_contextvars`, such as an RPC's request id, is on each of its lines.
     Tracebacks show no local variables, because those hold what callers sent.
+
+    Nobody who logs waits: a thread writes. What others say in this process, such as warnings, comes as events too.
     """
     render: list[structlog.typing.Processor]
     if log_format == "json":
@@ -21,6 +32,8 @@ def configure_logging(log_format: Literal["console", "json"], level: str) -> Non
     else:
         plain = structlog.dev.plain_traceback
         render = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
+    least = logging.getLevelNamesMapping()[level.upper()]
+    write = _writer().write
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -28,22 +41,50 @@ def configure_logging(log_format: Literal["console", "json"], level: str) -> Non
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *render,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", _Lossy(sys.stderr))),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
+        logger_factory=lambda *_: _Lines(write),
         cache_logger_on_first_use=True,
     )
+    route_others(write, is_plain=log_format == "console", level=max(least, logging.WARNING))
 
 
-class _Lossy:
-    """A file whose disk may be full, and whose reader may be gone. A line is lost then, and no request."""
+def flush_logs(timeout_s: float = FLUSH_S) -> None:
+    """Wait until what was logged is written, at most this long: a reader may stand still."""
+    if _writer.cache_info().currsize:
+        _writer().flush(timeout_s)
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
 
-    def write(self, text: str) -> None:
-        with suppress(OSError):
-            self._file.write(text)
+def num_dropped() -> int:
+    """How many events were dropped, because their reader stood still or they could not be written."""
+    return _writer().num_dropped if _writer.cache_info().currsize else 0
 
-    def flush(self) -> None:
-        with suppress(OSError):
-            self._file.flush()
+
+@cache
+def _writer() -> LogWriter:
+    """The one of the process. It begins when logging is configured, with what standard error is then."""
+    descriptor = sys.stderr.fileno()
+    make_patient(descriptor)
+    writer = LogWriter(descriptor, _tell_of_gap)
+    atexit.register(writer.flush)
+    return writer
+
+
+def _tell_of_gap(num_missing: int) -> str:
+    """The line that stands where others are missing, in the format that was chosen."""
+    lines: list[str] = []
+    settings = structlog.get_config()
+    wrapped = settings["wrapper_class"](_Lines(lines.append), settings["processors"], {})
+    wrapped.error("events were dropped, because the log's reader stood still", number=num_missing)
+    return "".join(lines)
+
+
+class _Lines:
+    """What structlog logs with, when a line is rendered."""
+
+    def __init__(self, write: Callable[[str], Any]) -> None:
+        self._write = write
+
+    def msg(self, line: str) -> None:
+        self._write(line + "\n")
+
+    log = debug = info = warn = warning = error = critical = fatal = exception = msg

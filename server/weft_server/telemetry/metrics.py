@@ -175,6 +175,7 @@ class Metrics(Collector):
         self.claimed_bytes: Callable[[], dict[str, int]] = dict
         # What peers hold, by the names of gauges, and what was given up, by the names of counters.
         self.traffic: Callable[[], dict[str, float]] = dict
+        self.log_events_dropped: Callable[[], int] = int
         self._draining = False
         self._no_model = self.for_model("", "", "")
         ProcessCollector(registry=self.registry)
@@ -233,6 +234,8 @@ class Metrics(Collector):
             for result, counter in list(counters[spec.name].items()):
                 family.add_metric([result], counter.value)
             return family
+        if spec.name == "log_events_dropped_total":
+            return CounterMetricFamily(PREFIX + spec.name, spec.help, value=self.log_events_dropped())
         if spec.name == "device_claimed_bytes":
             claimed = GaugeMetricFamily(PREFIX + spec.name, spec.help, labels=[spec.label])
             for device, num_bytes in self.claimed_bytes().items():

@@ -98,6 +98,12 @@ TABLE = (
     ),
     Spec(
         "counter",
+        "log_events_dropped_total",
+        "Events of the log that were lost: their reader stood still, or they could not be written.",
+        per_model=False,
+    ),
+    Spec(
+        "counter",
         "messages_given_up_total",
         "Messages that did not come whole in time, or that others needed the room of.",
         per_model=False,
