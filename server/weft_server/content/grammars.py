@@ -37,9 +37,10 @@ _NUM_WORKERS = 2
 _FREE = '\n%llguidance {"no_forcing": true}\n'
 # Without a bound, a model that likes white space may never go on.
 _WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
-# What a Lark grammar has between its literals and comments.
-_LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*')
-_DEFINITION = re.compile(r"(?m)^[ \t]*[?!]*[A-Za-z_][\w.:{}-]*\s*(?:\[[^\]]*\])?\s*:|[(\[]")
+# Literals and comments of a Lark grammar. What has no end on its line is found too, without the last group: otherwise
+# each quote in it would begin a search of the rest.
+_LITERALS = re.compile(r"""(?:"(?:\\.|[^"\\\n])*+|/(?!/)(?:\\.|[^/\\\n])++)(?P<end>["/]?)|//[^\n]*|\#[^\n]*""")
+_DEFINITION = re.compile(r"(?m)^[ \t]*+[?!]*+[A-Za-z_][\w.:{}-]*\s*+(?:\[[^\[\]]*+\]\s*+)?:|[(\[]")
 _COMPLEMENT = re.compile(r"~(?!\s*\d)")
 # An escaped character of a regular expression, or a group that begins by setting the flag x.
 _SETS_X = re.compile(r"\\.|(\(\?[a-wyzA-Z]*x)", re.DOTALL)
@@ -215,7 +216,7 @@ def _regex(text: str, field: str) -> str:
 
 def _lark(text: str, field: str) -> str:
     _check_size(text, field)
-    plain = _LITERALS.sub(" ", text)
+    plain = _LITERALS.sub(lambda found: found[0] if found["end"] == "" else " ", text)
     if "%llguidance" in text:
         raise _refused(field, "%llguidance is not taken")
     if _COMPLEMENT.search(plain):
