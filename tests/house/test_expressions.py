@@ -56,7 +56,9 @@ SERVER = {
     "content/sentences.py _SPACES": ("search", run("a"), run(" ")),
     "content/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
     "content/sentences.py _ORDINAL": ("fullmatch", run("1")),
-    "content/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("🇦"), run("\r")),
+    "content/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
+    "content/places.py _FLAG": ("sub", run("🇦"), run("🇦a")),
+    "content/places.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
     "content/picture_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
 }  # fmt: skip
 PROTO = {
