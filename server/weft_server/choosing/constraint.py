@@ -145,6 +145,8 @@ class Constraint:
         """
         self.matcher, self.lexicon, self.end_ids, self.workers, self.field = matcher, lexicon, end_ids, workers, field
         self.allowance = Allowance()
+        # About what the matcher holds of memory.
+        self.num_bytes = 0
         self.first = look(matcher, lexicon, end_ids, Place())
         if self.first.error is not None:
             raise self.refusal(self.first.error)

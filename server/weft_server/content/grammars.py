@@ -12,7 +12,8 @@ from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
 from weft_server.content.token_bytes import is_told, token_bytes
-from weft_server.content.trial import LIMITS, passes
+from weft_server.content.trial import LIMITS, Trials
+from weft_server.content.wanted import Wanted
 from weft_server.errors import CannotConstrain, InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 65_536
 MAX_TEXTS = 1024
 MAX_TEXT_BYTES = 1024
-# Longer grammars are tried first, see `trial`.
-MAX_TRUSTED = 4096
+# What a choice holds for each byte of its texts. It has no signs of expressions, so it needs no trial.
+_CHOICE_BYTES = 160
 # Definitions and groups of a Lark grammar.
 MAX_PARTS = 1000
 # Threads that look for the next step's tokens.
@@ -66,6 +67,7 @@ class Grammars:
         self._model = model
         self._thread_name = thread_name
         self._opened: _Opened | None = None
+        self._trials = Trials()
 
     @property
     def takes_constraints(self) -> bool:
@@ -84,6 +86,8 @@ class Grammars:
         self,
         asked: common_pb2.Constraint,
         *,
+        tenant: str = "",
+        wanted: Wanted | None = None,
         stop_ids: tuple[int, ...] = (),
         last_id: int | None = None,
         begins: tuple[int, ...] = (),
@@ -91,12 +95,16 @@ class Grammars:
     ) -> Constraint:
         """Return a constraint that requests may follow. It takes from a millisecond to a second.
 
+        What the caller wrote is tried first, for its `tenant`, and given up when it is not `wanted` any more.
+
         Of the request's other fields, `stop_ids` end an answer too, `last_id` is forced where it is cut, and `begins`
         is what it begins with, whatever the constraint says, because of `begins_field`.
 
         Raises:
             CannotConstrain: this server cannot, or not with this model.
             InvalidRequest: the constraint is not valid, or takes too much, or contradicts another field.
+            Overloaded: the machine is too busy to try it.
+            DeadlineExpired: nobody waits for it any more.
         """
         obstacle = self._obstacle()
         if obstacle is not None:
@@ -115,18 +123,24 @@ class Grammars:
         source = _READERS[kind](getattr(asked, kind), field)
         end_ids = self._end_ids | frozenset(stop_ids)
 
-        if _is_doubtful(kind, source) and not passes(source + _FREE):
+        if kind == "choice":
+            held: int | None = _CHOICE_BYTES * sum(len(text.encode()) for text in asked.choice.texts)
+        else:
+            held = self._trials.held_bytes(source + _FREE, tenant, wanted or Wanted())
+        if held is None:
             raise _refused(field, "it takes more to build than the server allows")
 
         def build() -> Constraint:
             constraint = self._build(source, field, end_ids)
+            constraint.num_bytes = held
             constraint.check(begins, begins_field)
             return constraint
 
         return deeply(build, f"{self._thread_name}-build")
 
     def stop(self) -> None:
-        """Let the workers end. Nothing follows a constraint any more."""
+        """Let the workers end, and the process of trials. Nothing follows a constraint any more."""
+        self._trials.stop()
         if self._opened is not None and "workers" in vars(self._opened):
             self._opened.workers.shutdown(wait=False, cancel_futures=True)
 
@@ -241,14 +255,6 @@ def _choice(choice: common_pb2.Choice, field: str) -> str:
 
 
 _READERS: dict[str, Any] = {"json_schema": _json_schema, "regex": _regex, "lark": _lark, "choice": _choice}
-
-
-def _is_doubtful(kind: str, source: str) -> bool:
-    """Whether a grammar is tried first: a long one, or one in which a text has to match several expressions."""
-    if kind == "choice":
-        return False
-    joins = "&" in source if kind == "lark" else '"pattern' in source and ("allOf" in source or "$ref" in source)
-    return len(source) > MAX_TRUSTED or joins or '"patternProperties"' in source
 
 
 def _check_size(text: str, field: str) -> None:
