@@ -79,8 +79,10 @@ class Trials:
 
     def stop(self) -> None:
         """End the process, and a trial that is on its way there."""
-        if self._process is not None:
-            self._process.kill()
+        if (process := self._process) is not None:
+            process.kill()
+        with self._lock:
+            self._end()
 
     def _try(self, grammar: str, wanted: Wanted) -> int:
         if self._process is None or self._process.poll() is not None:
