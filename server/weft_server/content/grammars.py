@@ -154,7 +154,8 @@ class Grammars:
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(field, in_short(_own_words(matcher.get_error(), field)) or "no text fits it")
-        return Constraint(matcher, opened.lexicon, end_ids, opened.workers, field)
+        workers = opened.workers
+        return Constraint(matcher, opened.lexicon, end_ids, workers, field, lambda: opened.give_up(workers))
 
     def _obstacle(self) -> str | None:
         """Why no constraint can be followed."""
@@ -184,6 +185,11 @@ class _Opened:
     def workers(self) -> Executor:
         """What follows constraints. Its threads start with the first one: started by a load, they could give way."""
         return deep_pool(_NUM_WORKERS, self._thread_name)
+
+    def give_up(self, workers: Executor) -> None:
+        """Have other threads follow later constraints: one of these hangs."""
+        if vars(self).get("workers") is workers:
+            del self.workers
 
 
 class _Words:

@@ -13,6 +13,7 @@ from weft_proto.first_line import first_line
 from weft_server.bundle.adapter import load_adapter
 from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
 from weft_server.serving.golden import GOLDEN_S, verify_adapter
+from weft_server.content.threads import in_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,7 @@ class AdapterLoader:
     async def _load(self, model: Model, directory: Path) -> Adapter:
         """Read an adapter and ask its golden request. Raises AdapterRefused, or what keeps the model from answering."""
         name = directory.name
-        seen = await asyncio.to_thread(_print, directory)
+        seen = await in_thread(_print, directory)
         before, why = self._refused.get(name, (None, ""))
         if seen is not None and seen == before:
             raise AdapterRefused(model.name, name, why)

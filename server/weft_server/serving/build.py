@@ -130,7 +130,13 @@ def _build(
         scorer=_engine(scoring, config, metrics, loop, restarts) if scoring else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
-        adapters=Adapters(bundle, config.max_adapters, metrics),
+        adapters=Adapters(
+            bundle,
+            config.max_adapters,
+            metrics,
+            max_requests=_max_beside(config),
+            weights=config.weights,
+        ),
         label_vectors=LabelVectors(metrics),
         building=_building(bundle, config, metrics, restarts),
         restarts=restarts,
@@ -234,12 +240,17 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, rest
 
 def _tokenizing(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Tokenizing:
     worker = Workers(1, f"{worker_name(bundle)}-tokens", metrics, restarts)
-    return Tokenizing(worker, max(1, config.max_queued_requests // 4), config.weights)
+    return Tokenizing(worker, _max_beside(config), config.weights)
 
 
 def _building(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Building:
     worker = Workers(1, f"{worker_name(bundle)}-builder", metrics, restarts)
-    return Building(worker, max(1, config.max_queued_requests // 4), config.weights)
+    return Building(worker, metrics, _max_beside(config), config.weights)
+
+
+def _max_beside(config: ServerConfig) -> int:
+    """How many requests may wait for something else than their turn in the engine."""
+    return max(1, config.max_queued_requests // 4)
 
 
 def _engine(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from weft_server.choosing.constraint import Constraint
     from weft_server.content.wanted import Wanted
     from weft_server.serving.workers import Workers
+    from weft_server.telemetry.metrics import ModelMetrics
 
 Result = TypeVar("Result")
 # Bytes that the constraints of a model may hold together, and those of one tenant that has a name. One holds at most
@@ -53,9 +54,11 @@ class Building:
     Who waits goes on in the order of the engine's waiting room: by class, then by the time that their tenant has had.
     """
 
-    def __init__(self, worker: Workers, max_requests: int, weights: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, worker: Workers, metrics: ModelMetrics, max_requests: int, weights: Mapping[str, float] | None = None
+    ) -> None:
         """At most `max_requests` are there at once. Classes and tenants share these places as those of a queue."""
-        self._worker = worker
+        self._worker, self._metrics = worker, metrics
         self._bounds = Bounds(max_requests, 0, weights)
         # It is given turns instead of sequences.
         self._waiting: Any = WaitingRoom(weights)
@@ -63,11 +66,6 @@ class Building:
         # Guards the bytes that constraints hold: each ends wherever it is let go.
         self._lock = threading.RLock()
         self._held: Counter[str] = Counter()
-
-    @property
-    def num_requests(self) -> int:
-        """How many wait for their constraint, the one that is being built among them."""
-        return self._bounds.num_places
 
     async def do(
         self, job: Callable[[Wanted], Result], deadline: float = math.inf, standing: Standing = ANYBODY
@@ -79,7 +77,7 @@ class Building:
             DeadlineExpired: the deadline passed before the constraint was built.
         """
         self._bounds.check_places(1, standing)
-        self._bounds.take(1, standing)
+        self._count(1, standing)
         now = time.monotonic()
         turn = _Turn(standing, Times(accepted=now), asyncio.get_running_loop().create_future())
         self._waiting.add(turn)
@@ -88,7 +86,7 @@ class Building:
             await turn.called
             return await self._worker.work(job, deadline)
         finally:
-            self._bounds.give_back(1, standing)
+            self._count(-1, standing)
             self._leave(turn)
 
     def hold(self, constraint: Constraint, tenant: str) -> None:
@@ -119,6 +117,13 @@ class Building:
     def stop(self) -> None:
         """Let the thread finish its job, and end."""
         self._worker.stop()
+
+    def _count(self, change: int, standing: Standing) -> None:
+        if change > 0:
+            self._bounds.take(change, standing)
+        else:
+            self._bounds.give_back(-change, standing)
+        self._metrics.constraining = self._bounds.num_places
 
     def _call_next(self) -> None:
         if self._building is None and self._waiting:
