@@ -141,8 +141,8 @@ class Grammars:
     def stop(self) -> None:
         """Let the workers end, and the process of trials. Nothing follows a constraint any more."""
         self._trials.stop()
-        if self._opened is not None and "workers" in vars(self._opened):
-            self._opened.workers.shutdown(wait=False, cancel_futures=True)
+        if self._opened is not None:
+            self._opened.stop()
 
     def _build(self, source: str, field: str, end_ids: frozenset[int]) -> Constraint:
         import llguidance  # noqa: PLC0415 - an extra
@@ -180,6 +180,7 @@ class _Opened:
         wrapper = llguidance.TokenizerWrapper(_Words(words))
         self.tokenizer: Any = llguidance.LLTokenizer(wrapper, eos_token=[END])
         self._thread_name = f"{thread_name}-follow"
+        self._given_up: list[Executor] = []
 
     @cached_property
     def workers(self) -> Executor:
@@ -187,9 +188,15 @@ class _Opened:
         return deep_pool(_NUM_WORKERS, self._thread_name)
 
     def give_up(self, workers: Executor) -> None:
-        """Have other threads follow later constraints: one of these hangs."""
+        """Have other threads follow later constraints: one of these hangs. Earlier constraints have the rest of them."""
         if vars(self).get("workers") is workers:
+            self._given_up.append(workers)
             del self.workers
+
+    def stop(self) -> None:
+        """Let all threads end that do not hang."""
+        for workers in (*self._given_up, *([self.workers] if "workers" in vars(self) else [])):
+            workers.shutdown(wait=False, cancel_futures=True)
 
 
 class _Words:
