@@ -40,7 +40,8 @@ SERVER = {
     "config.py _KEY": ("fullmatch", run("a")),
     "config.py _WEIGHT": ("fullmatch", run("0", "a="), run("=")),
     "content/grammars.py _LITERALS": (
-        "sub", run("\\/", "/"), run("\\/", '"'), run('\\"', '"'), run('\\"'), run("/\\"), run('"\n'), run("#"), run("/"),
+        "sub", run("\\/", "/"), run("\\/", '"'), run('\\"', '"'), run('\\"'), run("/\\"), run('"\n'), run("#"),
+        run("/"),
         run('"/'),
     ),
     "content/grammars.py _DEFINITION": (
@@ -49,7 +50,8 @@ SERVER = {
     ),
     "content/grammars.py _COMPLEMENT": ("search", run("~ 1"), run(" ", "~"), run("~")),
     "content/grammars.py _SETS_X": ("finditer", run("a", "(?"), run("(?a"), run("\\")),
-    "content/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("), run("\n ")),
+    "content/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("),
+        run("\n ")),
     "content/grammars.py _REGEX_ERROR": ("search", run("error: "), run("error: \n"), run("a")),
     "content/sentences.py _MARKS": ("finditer", run(".)"), run("."), run(" "), run(")", ".")),
     "content/sentences.py _CLAUSES": ("finditer", run(", "), run(" ", ","), run(" "), run("、 ")),
@@ -65,7 +67,8 @@ PROTO = {
     "bundle_rules.py MODEL_NAME": ("fullmatch", run("a")),
     "bundle_rules.py VERSION": ("fullmatch", run("1")),
     "bundle_rules.py FILE_NAME": ("fullmatch", run("a")),
-    "languages.py TAG": ("fullmatch", run("a"), run("a-"), run("-a", "a"), run("-a", "a", "!"), run("-aaaaaaaa", "a", "!")),
+    "languages.py TAG": ("fullmatch", run("a"), run("a-"), run("-a", "a"), run("-a", "a", "!"),
+        run("-aaaaaaaa", "a", "!")),
 }  # fmt: skip
 CLIENT = {
     "_files/answering.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
@@ -90,7 +93,8 @@ EXPORT = {
     "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
     "checkpoints/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
     r"wrapping/command.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
-    "converters/text/byte_level.py _QWEN_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"), run("'")),
+    "converters/text/byte_level.py _QWEN_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
+        run("'")),
     "converters/text/language_tags.py _CODE": ("fullmatch", run("a"), run("_Aaaa", "aa")),
     "converters/text/json_file.py _HALF": ("search", run("\\u"), run("\\ud"), run("\\\\")),
     "converters/text/languages.py '[a-z]{2}_[A-Z]{2}'": ("fullmatch", run("a"), run("aa_A")),
@@ -100,12 +104,15 @@ EXPORT = {
     "converters/text/pieces.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
     "converters/text/unigram.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
     r"converters/text/unigram.py '\\n'": ("replace", run("\n"), run("a")),
-    r"converters/text/unigram.py '\\s{2,}|[\\n\\r\\t]'": ("replace", run(" ", "a", "a"), run(" a"), run("\n", "a", "a")),
-    "converters/text/spm_text.py _ENDS": ("replace", run(" ", "a", "a"), run("▁", "a", "a"), run("▁ ", "a", "a"), run(" ")),
+    r"converters/text/unigram.py '\\s{2,}|[\\n\\r\\t]'": ("replace", run(" ", "a", "a"), run(" a"),
+        run("\n", "a", "a")),
+    "converters/text/spm_text.py _ENDS": ("replace", run(" ", "a", "a"), run("▁", "a", "a"), run("▁ ", "a", "a"),
+        run(" ")),
     "converters/text/spm_text.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
     r"converters/text/spm_text.py '\\A +|(?<! ) +\\z'": ("replace", run(" ", "a", "a"), run(" "), run(" a")),
     "converters/sources.py _NUMBER": ("findall", run("1", "."), run(".1", end="a"), run("."), run("1")),
-    r"converters/sources.py '\\{(\\w+(?:,\\w+)+)\\}'": ("search", run("{a,a"), run("a", "{"), run(",a", "{a"), run("{")),
+    r"converters/sources.py '\\{(\\w+(?:,\\w+)+)\\}'": ("search", run("{a,a"), run("a", "{"), run(",a", "{a"),
+        run("{")),
     "adapters/peft.py _NAME": ("fullmatch", run(".lora_A"), run("a"), run(".lora_A.default", "a", "a")),
 }  # fmt: skip
 # Those of the recipes that stand in tokenizers, which read what callers send. White space is one space by then.
@@ -134,9 +141,7 @@ OURS = {
 }
 READ = {
     f"{package}/{where}": how
-    for package, table in zip(
-        PACKAGES, (PROTO, CLIENT, SERVER, EXPORT, RECIPES), strict=True
-    )
+    for package, table in zip(PACKAGES, (PROTO, CLIENT, SERVER, EXPORT, RECIPES), strict=True)
     for where, how in table.items()
 }
 
@@ -183,7 +188,7 @@ def _constants(tree):
 
 def _value(node, values):
     try:
-        return eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}}, dict(values))  # noqa: S307 - our own text
+        return eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}}, dict(values))
     except Exception:  # noqa: BLE001 - it says so by running only
         return None
 

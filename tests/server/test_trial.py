@@ -20,7 +20,8 @@ from weft_server.door.status import to_status
 from weft_server.errors import DeadlineExpired, Overloaded
 
 # Each has a parser count further than a trial may, by few bytes.
-COUNTS = ['start: %json {"type":"integer","multipleOf":99999989}', 'start: %json {"type":"number","multipleOf":123456.7}']
+COUNTS = ['start: %json {"type":"integer","multipleOf":99999989}']
+COUNTS.append('start: %json {"type":"number","multipleOf":123456.7}')
 COUNTS.append('start: %json {"allOf":[' + ",".join(f'{{"type":"integer","multipleOf":{i}}}' for i in (997, 991)) + "]}")
 COUNTS.append('start: a+\na: "x" b\nb: %json {"type":"array","items":{"type":"integer","multipleOf":99999989}}')
 COUNTS.append("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))

@@ -11,9 +11,9 @@ import structlog
 from weft_proto.bundle_rules import ADAPTER_FILE
 from weft_proto.first_line import first_line
 from weft_server.bundle.adapter import load_adapter
+from weft_server.content.threads import in_thread
 from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
 from weft_server.serving.golden import GOLDEN_S, verify_adapter
-from weft_server.content.threads import in_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from weft_proto.bundle_rules import ADAPTER_NAME
 from weft_server.bundle.adapter import adapters_home, adapters_of, versions_with
+from weft_server.content.threads import in_thread
 from weft_server.engine.bounds import Bounds
 from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
 from weft_server.sequence import ANYBODY
-from weft_server.content.threads import in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

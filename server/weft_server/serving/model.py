@@ -131,7 +131,9 @@ class Model:
         """
         return await self._workers.work(job, deadline)
 
-    def constrain(self, asked: common_pb2.Constraint, standing: Standing, wanted: Wanted | None, **more: Any) -> Constraint:
+    def constrain(
+        self, asked: common_pb2.Constraint, standing: Standing, wanted: Wanted | None, **more: Any
+    ) -> Constraint:
         """Do as Grammars.build for a request, within a job of `building`, and count time and memory."""
         started = time.monotonic()
         constraint = self.grammars.build(asked, tenant=standing.tenant, wanted=wanted, **more)
