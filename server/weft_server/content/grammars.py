@@ -188,7 +188,7 @@ class _Opened:
         return deep_pool(_NUM_WORKERS, self._thread_name)
 
     def give_up(self, workers: Executor) -> None:
-        """Have other threads follow later constraints: one of these hangs. Earlier constraints have the rest of them."""
+        """Have other threads follow later constraints: one of these hangs. Earlier constraints keep the others."""
         if vars(self).get("workers") is workers:
             self._given_up.append(workers)
             del self.workers
