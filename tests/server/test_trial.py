@@ -59,6 +59,23 @@ def test_what_takes_more_than_it_may_is_ended(trials, grammar):
     assert process.poll() is None
 
 
+def test_a_trial_has_little_processor_time(trials, monkeypatch):
+    """What passes with a second of it is ended with a hundredth."""
+    grammar = 'start: %json {"type":"integer","multipleOf":49999}'
+    monkeypatch.setattr(trial, "CPU_S", 0.01)
+    assert held(trials, grammar, "a") is None
+    trials.stop()
+    monkeypatch.setattr(trial, "CPU_S", 600.0)
+    assert held(trials, grammar, "b") > 8 << 20
+
+
+def test_a_grammar_that_holds_too_much_does_not_pass(trials, monkeypatch):
+    """Although it is built in time and in the room that there is."""
+    monkeypatch.setattr(trial, "HELD_BYTES", 1 << 20)
+    assert held(trials, 'start: %json {"type":"integer","multipleOf":49999}') is None
+    assert held(trials, 'start: "b"') is not None
+
+
 def test_a_trial_that_nobody_waits_for_ends(trials, monkeypatch):
     """The caller who leaves and the deadline that passes free the builder, long before the time of a trial is over."""
     monkeypatch.setattr(trial, "_WAIT_S", 600)

@@ -103,7 +103,7 @@ class Trials:
         finally:
             if not is_fit:
                 self._end()
-        return held
+        return held if held <= HELD_BYTES else _TAKES_TOO_MUCH
 
     def _verdict_of_end(self) -> int:
         """Return the verdict of a process that has ended instead of answering."""
@@ -124,7 +124,7 @@ class Trials:
             # Of what comes from callers, only the connection reaches it. A session of its own: Ctrl-C is for the server
             # alone, which still answers those that it has.
             self._process = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-m", _MODULE, str(its.fileno())],
+                [sys.executable, "-m", _MODULE, str(its.fileno()), str(CPU_S)],
                 pass_fds=[its.fileno()],
                 stdin=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -151,7 +151,7 @@ class Trials:
             process.stderr.close()
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, cpu_s: float) -> None:
     """Try what comes, one grammar after the other.
 
     The answer is how many bytes it holds, or -1; and 1 if the process is fit for no more, or 0.
@@ -168,7 +168,7 @@ def _serve(connection: Connection) -> None:
             os._exit(0)
         before = _resident()
         # When so much processor time is gone, a signal ends the process.
-        signal.setitimer(signal.ITIMER_PROF, CPU_S)
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
         try:
             source = llguidance.LLMatcher.grammar_from_lark(grammar)
             matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
@@ -180,7 +180,7 @@ def _serve(connection: Connection) -> None:
             held = _TAKES_TOO_MUCH
         signal.setitimer(signal.ITIMER_PROF, 0)
         worn = held == _TAKES_TOO_MUCH or _resident() - first > _WORN_BYTES
-        connection.send_bytes(f"{_TAKES_TOO_MUCH if held > HELD_BYTES else held} {worn:d}".encode())
+        connection.send_bytes(f"{held} {worn:d}".encode())
 
 
 def _resident() -> int:
@@ -188,7 +188,7 @@ def _resident() -> int:
 
 
 def main() -> None:
-    """Answer by the connection whose number the first argument is, until it is closed."""
+    """Answer by the connection whose number the first argument is, until it is closed. The second is CPU_S."""
     import llguidance  # noqa: F401, PLC0415 - what it needs by itself is no part of what a trial may take
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -196,7 +196,7 @@ def main() -> None:
     space = taken + _STACK_BYTES + _ROOM_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     threading.stack_size(_STACK_BYTES)
-    thread = threading.Thread(target=_serve, args=(Connection(int(sys.argv[1])),))
+    thread = threading.Thread(target=_serve, args=(Connection(int(sys.argv[1])), float(sys.argv[2])))
     try:
         thread.start()
     except RuntimeError:
