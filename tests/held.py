@@ -14,6 +14,8 @@ GAUGES = (
     "weft_oldest_queued_seconds",
     "weft_requests_running",
     "weft_requests_explaining",
+    "weft_requests_constraining",
+    "weft_requests_adapting",
     "weft_decode_slots_used",
     "weft_kv_cache_utilization",
     "weft_messages_receiving",

@@ -25,6 +25,7 @@ from weft_server.door.text import TranslationServicer
 from weft_server.errors import AdapterNotFound, AdapterRefused, BundleError, CannotAdapt, Overloaded
 from weft_server.runtime import adapter_stack
 from weft_server.runtime.adapter_stack import grouped
+from weft_server.sequence import Standing
 from weft_server.serving import adapter_loader
 from weft_server.serving.call import CALL, Call
 from weft_server.serving.models import Entry, Models
@@ -383,3 +384,38 @@ def test_a_wrong_adapter_is_refused_before_it_is_run(adapters, spoil, why):
     (directory / "adapter.json").write_text(json_format.MessageToJson(manifest))
     with pytest.raises(BundleError, match=why):
         load_adapter(directory, load_bundle(adapters.parents[1] / "1"))
+
+
+def test_those_who_wait_for_an_adapter_are_bounded(repository):
+    """By a quarter of the requests that may wait, and by tenant. One that is there is had at once all the same."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", max_queued_requests=40, max_adapters=2) as model:
+            load, free = model.adapters.begin_loading, asyncio.Event()
+
+            async def slowly(directory):
+                await free.wait()
+                return await load(directory)
+
+            there = await model.adapters.take(NAMES[1])
+            model.adapters.begin_loading = lambda directory: asyncio.create_task(slowly(directory))
+            tasks = []
+            for tenant, most in (("many", 8), ("few", 2)):
+                tasks += [
+                    asyncio.create_task(model.adapters.take(NAMES[0], Standing(tenant=tenant))) for _ in range(most)
+                ]
+                await asyncio.sleep(0)
+                with pytest.raises(Overloaded) as refused:
+                    await model.adapters.take(NAMES[0], Standing(tenant="many"))
+                assert ("TENANT_QUEUE_FULL" if tenant == "many" else "QUEUE_FULL") == refused.value.reason
+            assert 10 == model.metrics.adapting
+            assert there is await model.adapters.take(NAMES[1], Standing(tenant="many"))
+            tasks.pop().cancel()
+            free.set()
+            got = await asyncio.gather(*tasks)
+            assert 1 == len(set(got))
+            assert 0 == model.metrics.adapting
+            for adapter in (*got, there, there):
+                model.adapters.let_go(adapter)
+
+    asyncio.run(run())

@@ -392,7 +392,7 @@ def test_a_constraint_that_nobody_waits_for_is_not_built(tiny_repository, monkey
             first, second = await begun(model, 2)
             second.cancel()
             with pytest.raises(DeadlineExpired):
-                await model.build(lambda _: built.append(2), time.monotonic() + 0.001)
+                await model.building.do(lambda _: built.append(2), time.monotonic() + 0.001)
             await asyncio.gather(first, second, return_exceptions=True)
             assert [1] == built
 

@@ -1,15 +1,12 @@
 """Every text that a constraint lets a tokenizer make is what it asks for; what costs too much is refused."""
 
-import errno
 import json
 import random
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 from tokenizers import decoders
@@ -19,12 +16,9 @@ from json_texts import fits
 from weft_proto.v1 import common_pb2
 from weft_server.choosing.constraint import START_S
 from weft_server.choosing.history import History
-from weft_server.content import trial
 from weft_server.content.grammars import Grammars
 from weft_server.content.tokenizer import Tokenizer
-from weft_server.content.trial import passes
-from weft_server.door.status import to_status
-from weft_server.errors import CannotConstrain, InvalidRequest, Overloaded
+from weft_server.errors import CannotConstrain, InvalidRequest
 
 SCHEMA = {
     "type": "object",
@@ -154,58 +148,6 @@ def test_a_tokenizer_that_looks_beyond_a_token_takes_no_constraint(opened):
     assert not model.takes_constraints
     with pytest.raises(CannotConstrain, match="its tokenizer does not tell"):
         model.build(CONSTRAINTS["regex"][0])
-
-
-def test_a_trial_ends_what_would_not_end():
-    """A hundred expressions that a text has to match together take more than a parser notices. Others pass."""
-    assert passes('start: "a"')
-    assert passes("start: nobody")
-    assert not passes("start: T\nT: " + " & ".join(f"/(a|b)*a(a|b){{{i}}}/" for i in range(100)))
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [("_WAIT_S", 0.001, Overloaded), ("_MODULE", "weft_server.nothing", RuntimeError)],
-)
-def test_what_keeps_a_trial_from_its_end_is_not_remembered(monkeypatch, name, value, error):
-    """A machine that is overloaded, or a server that lacks something, refuses no grammar for good."""
-    grammar = f'start: "{name}{value}"'
-    with monkeypatch.context() as patched:
-        patched.setattr(trial, name, value)
-        with pytest.raises(error):
-            passes(grammar)
-    assert passes(grammar)
-
-
-NO_ROOM = {
-    "killed": lambda *_, **__: subprocess.CompletedProcess([], -signal.SIGKILL, b"", b""),
-    "no memory": lambda *_, **__: raised(OSError(errno.ENOMEM, "no memory")),
-    "no process": lambda *_, **__: raised(BlockingIOError(errno.EAGAIN, "no process")),
-}
-
-
-def raised(error):
-    """Raise an error, where a statement cannot stand."""
-    raise error
-
-
-@pytest.mark.parametrize("why", NO_ROOM)
-def test_a_machine_without_room_for_a_trial_gives_no_verdict(monkeypatch, why):
-    """None of its own limits kills it, or it never begins: the machine is short of memory. Later it passes."""
-    grammar = f'start: "{why}"'
-    with monkeypatch.context() as patched:
-        patched.setattr(subprocess, "run", NO_ROOM[why])
-        with pytest.raises(Overloaded) as refused:
-            passes(grammar)
-    assert ("MACHINE_BUSY", grpc.StatusCode.RESOURCE_EXHAUSTED) == (refused.value.reason, to_status(refused.value).code)
-    assert passes(grammar)
-
-
-def test_a_server_that_lacks_something_is_no_machine_without_room(monkeypatch):
-    """That is a bug, and is loud."""
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: raised(FileNotFoundError(errno.ENOENT, "no python")))
-    with pytest.raises(FileNotFoundError):
-        passes('start: "no python"')
 
 
 @pytest.mark.parametrize("kind", CONSTRAINTS)

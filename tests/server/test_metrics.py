@@ -105,7 +105,7 @@ def test_gauges_are_read_at_the_scrape():
     labels = ("en-es", "1", "translate")
     assert 0 == _scrape(metrics)["weft_model_ready", *labels]
     model.watch(lambda: STATS)
-    model.explaining = 2
+    model.explaining, model.constraining, model.adapting = 2, 4, 5
     model.set_ready()
     metrics.set_draining()
     now = time.time() - time.monotonic()
@@ -117,6 +117,8 @@ def test_gauges_are_read_at_the_scrape():
         "oldest_queued_seconds": 1.5,
         "requests_running": 8,
         "requests_explaining": 2,
+        "requests_constraining": 4,
+        "requests_adapting": 5,
         "decode_slots_used": 6,
         "decode_slots_max": 32,
         "kv_cache_utilization": 0.25,

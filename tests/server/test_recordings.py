@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from weft_proto.v1 import bundle_pb2
+from weft_proto.v1 import bundle_pb2, common_pb2
+from weft_server.content import sound_file
+from weft_server.content.inputs import InputReader
 from weft_server.content.sound_file import load_samples
 from weft_server.content.wanted import Wanted
 from weft_server.content.windows import spans_of
@@ -226,3 +228,41 @@ def test_a_long_recording_is_cut_where_it_is_quiet():
     first, second = spans_of(samples, SPEC)
     assert 800 <= first.end <= 840
     assert (first.end, 1500) == second
+
+
+def reader():
+    """Of a model that hears ten seconds at once: 1,000 samples at 100 Hz."""
+    manifest = bundle_pb2.BundleManifest(task=common_pb2.TASK_TRANSCRIBE, audio=SPEC)
+    limits = {"max_image_bytes": 1, "max_image_pixels": 1, "max_audio_bytes": MOST_BYTES, "max_audio_s": 600}
+    return InputReader(manifest, None, **limits)
+
+
+@pytest.mark.parametrize("kind", ["WAV", "FLAC"])
+def test_what_a_window_does_not_hold_is_refused_by_its_header(monkeypatch, kind):
+    """Minutes for a model that hears ten seconds at once: nothing is decoded."""
+    seconds = 600 if kind == "FLAC" else 200  # of a megabyte at most
+    long = file_of(np.zeros((seconds * 4000, 1), np.float32), 4000, kind, "PCM_16" if kind == "FLAC" else "PCM_U8")
+    with monkeypatch.context() as patched:
+        patched.setattr(sound_file._Onward, "read", lambda *_: pytest.fail("it was read"))
+        with pytest.raises(InvalidRequest, match="takes at most 10 s") as refused:
+            reader().read_window(common_pb2.Audio(data=long), "explain", Wanted())
+    assert ("explain", "INPUT_TOO_LONG") == (refused.value.field, refused.value.reason)
+
+
+def test_what_has_no_length_in_its_header_is_refused_when_it_is_over(monkeypatch):
+    """After a second more than the model hears at once."""
+    read, seconds = sound_file._Onward.read, []
+    monkeypatch.setattr(sound_file._Onward, "read", lambda *args, **more: seconds.append(1) or read(*args, **more))
+    flac = of_unknown_length(file_of(np.zeros((60 * 4000, 1), np.float32), 4000, "FLAC"))
+    with pytest.raises(InvalidRequest, match="takes at most 10 s"):
+        reader().read_window(common_pb2.Audio(data=flac), "explain", Wanted())
+    assert 11 == len(seconds)
+
+
+@pytest.mark.parametrize("rate", [4000, 8000, 44100])
+def test_what_a_window_just_holds_is_taken(rate):
+    """At any rate of the file: ten seconds are taken, and ten seconds and a tenth are not."""
+    samples = np.zeros((int(10.1 * rate), 1), np.float32)
+    assert reader().read_window(common_pb2.Audio(data=file_of(samples[: 10 * rate], rate)), "audio", Wanted())
+    with pytest.raises(InvalidRequest, match="takes at most 10 s"):
+        reader().read_window(common_pb2.Audio(data=file_of(samples, rate)), "audio", Wanted())

@@ -38,7 +38,8 @@ def word_tokenizer(words: Iterable[str]) -> Tokenizer:
             *(normalizers.Replace(short, long) for short, long in _CONTRACTIONS),
             normalizers.Replace("'s", " 's"),
             normalizers.Replace(Regex(r"[,\s]+"), " "),
-            normalizers.Replace(Regex(r"[.!\s]+$"), ""),
+            # Without the first part, each mark of a long run would begin a search of the rest of it.
+            normalizers.Replace(Regex(r"(?<![.!\s])[.!\s]+$"), ""),
             normalizers.Replace(Regex(r"\s*\?"), " ?"),
             normalizers.Replace(Regex(r"¿\s*"), "¿ "),
             normalizers.Strip(),

@@ -19,6 +19,7 @@ from weft_server.choosing.rules import BARRED
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Executor, Future
 
     from weft_server.choosing.arrays import Bools, Floats, Ints
@@ -32,6 +33,9 @@ MAX_WORDS_OF_ERROR = 160
 # each token. Grammars that people write take 0.03 to 0.3 ms a token, those that are written to cost much take 3 to 30.
 START_S = 0.1
 TOKEN_S = 0.001
+# Seconds that a lane waits for a worker. What a parser may spend on a step takes a tenth of a second, so one that takes
+# this long hangs: its request ends, and the lane goes on.
+WAIT_S = 10.0
 
 
 class Matcher(Protocol):
@@ -136,15 +140,26 @@ class Constraint:
     """What a request's answers must be. It is a rule: each of its rows follows it by itself."""
 
     def __init__(
-        self, matcher: Matcher, lexicon: Lexicon, end_ids: frozenset[int], workers: Executor, field: str
+        self,
+        matcher: Matcher,
+        lexicon: Lexicon,
+        end_ids: frozenset[int],
+        workers: Executor,
+        field: str,
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         """Take a matcher that has read nothing. Whatever errs is the fault of the request's `field`.
+
+        `give_up` is called where a worker hangs.
 
         Raises:
             InvalidRequest: no token of the model begins what the matcher wants, or the matcher gives up.
         """
         self.matcher, self.lexicon, self.end_ids, self.workers, self.field = matcher, lexicon, end_ids, workers, field
+        self.give_up = give_up
         self.allowance = Allowance()
+        # About what the matcher holds of memory.
+        self.num_bytes = 0
         self.first = look(matcher, lexicon, end_ids, Place())
         if self.first.error is not None:
             raise self.refusal(self.first.error)
@@ -209,7 +224,12 @@ class Following:
     def next(self) -> Next:
         """What may come next. Waits for a worker."""
         if not isinstance(self._next, Next):
-            self._next = self._next.result()
+            try:
+                self._next = self._next.result(WAIT_S)
+            except TimeoutError:
+                # The hanging thread has the matcher, and nobody else may touch it any more.
+                self._matcher, self._next = self._constraint.matcher, self._too_much()
+                self._constraint.give_up()
         return self._next
 
     def reads(self, token: int) -> bool:
@@ -288,14 +308,17 @@ class Following:
         """Take a word, and look, unless the request has spent what it may."""
         allowance = self._constraint.allowance
         if allowance.is_spent:
-            nothing = np.zeros(len(self._constraint.lexicon.first), np.bool_)
-            return Next(nothing, is_whole=False, error="it takes more to follow than the server allows")
+            return self._too_much()
         # Not the time on the wall: what else the machine does is no fault of the request.
         started = time.thread_time()
         self._matcher.consume_token(word)
         then = self._look()
         allowance.pay(time.thread_time() - started)
         return then
+
+    def _too_much(self) -> Next:
+        nothing = np.zeros(len(self._constraint.lexicon.first), np.bool_)
+        return Next(nothing, is_whole=False, error="it takes more to follow than the server allows")
 
     def _look(self) -> Next:
         constraint = self._constraint

@@ -6,6 +6,8 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from weft_server.content.threads import threads_to_be_had
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -16,15 +18,23 @@ _lock = threading.Lock()
 
 
 def deep_pool(num_threads: int, name: str) -> ThreadPoolExecutor:
-    """Return a pool whose threads have started, each with a large stack."""
+    """Return a pool whose threads have started, each with a large stack.
+
+    Raises Overloaded if there are not so many threads to be had.
+    """
     pool = ThreadPoolExecutor(num_threads, thread_name_prefix=name)
     together = threading.Barrier(num_threads + 1)
-    with _lock:
+    with _lock, threads_to_be_had():
         # It holds for all threads that start until it is set back.
         usual = threading.stack_size(STACK_BYTES)
         try:
             for _ in range(num_threads):
                 pool.submit(together.wait)
+        except RuntimeError:
+            # Those that have started wait for the others.
+            together.abort()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
         finally:
             threading.stack_size(usual)
     together.wait()

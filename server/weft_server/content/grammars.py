@@ -12,7 +12,8 @@ from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
 from weft_server.content.token_bytes import is_told, token_bytes
-from weft_server.content.trial import LIMITS, passes
+from weft_server.content.trial import LIMITS, Trials
+from weft_server.content.wanted import Wanted
 from weft_server.errors import CannotConstrain, InvalidRequest
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 65_536
 MAX_TEXTS = 1024
 MAX_TEXT_BYTES = 1024
-# Longer grammars are tried first, see `trial`.
-MAX_TRUSTED = 4096
+# What a choice holds for each byte of its texts. It has no signs of expressions, so it needs no trial.
+_CHOICE_BYTES = 160
 # Definitions and groups of a Lark grammar.
 MAX_PARTS = 1000
 # Threads that look for the next step's tokens.
@@ -37,9 +38,10 @@ _NUM_WORKERS = 2
 _FREE = '\n%llguidance {"no_forcing": true}\n'
 # Without a bound, a model that likes white space may never go on.
 _WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
-# What a Lark grammar has between its literals and comments.
-_LITERALS = re.compile(r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/|//[^\n]*|#[^\n]*')
-_DEFINITION = re.compile(r"(?m)^[ \t]*[?!]*[A-Za-z_][\w.:{}-]*\s*(?:\[[^\]]*\])?\s*:|[(\[]")
+# Literals and comments of a Lark grammar. What has no end on its line is found too, without the last group: otherwise
+# each quote in it would begin a search of the rest.
+_LITERALS = re.compile(r"""(?:"(?:\\.|[^"\\\n])*+|/(?!/)(?:\\.|[^/\\\n])++)(?P<end>["/]?)|//[^\n]*|\#[^\n]*""")
+_DEFINITION = re.compile(r"(?m)^[ \t]*+[?!]*+[A-Za-z_][\w.:{}-]*\s*+(?:\[[^\[\]]*+\]\s*+)?:|[(\[]")
 _COMPLEMENT = re.compile(r"~(?!\s*\d)")
 # An escaped character of a regular expression, or a group that begins by setting the flag x.
 _SETS_X = re.compile(r"\\.|(\(\?[a-wyzA-Z]*x)", re.DOTALL)
@@ -65,6 +67,7 @@ class Grammars:
         self._model = model
         self._thread_name = thread_name
         self._opened: _Opened | None = None
+        self._trials = Trials()
 
     @property
     def takes_constraints(self) -> bool:
@@ -83,6 +86,8 @@ class Grammars:
         self,
         asked: common_pb2.Constraint,
         *,
+        tenant: str = "",
+        wanted: Wanted | None = None,
         stop_ids: tuple[int, ...] = (),
         last_id: int | None = None,
         begins: tuple[int, ...] = (),
@@ -90,12 +95,16 @@ class Grammars:
     ) -> Constraint:
         """Return a constraint that requests may follow. It takes from a millisecond to a second.
 
+        What the caller wrote is tried first, for its `tenant`, and given up when it is not `wanted` any more.
+
         Of the request's other fields, `stop_ids` end an answer too, `last_id` is forced where it is cut, and `begins`
         is what it begins with, whatever the constraint says, because of `begins_field`.
 
         Raises:
             CannotConstrain: this server cannot, or not with this model.
             InvalidRequest: the constraint is not valid, or takes too much, or contradicts another field.
+            Overloaded: the machine is too busy to try it.
+            DeadlineExpired: nobody waits for it any more.
         """
         obstacle = self._obstacle()
         if obstacle is not None:
@@ -114,20 +123,26 @@ class Grammars:
         source = _READERS[kind](getattr(asked, kind), field)
         end_ids = self._end_ids | frozenset(stop_ids)
 
-        if _is_doubtful(kind, source) and not passes(source + _FREE):
+        if kind == "choice":
+            held: int | None = _CHOICE_BYTES * sum(len(text.encode()) for text in asked.choice.texts)
+        else:
+            held = self._trials.held_bytes(source + _FREE, tenant, wanted or Wanted())
+        if held is None:
             raise _refused(field, "it takes more to build than the server allows")
 
         def build() -> Constraint:
             constraint = self._build(source, field, end_ids)
+            constraint.num_bytes = held
             constraint.check(begins, begins_field)
             return constraint
 
         return deeply(build, f"{self._thread_name}-build")
 
     def stop(self) -> None:
-        """Let the workers end. Nothing follows a constraint any more."""
-        if self._opened is not None and "workers" in vars(self._opened):
-            self._opened.workers.shutdown(wait=False, cancel_futures=True)
+        """Let the workers end, and the process of trials. Nothing follows a constraint any more."""
+        self._trials.stop()
+        if self._opened is not None:
+            self._opened.stop()
 
     def _build(self, source: str, field: str, end_ids: frozenset[int]) -> Constraint:
         import llguidance  # noqa: PLC0415 - an extra
@@ -139,7 +154,8 @@ class Grammars:
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise _refused(field, in_short(_own_words(matcher.get_error(), field)) or "no text fits it")
-        return Constraint(matcher, opened.lexicon, end_ids, opened.workers, field)
+        workers = opened.workers
+        return Constraint(matcher, opened.lexicon, end_ids, workers, field, lambda: opened.give_up(workers))
 
     def _obstacle(self) -> str | None:
         """Why no constraint can be followed."""
@@ -164,11 +180,23 @@ class _Opened:
         wrapper = llguidance.TokenizerWrapper(_Words(words))
         self.tokenizer: Any = llguidance.LLTokenizer(wrapper, eos_token=[END])
         self._thread_name = f"{thread_name}-follow"
+        self._given_up: list[Executor] = []
 
     @cached_property
     def workers(self) -> Executor:
         """What follows constraints. Its threads start with the first one: started by a load, they could give way."""
         return deep_pool(_NUM_WORKERS, self._thread_name)
+
+    def give_up(self, workers: Executor) -> None:
+        """Have other threads follow later constraints: one of these hangs. Earlier constraints keep the others."""
+        if vars(self).get("workers") is workers:
+            self._given_up.append(workers)
+            del self.workers
+
+    def stop(self) -> None:
+        """Let all threads end that do not hang."""
+        for workers in (*self._given_up, *([self.workers] if "workers" in vars(self) else [])):
+            workers.shutdown(wait=False, cancel_futures=True)
 
 
 class _Words:
@@ -215,7 +243,7 @@ def _regex(text: str, field: str) -> str:
 
 def _lark(text: str, field: str) -> str:
     _check_size(text, field)
-    plain = _LITERALS.sub(" ", text)
+    plain = _LITERALS.sub(lambda found: found[0] if found["end"] == "" else " ", text)
     if "%llguidance" in text:
         raise _refused(field, "%llguidance is not taken")
     if _COMPLEMENT.search(plain):
@@ -240,14 +268,6 @@ def _choice(choice: common_pb2.Choice, field: str) -> str:
 
 
 _READERS: dict[str, Any] = {"json_schema": _json_schema, "regex": _regex, "lark": _lark, "choice": _choice}
-
-
-def _is_doubtful(kind: str, source: str) -> bool:
-    """Whether a grammar is tried first: a long one, or one in which a text has to match several expressions."""
-    if kind == "choice":
-        return False
-    joins = "&" in source if kind == "lark" else '"pattern' in source and ("allOf" in source or "$ref" in source)
-    return len(source) > MAX_TRUSTED or joins or '"patternProperties"' in source
 
 
 def _check_size(text: str, field: str) -> None:

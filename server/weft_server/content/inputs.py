@@ -36,6 +36,8 @@ Given = TypeVar("Given")
 # Of a text that is split into sentences.
 MAX_SENTENCES = 256
 MAX_SPLIT_CHARS = 131_072
+# So many samples may be lost on the way to another rate.
+_LOST_SAMPLES = 2
 _NO_FRAME = Frame()
 
 
@@ -236,8 +238,12 @@ class InputReader:
         question_ids = tuple(asked.array.tolist())
         return Asked(picture.array, picture.grid, picture.num_class_tokens, question_ids, region=picture.region)
 
-    def read_windows(self, audio: common_pb2.Audio, wanted: Wanted) -> list[Part]:
+    def read_windows(
+        self, audio: common_pb2.Audio, wanted: Wanted, check_length: Callable[[float], None] = lambda _: None
+    ) -> list[Part]:
         """Return the windows of a recording. A long one is cut where it is quiet.
+
+        `check_length` may refuse so many seconds before they are read.
 
         Raises:
             InvalidRequest: it is no recording, or too long.
@@ -245,7 +251,7 @@ class InputReader:
         """
         assert self._log_mel is not None, "this model takes no recording. This is a bug."
         rate = self._audio.sample_rate
-        samples = load_samples(audio.data, rate, self._max_audio_bytes, self._max_audio_s, wanted)
+        samples = load_samples(audio.data, rate, self._max_audio_bytes, self._max_audio_s, wanted, check_length)
         parts = []
         for span in spans_of(samples, self._audio):
             wanted.check()
@@ -260,10 +266,15 @@ class InputReader:
             InvalidRequest: there are several, or as `read_windows` does.
             DeadlineExpired: it is not wanted any more.
         """
-        first, *others = self.read_windows(audio, wanted)
+        rate, longest = self._audio.sample_rate, window_samples(self._audio)
+        why = f"takes at most {longest / rate:g} s of a recording, which the model hears at once"
+
+        def check(seconds: float) -> None:
+            if seconds * rate > longest + _LOST_SAMPLES:
+                raise InvalidRequest(field, why, "INPUT_TOO_LONG")
+
+        first, *others = self.read_windows(audio, wanted, check)
         if others:
-            longest = window_samples(self._audio) / self._audio.sample_rate
-            why = f"takes at most {longest:g} s of a recording, which the model hears at once"
             raise InvalidRequest(field, why, "INPUT_TOO_LONG")
         return first.source
 

@@ -4,6 +4,7 @@ For example, a normaliser makes "é" of "e" + U+0301. The library places it at o
 "é" ends before U+0301. Then no token stands for U+0301. Such code points are given back to their token here.
 """
 
+import re
 import unicodedata
 
 import tokenizers
@@ -14,6 +15,10 @@ Place = tuple[int, int]
 
 # Characters as people count them, with their marks and joiners: extended grapheme clusters of Unicode.
 _CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
+# Two regional indicators are one character: a flag. The library's expression looks back over all of them at each one.
+# It is shown letters with marks instead, which it joins in the same way.
+_FLAG = re.compile("[\U0001f1e6-\U0001f1ff]{2}")
+_INDICATOR = re.compile("[\U0001f1e6-\U0001f1ff]")
 # We assume that no rule of a normaliser replaces more code points than these.
 _MAX_REPLACED = 16
 
@@ -47,7 +52,7 @@ class Places:
         for start, end in [*places, (len(text), len(text))]:
             if text[reached:start].strip():
                 if characters is None:
-                    characters = {first for _, (first, _) in _CHARACTERS.pre_tokenize_str(text)}
+                    characters = _characters(text)
                 ends[reached] = self._end(text, reached, start, characters)
                 starts[start] = self._start(text, ends[reached], start, characters)
             reached = max(reached, end)
@@ -106,3 +111,9 @@ class Places:
     def _normalized(self, text: str) -> str:
         normalized: str = self._normalizer.normalize_str(text) if self._normalizer else text
         return normalized
+
+
+def _characters(text: str) -> set[int]:
+    """Where the characters of a text begin."""
+    shown = _INDICATOR.sub("a", _FLAG.sub("a\u0301", text))
+    return {first for _, (first, _) in _CHARACTERS.pre_tokenize_str(shown)}

@@ -14,6 +14,8 @@ from weft_proto.sound import MAX_CHANNELS, MAX_RATE, MIN_RATE
 from weft_server.errors import InvalidRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from weft_server.content.wanted import Wanted
@@ -38,16 +40,32 @@ class _Onward(soundfile.SoundFile):  # type: ignore[misc]
         return False
 
 
-def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wanted) -> NDArray[np.float32]:
+def load_samples(
+    data: bytes,
+    rate: int,
+    max_bytes: int,
+    max_s: int,
+    wanted: Wanted,
+    check_length: Callable[[float], None] = lambda _: None,
+) -> NDArray[np.float32]:
     """Return the samples of a WAV or FLAC file, float32 [samples], most of them in [-1, 1], at `rate` Hz.
 
     Channels are averaged. A WAV that is shorter than its header says has what is there, and so has a FLAC whose header
     does not say: programs that write into a pipe do not know the length before.
 
+    `check_length` is told the seconds as soon as they are known, and may refuse them: by the header before anything is
+    decoded, and where it does not say, after each second.
+
     Raises:
         InvalidRequest: the file is too large or, by its header, too long; or it cannot be decoded.
         DeadlineExpired: it is not wanted any more.
     """
+
+    def check(seconds: float) -> None:
+        if seconds > max_s:
+            raise InvalidRequest(FIELD, f"is {seconds:.1f} s long; at most {max_s} s are taken", "AUDIO_TOO_LONG")
+        check_length(seconds)
+
     if not data:
         raise InvalidRequest(FIELD, "must not be empty", "EMPTY_INPUT")
     if len(data) > max_bytes:
@@ -56,8 +74,8 @@ def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wan
         raise InvalidRequest(FIELD, "is not a WAV or FLAC file", "BAD_AUDIO")
     try:
         with _Onward(io.BytesIO(data)) as file:
-            _check_header(file, max_s)
-            samples = _decoded(file, rate, max_s, wanted)
+            _check_header(file, check)
+            samples = _decoded(file, rate, check, wanted)
     except soundfile.SoundFileError as error:
         raise _broken() from error
     if not len(samples):
@@ -65,7 +83,7 @@ def load_samples(data: bytes, rate: int, max_bytes: int, max_s: int, wanted: Wan
     return samples
 
 
-def _check_header(file: soundfile.SoundFile, max_s: int) -> None:
+def _check_header(file: soundfile.SoundFile, check: Callable[[float], None]) -> None:
     if file.format not in _FORMATS:
         raise InvalidRequest(FIELD, "is not a WAV or FLAC file", "BAD_AUDIO")
     if not MIN_RATE <= file.samplerate <= MAX_RATE:
@@ -74,15 +92,12 @@ def _check_header(file: soundfile.SoundFile, max_s: int) -> None:
     if file.channels > MAX_CHANNELS:
         raise InvalidRequest(FIELD, f"has {file.channels} channels; at most {MAX_CHANNELS} are taken", "BAD_AUDIO")
     if file.frames != _UNKNOWN:
-        _check_length(file.frames / file.samplerate, max_s)
+        check(file.frames / file.samplerate)
 
 
-def _check_length(seconds: float, max_s: int) -> None:
-    if seconds > max_s:
-        raise InvalidRequest(FIELD, f"is {seconds:.1f} s long; at most {max_s} s are taken", "AUDIO_TOO_LONG")
-
-
-def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -> NDArray[np.float32]:
+def _decoded(
+    file: soundfile.SoundFile, rate: int, check: Callable[[float], None], wanted: Wanted
+) -> NDArray[np.float32]:
     """Decode second by second, so that no more than one of them has all its channels in memory."""
     resampling = soxr.ResampleStream(file.samplerate, rate, 1, np.float32) if file.samplerate != rate else None
     parts, num_read = [np.zeros(0, np.float32)], 0
@@ -91,7 +106,7 @@ def _decoded(file: soundfile.SoundFile, rate: int, max_s: int, wanted: Wanted) -
         block = file.read(_BLOCK_S * file.samplerate, np.float32, always_2d=True)
         num_read += len(block)
         # A header may not know the length.
-        _check_length(num_read / file.samplerate, max_s)
+        check(num_read / file.samplerate)
         if not (np.abs(block) <= _LOUDEST).all():  # said this way round, NaN fails
             raise InvalidRequest(FIELD, "has a sample that is not a number in [-2^31, 2^31]", "BAD_AUDIO")
         mono, is_last = block.mean(axis=1, dtype=np.float32), len(block) < _BLOCK_S * file.samplerate

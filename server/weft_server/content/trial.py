@@ -1,7 +1,8 @@
-"""Tries a grammar in a process of its own. There a parser may take what it likes, and the server goes on.
+"""Tries grammars in a process of its own. There a parser may take what it likes, and the server goes on.
 
-Parsers bound what they do, but not all of it: the time of a step within them grows with what they work on. So a grammar
-that may be one of those is built in the server only if it was built here within bounds.
+Parsers bound what they do, but not all of it: a schema of 42 bytes may have them count to a hundred million. A thread
+that does it cannot be ended, and a process can. So a grammar is built in the server only if it was built here within
+bounds.
 """
 
 from __future__ import annotations
@@ -10,13 +11,20 @@ import errno
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from functools import lru_cache
-from typing import Any
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from weft_server.content.verdicts import Verdicts
 from weft_server.errors import Overloaded
+
+if TYPE_CHECKING:
+    from weft_server.content.wanted import Wanted
 
 # What a parser may spend. A thousand of `initial_lexer_fuel` take up to a millisecond, so do 20 thousand items. A state
 # takes up to 2 kB.
@@ -27,73 +35,174 @@ LIMITS: dict[str, Any] = {
     "max_lexer_states": 10_000,
     "max_grammar_size": 100_000,
 }
-# What a trial may take: processor time, seconds until nobody waits any more, and address space, most of it for a stack.
-_CPU_S = 2
+# What a trial may take: processor time, memory on its way and at its end, and seconds until nobody waits any more.
+CPU_S = 1.0
+_ROOM_BYTES = 160 << 20
+HELD_BYTES = 64 << 20
 _WAIT_S = 20
+# How often it is asked whether somebody still waits.
+_LOOK_S = 0.05
 _STACK_BYTES = 256 << 20
-_SPACE_BYTES = 520 << 20
+# A process that has grown by this much through its trials is replaced by another one.
+_WORN_BYTES = 8 << 20
 _MODULE = "weft_server.content.trial"
-_PASSES, _TAKES_TOO_MUCH, _NO_ROOM = 0, 3, 4
-# How a trial ends that has a verdict. One that takes too much time, memory or stack gets a signal.
-_VERDICTS = {_PASSES: True, _TAKES_TOO_MUCH: False} | dict.fromkeys(
-    (-signal.SIGXCPU, -signal.SIGABRT, -signal.SIGSEGV), False
-)
+_NO_ROOM = 4
+_TAKES_TOO_MUCH = -1
+# How a trial ends its process where that is a verdict: too much time, memory or stack gets a signal.
+_ENDS = {-signal.SIGPROF, -signal.SIGABRT, -signal.SIGSEGV}
 
 
-@lru_cache(64)
-def passes(grammar: str) -> bool:
-    """Whether a grammar of Lark's notation is built, or refused in good order, within what a trial may take.
+class Trials:
+    """Those of one model: their process, which starts with the first one, and what they found. Thread-safe."""
 
-    Raises:
-        Overloaded: the machine did not let the trial end. That is no fault of the grammar's, and is not remembered.
+    def __init__(self) -> None:
+        self._verdicts = Verdicts()
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+
+    def held_bytes(self, grammar: str, tenant: str, wanted: Wanted) -> int | None:
+        """Return what memory a grammar of Lark's notation holds once it is built. None: it takes more than it may.
+
+        A grammar that is refused in good order holds next to nothing. What was found is remembered for the tenant.
+
+        Raises:
+            Overloaded: the machine did not let the trial end. That is no fault of the grammar's, and not remembered.
+            DeadlineExpired: nobody waits any more. The trial has ended then.
+        """
+        with self._lock:
+            known = self._verdicts.of(tenant, grammar, time.monotonic())
+            if known is None:
+                known = self._try(grammar, wanted)
+                self._verdicts.note(tenant, grammar, time.monotonic(), known)
+        return None if known == _TAKES_TOO_MUCH else known
+
+    def stop(self) -> None:
+        """End the process, and a trial that is on its way there."""
+        if (process := self._process) is not None:
+            process.kill()
+        with self._lock:
+            self._end()
+
+    def _try(self, grammar: str, wanted: Wanted) -> int:
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            self._start()
+        assert self._connection is not None
+        until, is_fit = time.monotonic() + _WAIT_S, False
+        try:
+            self._connection.send_bytes(grammar.encode())
+            while not self._connection.poll(_LOOK_S):
+                wanted.check()
+                if time.monotonic() > until:
+                    raise Overloaded("MACHINE_BUSY", f"the constraint could not be tried within {_WAIT_S:g} s")
+            held, worn = map(int, self._connection.recv_bytes().split())
+            is_fit = not worn
+        except (EOFError, ConnectionError):
+            return self._verdict_of_end()
+        finally:
+            if not is_fit:
+                self._end()
+        return held if held <= HELD_BYTES else _TAKES_TOO_MUCH
+
+    def _verdict_of_end(self) -> int:
+        """Return the verdict of a process that has ended instead of answering."""
+        assert self._process is not None
+        code = self._process.wait()
+        if code in _ENDS:
+            return _TAKES_TOO_MUCH
+        # It is killed by none of its own limits.
+        if code in (-signal.SIGKILL, _NO_ROOM):
+            raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: memory is short")
+        assert self._process.stderr is not None
+        last = self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"a trial ended with {code}: {last}. This is a bug.")
+
+    def _start(self) -> None:
+        ours, its = socket.socketpair()
+        try:
+            # Of what comes from callers, only the connection reaches it. A session of its own: Ctrl-C is for the server
+            # alone, which still answers those that it has.
+            self._process = subprocess.Popen(  # noqa: S603
+                [sys.executable, "-m", _MODULE, str(its.fileno()), str(CPU_S)],
+                pass_fds=[its.fileno()],
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            if error.errno not in (errno.EAGAIN, errno.ENOMEM):
+                raise
+            why = "the constraint could not be tried: no process could be started"
+            raise Overloaded("MACHINE_BUSY", why) from error
+        finally:
+            its.close()
+        self._connection = Connection(ours.detach())
+
+    def _end(self) -> None:
+        process, connection, self._process, self._connection = self._process, self._connection, None, None
+        if connection is not None:
+            connection.close()
+        if process is not None:
+            process.kill()
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def _serve(connection: Connection, cpu_s: float) -> None:
+    """Try what comes, one grammar after the other.
+
+    The answer is how many bytes it holds, or -1; and 1 if the process is fit for no more, or 0.
     """
-    # Of what comes from callers, only the standard input reaches the process.
-    command = [sys.executable, "-m", _MODULE]
-    try:
-        ended = subprocess.run(command, input=grammar.encode(), capture_output=True, timeout=_WAIT_S, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired as error:
-        raise Overloaded("MACHINE_BUSY", f"the constraint could not be tried within {_WAIT_S:g} s") from error
-    except OSError as error:
-        if error.errno not in (errno.EAGAIN, errno.ENOMEM):
-            raise
-        raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: no process could be started") from error
-    # It is killed by none of its own limits.
-    if ended.returncode in (-signal.SIGKILL, _NO_ROOM):
-        raise Overloaded("MACHINE_BUSY", "the constraint could not be tried: memory is short")
-    if ended.returncode not in _VERDICTS:
-        last = ended.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        raise RuntimeError(f"a trial ended with {ended.returncode}: {last}. This is a bug.")
-    return _VERDICTS[ended.returncode]
-
-
-def _build(grammar: str) -> None:
     import llguidance  # noqa: PLC0415 - an extra
 
-    try:
-        limits = llguidance.LLParserLimits(verbose_errors=False, **LIMITS)
-        tokenizer = llguidance.LLTokenizer("byte")
-        source = llguidance.LLMatcher.grammar_from_lark(grammar)
-        matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
-        if not matcher.is_error():
-            matcher.compute_bitmask()
-    except BaseException:  # noqa: BLE001 - no memory, or a panic: the parser can do nothing with this grammar
-        os._exit(_TAKES_TOO_MUCH)
-    os._exit(_PASSES)
+    limits = llguidance.LLParserLimits(verbose_errors=False, **LIMITS)
+    tokenizer = llguidance.LLTokenizer("byte")
+    first = _resident()
+    while True:
+        try:
+            grammar = connection.recv_bytes().decode()
+        except (EOFError, ConnectionError):
+            os._exit(0)
+        before = _resident()
+        # When so much processor time is gone, a signal ends the process.
+        signal.setitimer(signal.ITIMER_PROF, cpu_s)
+        try:
+            source = llguidance.LLMatcher.grammar_from_lark(grammar)
+            matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=limits)
+            if not matcher.is_error():
+                matcher.compute_bitmask()
+            held = 0 if matcher.is_error() else max(0, _resident() - before)
+            del matcher
+        except BaseException:  # noqa: BLE001 - no memory, or a panic: the parser can do nothing with this grammar
+            held = _TAKES_TOO_MUCH
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        worn = held == _TAKES_TOO_MUCH or _resident() - first > _WORN_BYTES
+        connection.send_bytes(f"{held} {worn:d}".encode())
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * resource.getpagesize()
 
 
 def main() -> None:
-    """Build the grammar of the standard input. The exit code says whether it passes."""
-    grammar = sys.stdin.buffer.read().decode()
-    # At the first limit its signal comes. At the second that would be the same one as of a machine without memory.
-    resource.setrlimit(resource.RLIMIT_CPU, (_CPU_S, 2 * _CPU_S))
-    resource.setrlimit(resource.RLIMIT_AS, (_SPACE_BYTES, _SPACE_BYTES))
+    """Answer by the connection whose number the first argument is, until it is closed. The second is CPU_S."""
+    import llguidance  # noqa: F401, PLC0415 - what it needs by itself is no part of what a trial may take
+
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    taken = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    space = taken + _STACK_BYTES + _ROOM_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (space, space))
     threading.stack_size(_STACK_BYTES)
-    thread = threading.Thread(target=_build, args=(grammar,))
+    thread = threading.Thread(target=_serve, args=(Connection(int(sys.argv[1])), float(sys.argv[2])))
     try:
         thread.start()
     except RuntimeError:
         sys.exit(_NO_ROOM)
+    # From here on a parser may say what a caller sent. Nobody reads it.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     thread.join()
     sys.exit(1)
 

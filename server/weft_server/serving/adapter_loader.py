@@ -11,6 +11,7 @@ import structlog
 from weft_proto.first_line import first_line
 from weft_server.bundle.adapter import load_adapter
 from weft_server.bundle.prints import print_of
+from weft_server.content.threads import in_thread
 from weft_server.errors import AdapterRefused, BundleError, LaneFailed, RequestError
 from weft_server.serving.golden import verify_adapter
 
@@ -48,7 +49,7 @@ class AdapterLoader:
     async def _load(self, model: Model, directory: Path) -> Adapter:
         """Read an adapter and ask its golden request. Raises AdapterRefused, or what keeps the model from answering."""
         name = directory.name
-        seen = await asyncio.to_thread(print_of, directory)
+        seen = await in_thread(print_of, directory)
         before, why = self._refused.get(name, ((), ""))
         if seen and seen == before:
             raise AdapterRefused(model.name, name, why)

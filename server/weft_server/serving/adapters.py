@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from weft_proto.bundle_rules import ADAPTER_NAME
 from weft_server.bundle.adapter import adapters_home, adapters_of, versions_with
+from weft_server.content.threads import in_thread
+from weft_server.engine.bounds import Bounds
 from weft_server.errors import AdapterNotFound, CannotAdapt, Overloaded
+from weft_server.sequence import ANYBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from weft_server.bundle.load import Bundle
-    from weft_server.sequence import Adapter
+    from weft_server.sequence import Adapter, Standing
     from weft_server.telemetry.metrics import ModelMetrics
 
 # When a request that found no room may try again.
@@ -36,10 +39,20 @@ class _Resident:
 class Adapters:
     """Those of one model. For the event loop's thread."""
 
-    def __init__(self, bundle: Bundle, max_adapters: int, metrics: ModelMetrics) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        max_adapters: int,
+        metrics: ModelMetrics,
+        *,
+        max_requests: int,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """At most `max_requests` wait for adapters. Classes and tenants share these places as those of a queue."""
         self._bundle, self._home = bundle, adapters_home(bundle)
         self._max_adapters = max_adapters
         self._metrics = metrics
+        self._bounds = Bounds(max_requests, 0, weights)
         # In the order in which they were last asked for.
         self._residents: OrderedDict[str, _Resident] = OrderedDict()
         # Begins to load one from its directory. Set when there is a model to try it with.
@@ -51,21 +64,34 @@ class Adapters:
 
     async def names(self) -> list[str]:
         """Return the names of those that lie beside the bundle, sorted."""
-        return await asyncio.to_thread(adapters_of, self._bundle) if self._bundle.manifest.adapters.layers else []
+        return await in_thread(adapters_of, self._bundle) if self._bundle.manifest.adapters.layers else []
 
-    async def take(self, name: str) -> Adapter:
+    async def take(self, name: str, standing: Standing = ANYBODY) -> Adapter:
         """Return an adapter, loaded and tried. It stays until `let_go`.
 
         Raises:
             RequestError: there is no such adapter, it is refused, or as many as may be there are in use.
+            Overloaded: as many requests as may wait for adapters do so already.
         """
         if not self._bundle.manifest.adapters.layers:
             raise CannotAdapt(self._bundle.name)
         resident = self._residents.get(name)
-        if resident is None:
-            await self._check_there(name)
-            # Another call may have begun it meanwhile.
-            resident = self._residents.get(name) or self._begin(name)
+        if resident is not None and resident.loading.done():
+            return await self._use(name, resident)
+        self._bounds.check_places(1, standing)
+        self._bounds.take(1, standing)
+        self._metrics.adapting = self._bounds.num_places
+        try:
+            if resident is None:
+                await self._check_there(name)
+                # Another call may have begun it meanwhile.
+                resident = self._residents.get(name) or self._begin(name)
+            return await self._use(name, resident)
+        finally:
+            self._bounds.give_back(1, standing)
+            self._metrics.adapting = self._bounds.num_places
+
+    async def _use(self, name: str, resident: _Resident) -> Adapter:
         self._residents.move_to_end(name)
         resident.num_users += 1
         try:
@@ -81,11 +107,11 @@ class Adapters:
     async def _check_there(self, name: str) -> None:
         """Raise AdapterNotFound if there is no such adapter. What a caller sent is no path before it is a name."""
         is_name = ADAPTER_NAME.fullmatch(name) is not None
-        if not is_name or not await asyncio.to_thread((self._home / name).is_dir):
+        if not is_name or not await in_thread((self._home / name).is_dir):
             names = await self.names()
             more = [f"{len(names) - _MAX_NAMES} more"] if len(names) > _MAX_NAMES else []
             there = ", ".join(names[:_MAX_NAMES] + more) or "none"
-            others = await asyncio.to_thread(versions_with, self._bundle, name) if is_name else []
+            others = await in_thread(versions_with, self._bundle, name) if is_name else []
             raise AdapterNotFound(
                 f"version {self._bundle.version} of model {self._bundle.name!r} has no adapter {name[:128]!r}; it has"
                 f" {there}" + "".join(f"; version {other} has it" for other in others[-1:])

@@ -21,6 +21,7 @@ from weft_server.runtime.cpus import cpu_quota, share_cpus
 from weft_server.runtime.device import devices_of, verify_adapters, verify_caches, verify_precision
 from weft_server.serving.adapter_loader import AdapterLoader
 from weft_server.serving.adapters import Adapters
+from weft_server.serving.building import Building
 from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_explainer
@@ -132,9 +133,15 @@ def _build(
         scorer=_engine(scoring, config, metrics, loop, restarts) if scoring else None,
         widths=widths_of(manifest, config),
         grammars=grammars,
-        adapters=Adapters(bundle, config.max_adapters, metrics),
+        adapters=Adapters(
+            bundle,
+            config.max_adapters,
+            metrics,
+            max_requests=_max_beside(config),
+            weights=config.weights,
+        ),
         label_vectors=LabelVectors(metrics),
-        max_building=max(1, config.max_queued_requests // 4),
+        building=_building(bundle, config, metrics, restarts),
         restarts=restarts,
         claim=claim,
     )
@@ -236,7 +243,17 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, rest
 
 def _tokenizing(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Tokenizing:
     worker = Workers(1, f"{worker_name(bundle)}-tokens", metrics, restarts)
-    return Tokenizing(worker, max(1, config.max_queued_requests // 4), config.weights)
+    return Tokenizing(worker, _max_beside(config), config.weights)
+
+
+def _building(bundle: Bundle, config: ServerConfig, metrics: ModelMetrics, restarts: Restarts) -> Building:
+    worker = Workers(1, f"{worker_name(bundle)}-builder", metrics, restarts)
+    return Building(worker, metrics, _max_beside(config), config.weights)
+
+
+def _max_beside(config: ServerConfig) -> int:
+    """How many requests may wait for something else than their turn in the engine."""
+    return max(1, config.max_queued_requests // 4)
 
 
 def _engine(

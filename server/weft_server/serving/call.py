@@ -116,7 +116,7 @@ class Call:
         """Be answered by an adapter of the model too, if one is named. Raises RequestError when it cannot be used."""
         if name:
             assert self.model is not None, "an adapter of no model. This is a bug."
-            self.adapter = await self.model.adapters.take(name)
+            self.adapter = await self.model.adapters.take(name, self.standing)
 
     def let_go(self) -> None:
         """Need the model no more. Called at the call's end."""

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from weft_proto.tasks import TASKS
@@ -119,7 +120,7 @@ async def submit(
     call: Call,
     model: Model,
     read: Read,
-    resolve: Callable[[Source], Decoding | None],
+    resolve: Callable[..., Decoding | None],
     *,
     work: Callable[..., Awaitable[Decoding | None]] | None = None,
     prefix_ids: tuple[int, ...] = (),
@@ -128,7 +129,7 @@ async def submit(
 ) -> Sequence:
     """Reserve a place, read the input in a worker thread, submit. The caller cancels the sequence on its way out.
 
-    What takes long to resolve is resolved in a worker thread too: by `work`, one of Model's.
+    What takes long to resolve is resolved in a worker thread too, by `work`: then `resolve` is told who waits.
 
     This is no context manager, because a generator's costs each call 5 us.
     """
@@ -138,7 +139,7 @@ async def submit(
         started = time.monotonic()
         source = await model.work(read, call.deadline) if callable(read) else read
         model.metrics.preprocess.observe(time.monotonic() - started)
-        decoding = await work(lambda _: resolve(source), call.deadline) if work else resolve(source)
+        decoding = await work(lambda wanted: resolve(source, wanted), call.deadline) if work else resolve(source)
         sequence = call.sequence(
             source,
             decoding,
@@ -190,13 +191,16 @@ async def complete(
     """
     takes_prompt = TASKS[model.manifest.task].takes_prompt
 
-    def resolve(source: Source) -> Decoding:
+    def resolve(source: Source, wanted: Wanted | None = None) -> Decoding:
         num_prompt_tokens = source.num_tokens if takes_prompt else 0
+        constrain = partial(model.constrain, standing=call.standing, wanted=wanted)
         return resolve_decoding(
-            requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer, model.constrain
+            requested, model.manifest, model.widths, num_prompt_tokens, model.target_tokenizer, constrain
         )
 
-    work = model.build if requested.HasField("constraint") else model.work if takes_long(requested) else None
+    work: Callable[..., Awaitable[Decoding]] | None = model.work if takes_long(requested) else None
+    if requested.HasField("constraint"):
+        work = partial(model.building.do, standing=call.standing)
     sequence = await submit(
         call, model, read, resolve, work=work, prefix_ids=prefix_ids, streams=streams, scores=scores
     )

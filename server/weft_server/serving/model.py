@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
-from weft_server.errors import ModelFailed, Overloaded
+from weft_server.errors import ModelFailed
 from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from weft_server.engine.engine import Engine
     from weft_server.engine.restarts import Restarts
     from weft_server.engine_stats import EngineStats
+    from weft_server.sequence import Standing
     from weft_server.serving.adapters import Adapters
+    from weft_server.serving.building import Building
     from weft_server.serving.decoding import Widths
     from weft_server.serving.explainer import Explainer
     from weft_server.serving.label_vectors import LabelVectors
@@ -61,7 +63,7 @@ class Model:
         grammars: Grammars,
         adapters: Adapters,
         label_vectors: LabelVectors,
-        max_building: int,
+        building: Building,
         restarts: Restarts,
         claim: Claim,
     ) -> None:
@@ -87,13 +89,11 @@ class Model:
         # pictures are in memory at once.
         self._workers = Workers(NUM_WORKERS, worker_name(bundle), metrics, restarts)
         # A constraint can take a worker hundreds of times as long as a text. So texts do not wait behind any.
-        self._builder = Workers(1, f"{worker_name(bundle)}-builder", metrics, restarts)
+        self.building = building
         self._restarts = restarts
         self._claim = claim
         # Where its lanes are.
         self.devices = [device.name for device in claim.devices]
-        self._max_building = max_building
-        self._num_building = 0
         # Calls that are answered by it, and monotonic seconds at which the last one ended, or its loading.
         self._num_calls = 0
         self._idle_since = time.monotonic()
@@ -131,23 +131,13 @@ class Model:
         """
         return await self._workers.work(job, deadline)
 
-    async def build(self, job: Callable[[Wanted], Result], deadline: float = math.inf) -> Result:
-        """Do as `work` with a job that builds a constraint: in a thread of its own, one after the other.
-
-        Raises Overloaded when as many as may wait are there already.
-        """
-        if self._num_building >= self._max_building:
-            raise Overloaded("QUEUE_FULL", f"{self._num_building} requests wait for their constraint already")
-        self._num_building += 1
-        try:
-            return await self._builder.work(job, deadline)
-        finally:
-            self._num_building -= 1
-
-    def constrain(self, asked: common_pb2.Constraint, **more: Any) -> Constraint:
-        """Do as Grammars.build, within a job of `build`, and count the time."""
+    def constrain(
+        self, asked: common_pb2.Constraint, standing: Standing, wanted: Wanted | None, **more: Any
+    ) -> Constraint:
+        """Do as Grammars.build for a request, within a job of `building`, and count time and memory."""
         started = time.monotonic()
-        constraint = self.grammars.build(asked, **more)
+        constraint = self.grammars.build(asked, tenant=standing.tenant, wanted=wanted, **more)
+        self.building.hold(constraint, standing.tenant)
         self.metrics.constraint_build.observe(time.monotonic() - started)
         return constraint
 
@@ -186,7 +176,7 @@ class Model:
         """
         for engine in self.engines:
             engine.supervise(timeout_s)
-        for each in (self._workers, self._builder, self.tokenizing, self.explainer):
+        for each in (self._workers, self.building, self.tokenizing, self.explainer):
             if each:
                 each.supervise(timeout_s)
         if self.has_failed:
@@ -194,7 +184,7 @@ class Model:
 
     def cancel_all(self, outcome: Callable[[], Exception]) -> None:
         """End everything that engines, workers and explainer have. Each request gets an outcome of its own."""
-        for each in (*self.engines, self._workers, self._builder, self.tokenizing, self.explainer):
+        for each in (*self.engines, self._workers, self.building, self.tokenizing, self.explainer):
             if each:
                 each.cancel_all(outcome)
 
@@ -205,7 +195,7 @@ class Model:
         """
         give_up = time.monotonic() + timeout
         self._workers.stop()
-        self._builder.stop()
+        self.building.stop()
         self.tokenizing.stop()
         if self.explainer:
             self.explainer.stop()

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from weft_server.content.threads import threads_to_be_had
 from weft_server.content.wanted import Wanted
 from weft_server.engine.failure import Failure
+from weft_server.errors import Overloaded
 from weft_server.failpoints import POINTS
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class Workers:
 
         Raises:
             LaneFailed: it took too long. See `supervise`.
+            Overloaded: the machine has no thread for it.
             Exception: that of the job, or the outcome of `cancel_all`.
         """
         job = _Job(do)
@@ -89,7 +92,13 @@ class Workers:
             while True:
                 if self._refusal is not None:
                     raise self._refusal()
-                job.future = asyncio.get_running_loop().run_in_executor(self._pool, self._run, job, self._pool)
+                try:
+                    with threads_to_be_had():
+                        job.future = asyncio.get_running_loop().run_in_executor(self._pool, self._run, job, self._pool)
+                except Overloaded:
+                    # The pool has it nevertheless.
+                    job.has_moved = True
+                    raise
                 try:
                     result: Result = await job.future
                 except asyncio.CancelledError:

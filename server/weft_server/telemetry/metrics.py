@@ -37,6 +37,9 @@ class ModelMetrics:
         self._ready = False
         # Answers that wait for their explanation now.
         self.explaining = 0
+        # Requests that wait for their constraint, or for an adapter that is not there yet.
+        self.constraining = 0
+        self.adapting = 0
         # How many adapters are in memory.
         self.num_adapters: Callable[[], int] = int
         # What the prefix cache holds now, and may hold.
@@ -149,6 +152,8 @@ class ModelMetrics:
             "oldest_queued_seconds": stats.oldest_queued_s,
             "requests_running": stats.running,
             "requests_explaining": self.explaining,
+            "requests_constraining": self.constraining,
+            "requests_adapting": self.adapting,
             "label_cache_bytes": self.label_cache_bytes,
             "prefix_cache_bytes": self.prefix_cache_bytes,
             "prefix_cache_max_bytes": self.prefix_cache_max_bytes,

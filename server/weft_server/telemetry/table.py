@@ -120,6 +120,8 @@ TABLE = (
     Spec("gauge", "oldest_queued_seconds", "How long the oldest waiting request has waited. 0 when none waits."),
     Spec("gauge", "requests_running", "Requests that hold a slot or are in a batch."),
     Spec("gauge", "requests_explaining", "Finished answers that wait for their explanation."),
+    Spec("gauge", "requests_constraining", "Requests that wait for their constraint to be built."),
+    Spec("gauge", "requests_adapting", "Requests that wait for an adapter that is not loaded yet."),
     Spec("gauge", "decode_slots_used", "Decode slots held by a sequence."),
     Spec("gauge", "decode_slots_max", "All decode slots of the model."),
     Spec(

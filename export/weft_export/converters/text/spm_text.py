@@ -19,7 +19,9 @@ MARK = "\ufdd0"
 
 
 # In these expressions ^ and $ would be the ends of a line.
-_ENDS = rf"\A +|[ {SPACE}]+\z"
+# A run begins where no such character stands before it. Otherwise each character of a long run would begin a search of
+# the rest of it.
+_ENDS = rf"\A[ {SPACE}]+\z|\A +|(?<![ {SPACE}])[ {SPACE}]+\z"
 
 
 def matchable(model: SpmModel) -> dict[str, float]:
@@ -72,7 +74,7 @@ def decoder() -> Decoder:
             decoders.Replace(SPACE, " "),
             decoders.Fuse(),
             # Not with Strip, which panics when nothing is left.
-            decoders.Replace(Regex(r"\A +| +\z"), ""),
+            decoders.Replace(Regex(r"\A +|(?<! ) +\z"), ""),
         ]
     )
 

@@ -1,0 +1,147 @@
+"""Builds the constraints of a model's requests one after the other: who is next, and what all of them may hold."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+import weakref
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from weft_server.engine.bounds import Bounds
+from weft_server.engine.waiting import WaitingRoom
+from weft_server.errors import Overloaded
+from weft_server.sequence import ANYBODY, Standing, Times
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from weft_server.choosing.constraint import Constraint
+    from weft_server.content.wanted import Wanted
+    from weft_server.serving.workers import Workers
+    from weft_server.telemetry.metrics import ModelMetrics
+
+Result = TypeVar("Result")
+# Bytes that the constraints of a model may hold together, and those of one tenant that has a name. One holds at most
+# 64 MiB, and a usual one less than one.
+MAX_BYTES = 512 << 20
+MAX_BYTES_OF_TENANT = MAX_BYTES // 2
+# Milliseconds that a tenant is charged for a turn at first. What it did not take is given back.
+_MOST_MS = 2000
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """One who waits. The waiting room asks of it what it asks of a sequence, and milliseconds are its tokens."""
+
+    standing: Standing
+    times: Times
+    called: asyncio.Future[None]
+    # Monotonic seconds at which it was called.
+    begun: float = 0.0
+    num_output_tokens: int = 0
+    most_tokens: int = field(default=_MOST_MS, init=False)
+    num_input_tokens: int = field(default=0, init=False)
+
+
+class Building:
+    """One for a model. To be used on the event loop's thread, but for `hold`.
+
+    Who waits goes on in the order of the engine's waiting room: by class, then by the time that their tenant has had.
+    """
+
+    def __init__(
+        self, worker: Workers, metrics: ModelMetrics, max_requests: int, weights: Mapping[str, float] | None = None
+    ) -> None:
+        """At most `max_requests` are there at once. Classes and tenants share these places as those of a queue."""
+        self._worker, self._metrics = worker, metrics
+        self._bounds = Bounds(max_requests, 0, weights)
+        # It is given turns instead of sequences.
+        self._waiting: Any = WaitingRoom(weights)
+        self._building: _Turn | None = None
+        # Guards the bytes that constraints hold: each ends wherever it is let go.
+        self._lock = threading.RLock()
+        self._held: Counter[str] = Counter()
+
+    async def do(
+        self, job: Callable[[Wanted], Result], deadline: float = math.inf, standing: Standing = ANYBODY
+    ) -> Result:
+        """Run a job that builds a constraint when it is its turn. The deadline is in monotonic seconds.
+
+        Raises:
+            Overloaded: as many as may wait are there already.
+            DeadlineExpired: the deadline passed before the constraint was built.
+        """
+        self._bounds.check_places(1, standing)
+        self._count(1, standing)
+        now = time.monotonic()
+        turn = _Turn(standing, Times(accepted=now), asyncio.get_running_loop().create_future())
+        self._waiting.add(turn)
+        try:
+            self._call_next()
+            await turn.called
+            return await self._worker.work(job, deadline)
+        finally:
+            self._count(-1, standing)
+            self._leave(turn)
+
+    def hold(self, constraint: Constraint, tenant: str) -> None:
+        """Count what a constraint holds, until nobody has it any more. Any thread may do this.
+
+        Raises:
+            Overloaded: the constraints of requests that are not finished hold all that they may already.
+        """
+        size = constraint.num_bytes
+        with self._lock:
+            free = MAX_BYTES - self._held.total()
+            if tenant:
+                free = min(free, MAX_BYTES_OF_TENANT - self._held[tenant])
+            if size > free:
+                raise Overloaded("BYTE_BUDGET", f"constraints of {MAX_BYTES - free} bytes are in use already")
+            self._held[tenant] += size
+        weakref.finalize(constraint, self._let_go, size, tenant)
+
+    def supervise(self, timeout_s: float) -> None:
+        """Give up a job that takes longer than `timeout_s` seconds."""
+        self._worker.supervise(timeout_s)
+
+    def cancel_all(self, outcome: Callable[[], Exception]) -> None:
+        """End all that wait, now and from now on. Each gets an outcome of its own."""
+        # Those who wait have their turns then, one after the other, and are refused.
+        self._worker.cancel_all(outcome)
+
+    def stop(self) -> None:
+        """Let the thread finish its job, and end."""
+        self._worker.stop()
+
+    def _count(self, change: int, standing: Standing) -> None:
+        if change > 0:
+            self._bounds.take(change, standing)
+        else:
+            self._bounds.give_back(-change, standing)
+        self._metrics.constraining = self._bounds.num_places
+
+    def _call_next(self) -> None:
+        if self._building is None and self._waiting:
+            turn: _Turn = self._waiting.first
+            self._waiting.admit(turn)
+            self._building, turn.begun = turn, time.monotonic()
+            turn.called.set_result(None)
+
+    def _leave(self, turn: _Turn) -> None:
+        if turn is not self._building:
+            self._waiting.remove(turn)
+            return
+        turn.num_output_tokens = min(_MOST_MS, 1 + int(1000 * (time.monotonic() - turn.begun)))
+        self._waiting.end(turn)
+        self._building = None
+        self._call_next()
+
+    def _let_go(self, size: int, tenant: str) -> None:
+        with self._lock:
+            self._held[tenant] -= size
+            if not self._held[tenant]:
+                del self._held[tenant]

@@ -1,0 +1,254 @@
+"""Every regular expression of ours that reads what others wrote takes time that grows as the text does, not faster."""
+
+import ast
+import re
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+from bounded import Bounded
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("proto/weft_proto", "client/weft", "server/weft_server", "export/weft_export", "export/weft_recipes")
+COMPILES = {"compile", "match", "fullmatch", "search", "sub", "subn", "split", "findall", "finditer"}
+# Characters of the longest text, and of a shorter one.
+LONG, SHORT = 65_536, 16_384
+# Four times the text may take this much more processor time. What is quadratic takes 16 times as much. Below the floor
+# in seconds nothing is told apart.
+MOST, FLOOR_S = 8, 0.01
+
+
+def run(unit, begin="", end=""):
+    """A worst text: as many units as fit, between a beginning and an end."""
+    return lambda size: begin + unit * ((size - len(begin) - len(end)) // len(unit)) + end
+
+
+# How an expression is asked, and its worst texts. The names are those of the source, or the expression itself.
+SERVER = {
+    "door/pages.py _NO_VERSION": ("sub", run("; ", end="x"), run("1", ";version="), run(";version=1.1")),
+    "door/tokens.py _DIGEST": ("fullmatch", run("a")),
+    "door/tokens.py _COMMENT": ("sub", run(" "), run("# "), run("#")),
+    "doctor/packages.py _REQUIREMENT": ("fullmatch", run("a"), run("[", "a"), run("1", "a>=")),
+    r"doctor/packages.py '\\d+'": ("findall", run("1"), run("1a")),
+    "runtime/pages.py _OWN": ("findall", run("a"), run("a: b\n", "1-1 rw-p 0 0 0 \n"), run("1-1 rw-p 0 0 0 \na: \n")),
+    "bundle/files.py _SHA256": ("fullmatch", run("a")),
+    "bundle/graphs.py _NUMBER": ("fullmatch", run("1")),
+    "config.py _DEVICE": ("fullmatch", run("1")),
+    "config.py _KEY": ("fullmatch", run("a")),
+    "config.py _WEIGHT": ("fullmatch", run("0", "a="), run("=")),
+    "content/grammars.py _LITERALS": (
+        "sub", run("\\/", "/"), run("\\/", '"'), run('\\"', '"'), run('\\"'), run("/\\"), run('"\n'), run("#"),
+        run("/"),
+        run('"/'),
+    ),
+    "content/grammars.py _DEFINITION": (
+        "findall", run("a"), run("\n", "a"), run(" "), run(" \n", "a"), run("a[\n"), run("a []\n"), run("[", "a"),
+        run("!"), run(" !\n"), run("a.", end="!"), run("a\n"),
+    ),
+    "content/grammars.py _COMPLEMENT": ("search", run("~ 1"), run(" ", "~"), run("~")),
+    "content/grammars.py _SETS_X": ("finditer", run("a", "(?"), run("(?a"), run("\\")),
+    "content/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("),
+        run("\n ")),
+    "content/grammars.py _REGEX_ERROR": ("search", run("error: "), run("error: \n"), run("a")),
+    "content/sentences.py _MARKS": ("finditer", run(".)"), run("."), run(" "), run(")", ".")),
+    "content/sentences.py _CLAUSES": ("finditer", run(", "), run(" ", ","), run(" "), run("、 ")),
+    "content/sentences.py _SPACES": ("search", run("a"), run(" ")),
+    "content/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),
+    "content/sentences.py _ORDINAL": ("fullmatch", run("1")),
+    "content/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각"), run("\r")),
+    "content/places.py _FLAG": ("sub", run("🇦"), run("🇦a")),
+    "content/places.py _INDICATOR": ("sub", run("🇦"), run("🇦a")),
+    "content/picture_file.py _JPEG_MARKER": ("search", run("ÿ"), run("ÿ\0")),
+}  # fmt: skip
+PROTO = {
+    "bundle_rules.py MODEL_NAME": ("fullmatch", run("a")),
+    "bundle_rules.py VERSION": ("fullmatch", run("1")),
+    "bundle_rules.py FILE_NAME": ("fullmatch", run("a")),
+    "languages.py TAG": ("fullmatch", run("a"), run("a-"), run("-a", "a"), run("-a", "a", "!"),
+        run("-aaaaaaaa", "a", "!")),
+}  # fmt: skip
+CLIENT = {
+    "_files/answering.py _LINE_ENDS": ("sub", run("\r"), run("\r\n"), run("a")),
+    "_flags.py _FIELD": (
+        "sub", run("model.a"), run(".a", "model"), run("[1", "model"), run("model[1]"), run("request."), run("a"),
+        run("[1].a", "model", "[1"), run("model "), run("1", "model["), run("a", "!"),
+    ),
+    "_flags.py _INDEX": ("sub", run("[1"), run("1", "["), run("[1]")),
+    r"_flags.py '\\bSIDE_(INPUT|OUTPUT)\\b'": ("sub", run("SIDE_"), run("SIDE_INPUT"), run("SIDE_INPUT ")),
+    "_show.py _BEYOND_ASCII": ("sub", run("\x7f"), run("a")),
+    "_channel.py _KEY": ("fullmatch", run("a", end="!")),
+    "_status.py _STATUS": ("sub", run("A"), run("A: "), run("A_: ", end="A")),
+    "_status.py _ADDRESS": ("sub", run(":", "ipv4:"), run("a", "ipv4:"), run("ipv4:"), run(": ", "ipv4:")),
+    "_bench/lengths.py _RANGE": ("fullmatch", run("1", end="x"), run("1", "1..", "x"), run(".", "1")),
+    "_bench/lengths.py _LOG_NORMAL": ("fullmatch", run("1", "lognormal:", "x"), run("1", "lognormal:1,", "x")),
+    "_target.py _SCHEME": ("match", run("a", "dns://"), run("/", "dns:"), run("dns:")),
+    "_target.py _WEB": ("match", run("a"), run("a:"), run("a:/")),
+    "_target.py _PORT": ("fullmatch", run("1")),
+}  # fmt: skip
+EXPORT = {
+    "up/hub.py _NAME": ("fullmatch", run("a"), run("a/"), run("a", "a/", "!")),
+    "up/kept.py '[^a-z0-9._-]+'": ("sub", run("!"), run("!a")),
+    "checkpoints/places.py '\\\\X'": ("split", run("́", "e"), run("‍👩"), run("각")),
+    r"wrapping/command.py '(\\d{1,6})(?:x(\\d{1,6}))?'": ("fullmatch", run("1"), run("1x")),
+    "converters/text/byte_level.py _QWEN_WORDS": ("split", run(" ", "a", "a"), run("\t"), run("!\n", end="a"),
+        run("'")),
+    "converters/text/language_tags.py _CODE": ("fullmatch", run("a"), run("_Aaaa", "aa")),
+    "converters/text/json_file.py _HALF": ("search", run("\\u"), run("\\ud"), run("\\\\")),
+    "converters/text/languages.py '[a-z]{2}_[A-Z]{2}'": ("fullmatch", run("a"), run("aa_A")),
+    "converters/text/languages.py '[a-z]{3}_[A-Z][a-z]{3}'": ("fullmatch", run("a"), run("aaa_A")),
+    "converters/text/languages.py '__[a-z]{2,3}__'": ("fullmatch", run("_"), run("__aa")),
+    "converters/text/languages.py _OF_MARIAN": ("fullmatch", run(">"), run("<", ">>", ">"), run("<<", ">>", "a")),
+    "converters/text/pieces.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
+    "converters/text/unigram.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
+    r"converters/text/unigram.py '\\n'": ("replace", run("\n"), run("a")),
+    r"converters/text/unigram.py '\\s{2,}|[\\n\\r\\t]'": ("replace", run(" ", "a", "a"), run(" a"),
+        run("\n", "a", "a")),
+    "converters/text/spm_text.py _ENDS": ("replace", run(" ", "a", "a"), run("▁", "a", "a"), run("▁ ", "a", "a"),
+        run(" ")),
+    "converters/text/spm_text.py ' {2,}'": ("replace", run(" ", "a", "a"), run(" a")),
+    r"converters/text/spm_text.py '\\A +|(?<! ) +\\z'": ("replace", run(" ", "a", "a"), run(" "), run(" a")),
+    "converters/sources.py _NUMBER": ("findall", run("1", "."), run(".1", end="a"), run("."), run("1")),
+    r"converters/sources.py '\\{(\\w+(?:,\\w+)+)\\}'": ("search", run("{a,a"), run("a", "{"), run(",a", "{a"),
+        run("{")),
+    "adapters/peft.py _NAME": ("fullmatch", run(".lora_A"), run("a"), run(".lora_A.default", "a", "a")),
+}  # fmt: skip
+# Those of the recipes that stand in tokenizers, which read what callers send. White space is one space by then.
+RECIPES = {
+    r"shared/vocabulary.py '[,\\s]+'": ("replace", run(" ", "a", "a"), run(",", "a", "a"), run(" a")),
+    r"shared/vocabulary.py '(?<![.!\\s])[.!\\s]+$'": ("replace", run(".", "a", "a"), run(". ", "a", "a"), run(".a")),
+    r"shared/vocabulary.py '\\s*\\?'": ("replace", run(" ?"), run(" a"), run("a ", end="?")),
+    r"shared/vocabulary.py '¿\\s*'": ("replace", run("¿ "), run("¿"), run(" a")),
+}
+# What reads no text of others: names of our own in patterns that tell which weights are ignored; the texts that
+# recipes are trained with; classes of single characters, made of a tokenizer's; and what a file brings itself: an
+# adapter says by an expression of its own which layers it is of; a flag of the command line.
+OURS = {
+    "client/weft/_bench/arrivals.py number",
+    "export/weft_export/converters/filling.py pattern",
+    r"export/weft_export/adapters/peft.py f'(.*\\.)?({pattern})$'",
+    "export/weft_export/converters/text/spm_text.py edges",
+    "export/weft_export/converters/text/spm_text.py between",
+    r"export/weft_recipes/speech/phrases.py '{(\\w+)}'",
+    "export/weft_recipes/texts/notices.py _ORDINARY",
+    "export/weft_recipes/texts/notices.py _PLACE",
+    'export/weft_recipes/texts/notices.py " (?=[.,?!:)]|\'s)"',
+    "export/weft_recipes/texts/docstrings.py pattern",
+    "export/weft_recipes/texts/rules.py '[aeiou]'",
+    r"export/weft_recipes/text_to_text.py f'\\s*[{mark}]\\s*'",
+}
+READ = {
+    f"{package}/{where}": how
+    for package, table in zip(PACKAGES, (PROTO, CLIENT, SERVER, EXPORT, RECIPES), strict=True)
+    for where, how in table.items()
+}
+
+
+@cache
+def expressions():
+    """All expressions of the source, by file and name, and for each what it is if the source says so."""
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            known = _constants(tree)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and _is_expression(node.func):
+                    name = known["names"].get(id(node), ast.unparse(node.args[0]))
+                    pattern, *flags = (_value(each, known["values"]) for each in node.args[: _num_read(node.func)])
+                    found[f"{path.relative_to(ROOT)} {name}"] = pattern, *flags
+    return found
+
+
+def _is_expression(function):
+    if isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name):
+        return function.value.id == "re" and function.attr in COMPILES
+    return isinstance(function, ast.Name) and function.id == "Regex"
+
+
+def _num_read(function):
+    """How many of its arguments say what an expression is: with `re.compile` there may be flags."""
+    return 2 if isinstance(function, ast.Attribute) and function.attr == "compile" else 1
+
+
+def _constants(tree):
+    """What a module's names stand for, as far as its text says it, and the names of expressions."""
+    values, names = {"SPACE": "▁", "re": re}, {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if isinstance(node.value, ast.Call) and _is_expression(node.value.func) and _num_read(node.value.func) > 1:
+                names[id(node.value)] = name
+            elif (value := _value(node.value, values)) is not None:
+                values[name] = value
+    return {"values": values, "names": names}
+
+
+def _value(node, values):
+    try:
+        return eval(compile(ast.Expression(node), "", "eval"), {"__builtins__": {}}, dict(values))
+    except Exception:  # noqa: BLE001 - it says so by running only
+        return None
+
+
+def took(where, index, size):
+    """Seconds of processor time that an expression takes over one of its worst texts. Runs in a child."""
+    method, *texts = READ[where]
+    (pattern, *flags), text = expressions()[where], texts[index](size)
+    ask = _asker(method, pattern, text, *flags)
+    started = time.thread_time()
+    ask()
+    return time.thread_time() - started
+
+
+def _asker(method, pattern, text, flags=0):
+    if method == "replace":
+        step = normalizers.Replace(Regex(pattern), "#")
+        return lambda: step.normalize_str(text)
+    if method == "split":
+        split = pre_tokenizers.Split(Regex(pattern), "isolated")
+        return lambda: split.pre_tokenize_str(text)
+    if isinstance(pattern, bytes):
+        text = text.encode("latin-1")
+    compiled = re.compile(pattern, flags)
+    if method == "sub":
+        return lambda: compiled.sub("", text)
+    if method == "finditer":
+        return lambda: list(compiled.finditer(text))
+    return lambda: getattr(compiled, method)(text)
+
+
+def test_every_expression_of_the_source_is_known():
+    """A new one gets its worst texts in the tables above, or a reason why nobody else's text comes to it."""
+    found = expressions()
+    assert set(READ) | OURS == set(found)
+    assert [] == [where for where in READ if None in found[where]]
+
+
+@pytest.fixture(scope="module")
+def asked():
+    """`took` in a process that can be ended."""
+    with Bounded(__file__, "took", seconds=60) as call:
+        yield call
+
+
+@pytest.mark.parametrize("where", READ)
+def test_time_grows_no_faster_than_the_text(asked, where):
+    """Over its worst texts of 64 KiB each takes at most eight times what it takes over a quarter of them."""
+    for index in range(len(READ[where]) - 1):
+        short = max(FLOOR_S, asked(where, index, SHORT))
+        assert asked(where, index, LONG) < MOST * short, f"text {index}"
+
+
+def test_what_is_quadratic_is_found(monkeypatch):
+    """The measure finds the expression that once read the literals of a grammar."""
+    ask = _asker("sub", r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/', run("\\/", "/")(SHORT // 4))
+    more = _asker("sub", r'"(?:\\.|[^"\\\n])*"|/(?!/)(?:\\.|[^/\\\n])+/', run("\\/", "/")(SHORT))
+    seconds = []
+    for each in (ask, more):
+        started = time.thread_time()
+        each()
+        seconds.append(time.thread_time() - started)
+    assert seconds[1] > MOST * max(seconds[0], FLOOR_S)
