@@ -65,6 +65,9 @@ class AdminClient(Client):
             wait=wait,
             proxy=proxy,
         )
+
+    def _connect(self) -> None:
+        super()._connect()
         self._admin = admin_pb2_grpc.ModelAdminServiceStub(self._control)
 
     def load_model(

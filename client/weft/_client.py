@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import grpc
 
@@ -13,6 +13,7 @@ from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
 from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
+from weft._home import again_in_forks
 from weft._many import Many, asking
 from weft._model import Model
 from weft._reach import Reach
@@ -85,10 +86,21 @@ class Client(Calls):
             proxy=proxy,
         )
         self._reach = Reach(self._settings.target)
+        self._connect()
+        again_in_forks(self)
+
+    def _connect(self) -> None:
+        """Open the channels. They connect at the first call."""
         self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
         self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
+
+    def _connect_again(self) -> Any:
+        """Open other channels, and give those of before."""
+        before = self._channel, self._control
+        self._connect()
+        return before
 
     def translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]

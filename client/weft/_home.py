@@ -3,9 +3,35 @@
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from weft.exceptions import Error
+
+
+class Forked(Protocol):
+    """A client that can connect again, and gives what it had before."""
+
+    def _connect_again(self) -> Any: ...
+
+
+# The clients of this process.
+_clients: "WeakSet[Forked]" = WeakSet()
+# The channels of the process that this is a fork of. To close them here could wait for ever.
+_left_behind: list[Any] = []
+
+
+def again_in_forks(client: Forked) -> None:
+    """Let a client connect again in each fork of this process. Channels of before may hang there, or crash."""
+    _clients.add(client)
+
+
+def _connect_all_again() -> None:
+    _left_behind.extend([client._connect_again() for client in _clients])  # noqa: SLF001 - our own
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+    os.register_at_fork(after_in_child=_connect_all_again)
 
 
 class Home:
