@@ -99,7 +99,7 @@ def reset(code):
 
 def go_away(code):
     """Each connection ends at its first call."""
-    return answering(lambda wire, stream: wire.close_connection(code))  # noqa: ARG005
+    return answering(lambda wire, stream: wire.close_connection(code))
 
 
 def status_of_http(status):

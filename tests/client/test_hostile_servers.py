@@ -49,7 +49,7 @@ SERVERS = {
     "silence": (until_closed, weft.DeadlineExceeded),
     "garbage": (garbage, weft.Unavailable),
     "HTTP/1.1": (old_http, weft.Unavailable),
-    "hangs up": (lambda connection: None, weft.Unavailable),  # noqa: ARG005
+    "hangs up": (lambda connection: None, weft.Unavailable),
     "settings and silence": (settings_alone, weft.DeadlineExceeded),
     "resets: REFUSED_STREAM": (reset(7), weft.Unavailable),
     "resets: CANCEL": (reset(8), weft.Cancelled),
@@ -135,9 +135,7 @@ def test_each_answer_that_is_none_is_an_error_in_time(server, ask):
         outcomes = ask(target, 1.0 if kind is weft.DeadlineExceeded else 60.0)
 
     assert {"call", "stream", "many", "models"} == set(outcomes)
-    assert {name: True for name in outcomes} == {name: isinstance(each, kind) for name, each in outcomes.items()}, (
-        outcomes
-    )
+    assert dict.fromkeys(outcomes, True) == {name: isinstance(each, kind) for name, each in outcomes.items()}, outcomes
 
 
 CRASHES = """

@@ -1,4 +1,4 @@
-"""Which way a client goes: to this machine straight, whatever the environment says, or through a proxy that is named."""
+"""Which way a client goes: straight to this machine, whatever the environment says, or through a proxy."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,16 @@ from weft import cli
 from weft._target import is_local
 
 VARIABLES = ("grpc_proxy", "https_proxy", "http_proxy", "GRPC_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy")
-HERE = ["127.0.0.1", "127.9.8.7", "localhost", "LOCALHOST", "localhost.", "ip6-localhost", "[::1]", "[::ffff:127.0.0.1]"]
+HERE = [
+    "127.0.0.1",
+    "127.9.8.7",
+    "localhost",
+    "LOCALHOST",
+    "localhost.",
+    "ip6-localhost",
+    "[::1]",
+    "[::ffff:127.0.0.1]",
+]
 
 
 class Proxy:
@@ -28,6 +37,7 @@ class Proxy:
         self._towards = towards
 
     def __call__(self, connection):
+        """Have one connection."""
         head = b""
         while b"\r\n\r\n" not in head:
             head += connection.recv(1 << 12)
@@ -170,7 +180,7 @@ def test_the_command_takes_a_proxy(server, monkeypatch, capsys):
     "proxy", ["", "127.0.0.1:3128", "https://proxy:3128", "http://", "http://proxy", "http://u:secret@proxy", 5, b"x"]
 )
 def test_what_is_no_proxy_is_refused(proxy):
-    """gRPC would go without it, and say nothing. A password in it is not shown."""
+    """GRPC would go without it, and say nothing. A password in it is not shown."""
     with pytest.raises(weft.InvalidRequest, match=r"^proxy: must be http://host:port$"):
         weft.Client("localhost:7070", proxy=proxy)
 
