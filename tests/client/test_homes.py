@@ -66,11 +66,11 @@ def test_another_loop_is_an_error_that_says_what_to_do(server, call, is_closed):
     if is_closed:
         loop.close()
 
-    async def ask():
+    async def ask(had):
         return await asyncio.wait_for(CALLS[call](had), 60)
 
     with pytest.raises(weft.Error, match="another event loop: make one inside each loop") as caught:
-        asyncio.run(ask())
+        asyncio.run(ask(had))
     assert "WRONG_LOOP" == caught.value.reason
     for name in ("stream", "begun stream", "many", "begun many"):
         had[name].cancel()  # which is no error

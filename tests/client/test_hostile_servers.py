@@ -154,7 +154,7 @@ print("alive")
 
 @pytest.mark.slow
 def test_connections_that_end_at_once_do_not_end_the_process():
-    """A server says SETTINGS and hangs up, as one that is killed: two clients of one process get errors, and live on."""
+    """A server says SETTINGS and hangs up, as one that is killed: two clients get errors, and live on."""
     with served(close_behind_settings) as target:
         asked = [sys.executable, "-c", CRASHES, target]
         run = subprocess.run(asked, capture_output=True, text=True, timeout=300, check=False, env=dict(os.environ))
@@ -164,8 +164,11 @@ def test_connections_that_end_at_once_do_not_end_the_process():
 
 def test_a_bomb_is_refused_while_it_is_unpacked():
     """256 MiB of zeros in 256 KiB: an answer may have 64 MiB."""
-    with served(message(BOMB, encoding="deflate")) as target, weft.Client(target) as client:
-        with pytest.raises(weft.InvalidRequest, match="larger than max") as caught:
-            client.translate("a")
+    with (
+        served(message(BOMB, encoding="deflate")) as target,
+        weft.Client(target) as client,
+        pytest.raises(weft.InvalidRequest, match="larger than max") as caught,
+    ):
+        client.translate("a")
 
     assert "MESSAGE_TOO_LARGE" == caught.value.reason

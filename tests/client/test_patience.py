@@ -1,4 +1,4 @@
-"""`wait`: a call waits for a server that is not there, or has no room, and no answer that has begun is asked for again."""
+"""`wait`: a call waits for a server that is not there, or has no room. An answer that has begun is not begun again."""
 
 import asyncio
 import contextlib
