@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -100,7 +101,7 @@ def test_a_second_time_remembers_that_there_was_a_server(demo_repository, kind):
     async def again_async(target, asked, found):
         async with weft.AsyncClient(target) as client:
             found += [answer async for answer in client.translate_many(TEXTS[:3])]
-            await until(lambda: asked.is_set())
+            await until(asked.is_set)
             found += [answer async for answer in client.translate_many(TEXTS[3:40])]
 
     def again(target, asked, found):
@@ -133,47 +134,43 @@ def test_a_second_time_remembers_that_there_was_a_server(demo_repository, kind):
     ]
 
 
+def read(stream):
+    """The text, or None where it broke off behind its beginning, which is the caller's to judge."""
+    pieces = []
+    try:
+        for piece in stream:
+            pieces.append(piece)  # noqa: PERF402 - what had come is of interest
+    except weft.Unavailable:
+        if not pieces:
+            raise
+        return None
+    return "".join(pieces)
+
+
+def calls_and_streams(target, answered):
+    """(text, its answer or the error) of 200 calls, every other one a stream, by eight callers."""
+    found = []
+    with weft.Client(target, wait=60.0) as client:
+
+        def ask_in_turn(number):
+            for text in TEXTS[number:200:8]:
+                try:
+                    given = read(client.stream_translate(text)) if number % 2 else client.translate(text).text
+                except weft.Error as error:
+                    given = error
+                found.append((text, given))
+                if len(found) == 40:
+                    answered.set()
+
+        with ThreadPoolExecutor(8) as callers:
+            list(callers.map(ask_in_turn, range(8)))
+    return found
+
+
 def test_calls_and_streams_that_wait_outlast_a_killed_server(demo_repository):
     """With `wait`, eight callers lose no call, and no stream that had not begun."""
-
-    def read(stream):
-        """The text, or None where it broke off behind its beginning, which is the caller's to judge."""
-        pieces = []
-        try:
-            for piece in stream:
-                pieces.append(piece)  # noqa: PERF402 - what had come is of interest
-        except weft.Unavailable:
-            if not pieces:
-                raise
-            return None
-        return "".join(pieces)
-
-    def ask(target, answered):
-        found = []
-        with weft.Client(target, wait=60.0) as client:
-
-            def one(number):
-                for text in TEXTS[number:200:8]:
-                    given = read(client.stream_translate(text)) if number % 2 else client.translate(text).text
-                    found.append((text, given))
-                    if len(found) == 40:
-                        answered.set()
-
-            def noted(number):
-                try:
-                    one(number)
-                except weft.Error as error:
-                    found.append((number, str(error)))
-
-            threads = [threading.Thread(target=noted, args=(number,), daemon=True) for number in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join(120)
-        return found
-
     with port_and_answers(demo_repository) as (port, answers):
-        found = killed_in_the_middle(demo_repository, port, ask)
+        found = killed_in_the_middle(demo_repository, port, calls_and_streams)
 
     assert 200 == len(found)
-    assert [] == [(text, given) for text, given in found if given not in (None, answers.get(text))]
+    assert [] == [(text, given) for text, given in found if given not in (None, answers[text])]
