@@ -14,7 +14,7 @@ from weft._async_many import AsyncMany
 from weft._channel import CallSettings
 from weft._home import LoopHome
 from weft._many import Questions, Sending
-from weft._patience import pieces
+from weft._patience import NUM_RETRIES, pieces
 from weft._reach import Reach
 from weft._status import is_passed_by
 from weft._streams import AsyncStream, task_is_cancelled
@@ -47,7 +47,8 @@ class AsyncCalls:
     ) -> AsyncStream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
         begin = partial(self._begin, verb.stream_path, request)
-        return AsyncStream(begin, verb.read, self._reach, self._settings.patience(timeout), self._home)
+        patience = self._settings.patience(timeout, num_retries=NUM_RETRIES)
+        return AsyncStream(begin, verb.read, self._reach, patience, self._home)
 
     def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> AsyncMany[Answer]:
         verb, inputs, make = asked

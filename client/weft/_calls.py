@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from weft._channel import CallSettings
 from weft._home import Home
 from weft._many import Many, Questions, Sending
-from weft._patience import pieces
+from weft._patience import NUM_RETRIES, pieces
 from weft._reach import Reach
 from weft._status import is_passed_by
 from weft._streams import Stream
@@ -42,7 +42,8 @@ class Calls:
     ) -> Stream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
         begin = partial(self._begin, verb.stream_path, request)
-        return Stream(begin, verb.read, self._reach, self._settings.patience(timeout), Home())
+        patience = self._settings.patience(timeout, num_retries=NUM_RETRIES)
+        return Stream(begin, verb.read, self._reach, patience, Home())
 
     def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> Many[Answer]:
         verb, inputs, make = asked

@@ -13,9 +13,18 @@ from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from weft._patience import Patience
 from weft._target import checked_proxy, checked_target, is_local
 from weft._types import Health
+from weft._verbs import STREAM_PATHS
 from weft.exceptions import InvalidRequest
 
-# gRPC itself retries, and never after the first message of an answer: a stream that has begun is not begun again.
+
+def _named(path: str) -> dict[str, str]:
+    """Name a method as a service config does."""
+    _, service, method = path.split("/")
+    return {"service": service, "method": method}
+
+
+# gRPC itself retries calls. Streams are begun again by `Stream` and `AsyncStream`, before their first message. Where
+# gRPC may retry one, and its connection is lost in the middle, grpcio 1.85 gives it no end, not even at its deadline.
 # RESOURCE_EXHAUSTED is not listed: gRPC would retry it even where the server named no pause, and feed the overload.
 _SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
@@ -29,7 +38,8 @@ _SERVICE_CONFIG: dict[str, Any] = {
                 "backoffMultiplier": 2,
                 "retryableStatusCodes": ["UNAVAILABLE"],
             },
-        }
+        },
+        {"name": [_named(path) for path in STREAM_PATHS]},
     ],
     # While one of two servers drains, half of the attempts fail, for as long as its last answers take.
     # So retries stop only while more than half of the attempts fail.
@@ -159,9 +169,9 @@ class CallSettings:
         seconds = self.seconds(timeout)
         return math.inf if seconds is None else seconds
 
-    def patience(self, timeout: float | None) -> Patience:
+    def patience(self, timeout: float | None, *, num_retries: int = 0) -> Patience:
         """Give how long a call waits that begins now."""
-        return Patience(self.wait, self.limit_s(timeout))
+        return Patience(self.wait, self.limit_s(timeout), num_retries)
 
 
 def _checked_metadata(metadata: Any) -> tuple[tuple[str, str], ...]:

@@ -10,6 +10,9 @@ from weft.exceptions import DeadlineExceeded, Error, Overloaded, Unavailable
 # The pauses where the server names none: the first, and the longest, in seconds.
 _FIRST_S = 0.2
 _LONGEST_S = 5.0
+# The first pause of the retries: 0.1, 0.2, 0.4, 0.8.
+NUM_RETRIES = 4
+_RETRY_S = 0.1
 # Less than this before the deadline nothing is asked any more.
 _TOO_LATE_S = 0.05
 # How often a call that pauses looks whether it was cancelled, or its client closed.
@@ -30,9 +33,12 @@ class Patience:
     Args:
         wait_s: How long it may wait, from its first refusal.
         seconds: Its deadline, from now; infinite for none.
+        num_retries: How often it is made again, besides, where no server is there: for streams, as gRPC does for calls.
     """
 
-    def __init__(self, wait_s: float, seconds: float) -> None:
+    def __init__(self, wait_s: float, seconds: float, num_retries: int = 0) -> None:
+        self._num_retries = num_retries
+        self._retry_s = _RETRY_S
         self._deadline = time.monotonic() + seconds
         self._wait_s = wait_s
         self._give_up_at = math.inf
@@ -46,6 +52,8 @@ class Patience:
 
     def pause_s(self, error: Error) -> float:
         """Give the pause after which the call may be made again. Raise the error, if it may not."""
+        if self._num_retries and isinstance(error, Unavailable) and may_pass(error):
+            return self._retry_pause_s(error)
         if not self._wait_s:
             raise error
         if self._refused is not None and isinstance(error, DeadlineExceeded):
@@ -61,6 +69,13 @@ class Patience:
         else:  # of many callers who were refused at once not all shall come back at once
             pause = error.retry_after * random.uniform(1.0, 1.25)  # noqa: S311
         if now >= self._give_up_at or now + pause > min(self._give_up_at, self._deadline - _TOO_LATE_S):
+            raise error
+        return pause
+
+    def _retry_pause_s(self, error: Error) -> float:
+        self._num_retries -= 1
+        pause, self._retry_s = self._retry_s * random.uniform(0.8, 1.2), 2 * self._retry_s  # noqa: S311
+        if pause > self.left_s:
             raise error
         return pause
 

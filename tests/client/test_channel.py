@@ -205,6 +205,7 @@ def test_where_no_server_takes_new_requests_one_says_why(client, server):
     with pytest.raises(weft.FailedPrecondition, match="not like this"):
         next(client.stream_translate("b"))
     assert ["b", " a"] == list(client.stream_generate("a b", timeout=10))
+    assert "b a" == client.translate("a b", timeout=10).text
     # The first server that is asked turns it away, and the second has what is left.
     assert server.servicer.seen[-1].seconds_left < 9.5
 

@@ -158,6 +158,6 @@ def test_a_fork_connects_again(server, what):
 
     if what == "many":
         assert "FORKED" == child
-        assert parent.count("Translation(") == 29
+        assert 29 == parent.count("Translation(")
     else:
         assert IN_FORKS[what] == (child, parent), run.stderr

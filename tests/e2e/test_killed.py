@@ -174,3 +174,30 @@ def test_calls_and_streams_that_wait_outlast_a_killed_server(demo_repository):
 
     assert 200 == len(found)
     assert [] == [(text, given) for text, given in found if given not in (None, answers[text])]
+
+
+def test_streams_end_with_their_server(demo_repository):
+    """Each of eight that are read when it is killed is an error at once, and hangs beyond no deadline."""
+    ends, read_some = [], threading.Event()
+    with running(demo_repository, free_port()) as server, weft.Client(server.target, timeout=30.0) as client:
+
+        def read_on():
+            for number in range(10**6):
+                try:
+                    for _ in client.stream_translate(TEXTS[6]):
+                        pass
+                except weft.Unavailable as error:
+                    ends.append(error)
+                    return
+                if number == 5:
+                    read_some.set()
+
+        threads = [threading.Thread(target=read_on, daemon=True) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        assert read_some.wait(60)
+        server.process.send_signal(signal.SIGKILL)
+        for thread in threads:
+            thread.join(60)
+
+    assert 8 == len(ends)
