@@ -494,12 +494,12 @@ class FakeServer:
 
 
 @contextlib.contextmanager
-def fake_server(port=0):
-    """Run a server on a free port of this machine until the block ends."""
+def fake_server(port=0, checks=None):
+    """Run a server on a free port of this machine until the block ends. `checks` answers for its health, if given."""
     servicer = FakeServicer()
     # By default a watch that ends while its status is sent can wait for itself, and the server for ever for it.
     # A watch that blocks holds a thread instead.
-    checks = health.HealthServicer(experimental_non_blocking=False)
+    checks = checks or health.HealthServicer(experimental_non_blocking=False)
     server = grpc.server(ThreadPoolExecutor(max_workers=32), options=[("grpc.so_reuseport", 0)])
     translation_grpc.add_TranslationServiceServicer_to_server(servicer, server)
     answering_grpc.add_AnswerServiceServicer_to_server(servicer, server)

@@ -51,11 +51,23 @@ class AdminClient(Client):
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
     ) -> None:
         """Do as `Client` does, with another port, and more patience: a large model takes minutes to load."""
         super().__init__(
-            target, timeout=timeout, credentials=credentials, token=token, metadata=metadata, watch_health=False
+            target,
+            timeout=timeout,
+            credentials=credentials,
+            token=token,
+            metadata=metadata,
+            watch_health=False,
+            wait=wait,
+            proxy=proxy,
         )
+
+    def _connect(self) -> None:
+        super()._connect()
         self._admin = admin_pb2_grpc.ModelAdminServiceStub(self._control)
 
     def load_model(
@@ -113,10 +125,19 @@ class AsyncAdminClient(AsyncClient):
         credentials: grpc.ChannelCredentials | None = None,
         token: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
     ) -> None:
         """Do as `AsyncClient` does, with another port, and more patience: a large model takes minutes to load."""
         super().__init__(
-            target, timeout=timeout, credentials=credentials, token=token, metadata=metadata, watch_health=False
+            target,
+            timeout=timeout,
+            credentials=credentials,
+            token=token,
+            metadata=metadata,
+            watch_health=False,
+            wait=wait,
+            proxy=proxy,
         )
         self._admin = admin_pb2_grpc.ModelAdminServiceStub(self._control)
 

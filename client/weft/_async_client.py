@@ -16,10 +16,12 @@ from weft import _verbs as verbs
 from weft._async_calls import AsyncCalls
 from weft._async_many import AsyncMany
 from weft._channel import CallSettings, health, health_check, open_channels
+from weft._home import LoopHome
 from weft._many import asking
 from weft._model import Model
+from weft._reach import Reach
 from weft._recordings import Recording, Transcription
-from weft._streams import AsyncStream, require_loop
+from weft._streams import AsyncStream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
 from weft._types import (
     Caption,
@@ -57,6 +59,8 @@ class AsyncClient(AsyncCalls):
         metadata: Mapping[str, str] | None = None,
         priority: str | None = None,
         watch_health: bool | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
     ) -> None:
         """Name the servers and what all calls share.
 
@@ -69,8 +73,12 @@ class AsyncClient(AsyncCalls):
             priority: "high", "normal" or "low": which requests go on first where some wait for a model.
             watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
                 carries no metadata, so by default there is none where `metadata` is given.
+            wait: Seconds, within `timeout`, that a call may wait for a server that is not there, or has no room. It is
+                made again until then, unless its answer has begun. `health` never waits.
+            proxy: The HTTP proxy to go through, "http://host:port". By default that of the environment, and none to
+                this machine.
         """
-        require_loop()
+        self._home = LoopHome()
         self._settings = CallSettings.of(
             target,
             timeout,
@@ -79,9 +87,11 @@ class AsyncClient(AsyncCalls):
             credentials=credentials,
             priority=priority,
             watch_health=watch_health,
+            wait=wait,
+            proxy=proxy,
         )
+        self._reach = Reach(self._settings.target)
         self._channel, self._control = open_channels(self._settings, grpc.aio.insecure_channel, grpc.aio.secure_channel)
-        self._closed = False
         self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
@@ -338,7 +348,7 @@ class AsyncClient(AsyncCalls):
 
     async def health(self, service: str = "", *, timeout: float | None = None) -> Health:
         """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(await self._call(self._check, _standing.health_request(service), timeout))
+        return health(await self._call_once(self._check, _standing.health_request(service), timeout))
 
     async def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
@@ -357,7 +367,8 @@ class AsyncClient(AsyncCalls):
 
     async def close(self) -> None:
         """Cancel what is running and hang up."""
-        self._closed = True
+        self._home.check()
+        self._reach.closed = True
         await self._channel.close()
         await self._control.close()
 

@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 import grpc
 
 from weft._many import ManyInputs, Sending
-from weft._status import error_of
 from weft._streams import task_is_cancelled
 from weft._window import Asked
 from weft.exceptions import Cancelled, Error
@@ -46,8 +45,8 @@ class AsyncMany(ManyInputs[Answer], AsyncIterator[Answer | Error]):
     def cancel(self) -> None:
         """End it: what is in flight is cancelled, and the server frees its slots. Nothing more is read or given."""
         super().cancel()
-        if (reader := getattr(self, "_reader", None)) is not None and not reader.get_loop().is_closed():
-            reader.cancel()
+        if (reader := getattr(self, "_reader", None)) is not None:
+            self._sending.home.end(reader.cancel)
 
     def __aiter__(self) -> Self:
         """Return self: answers are read once."""
@@ -55,6 +54,7 @@ class AsyncMany(ManyInputs[Answer], AsyncIterator[Answer | Error]):
 
     async def __anext__(self) -> Answer | Error:
         """Wait for the next answer."""
+        self._sending.home.check()
         while True:
             now = time.monotonic()
             self._send(now)
@@ -117,10 +117,13 @@ class AsyncMany(ManyInputs[Answer], AsyncIterator[Answer | Error]):
             self._window.ended(self._ended.popleft(), outcome, time.monotonic())
 
     async def _outcome(self, call: Any) -> Answer | Error:
+        reach = self._sending.reach
         try:
-            return self._sending.read(await call)
+            return self._sending.read(reach.heard(await call))
         except grpc.RpcError as error:
-            return error_of(error, self._sending.target)
+            return reach.error(error)
+        except Error as error:
+            return error
         except asyncio.CancelledError:
             if task_is_cancelled():
                 raise

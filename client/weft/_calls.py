@@ -1,6 +1,5 @@
 """How the client's verbs call the server, blocking: once, as a stream, or many at a time."""
 
-import math
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +9,11 @@ import grpc
 from google.protobuf.message import Message
 
 from weft._channel import CallSettings
+from weft._home import Home
 from weft._many import Many, Questions, Sending
-from weft._status import error_of, none_accepts
+from weft._patience import NUM_RETRIES, pieces
+from weft._reach import Reach
+from weft._status import is_passed_by
 from weft._streams import Stream
 from weft._verbs import Verb, WritingVerb
 from weft.exceptions import Error, Unavailable
@@ -27,52 +29,74 @@ class Calls:
     _settings: CallSettings
     _methods: dict[str, Any]
     _methods_of_all: dict[str, Any]
-    _closed: bool
+    _reach: Reach
 
     def _ask(
         self, verb: Verb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Answer:
         request = verb.request(*asked, **options)
-        began = time.monotonic()
-        try:
-            response = self._call(self._methods[verb.path], request, timeout)
-        except Unavailable as error:
-            if not none_accepts(error.__cause__):
-                raise
-            left = self._settings.seconds_left(timeout, began)
-            response = self._call(self._methods_of_all[verb.path], request, left)
-        return verb.read(response)
+        return verb.read(self._patiently(partial(self._ask_once, verb.path, request), timeout))
 
     def _stream(
         self, verb: WritingVerb[Asked, Answer], timeout: float | None, /, *asked: Asked.args, **options: Asked.kwargs
     ) -> Stream[Answer]:
         request = verb.stream_request(request=verb.request(*asked, **options))
-        began = time.monotonic()
-        call = self._call(self._methods[verb.stream_path], request, timeout)
-
-        def ask_all() -> Any:
-            left = self._settings.seconds_left(timeout, began)
-            return self._call(self._methods_of_all[verb.stream_path], request, left)
-
-        return Stream(call, verb.read, self._settings.target, ask_all)
+        begin = partial(self._begin, verb.stream_path, request)
+        patience = self._settings.patience(timeout, num_retries=NUM_RETRIES)
+        return Stream(begin, verb.read, self._reach, patience, Home())
 
     def _many(self, asked: Questions[Answer], concurrency: int, timeout: float | None) -> Many[Answer]:
         verb, inputs, make = asked
-        seconds = self._settings.seconds(timeout)
-        send = partial(self._call, self._methods[verb.path].future, timeout=timeout)
-        patience_s = math.inf if seconds is None else seconds
-        return Many(Sending(inputs, make, send, verb.read, self._settings.target, concurrency, patience_s))
 
-    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None, **how: Any) -> Response:
-        if self._closed:
-            raise Error("the client is closed")
+        def send(request: Message) -> Any:
+            return self._open(self._methods_now()[verb.path].future, request, timeout)
+
+        patience_s, wait_s = self._settings.limit_s(timeout), self._settings.wait
+        return Many(Sending(inputs, make, send, verb.read, self._reach, Home(), concurrency, patience_s, wait_s))
+
+    def _call(self, method: Callable[..., Response], request: Message, timeout: float | None) -> Response:
+        """Call a method, and wait for a server for as long as the client does."""
+        return self._patiently(partial(self._call_once, method, request), timeout)
+
+    def _patiently(self, send: Callable[[float], Response], timeout: float | None) -> Response:
+        self._reach.check_open()
+        patience = self._settings.patience(timeout)
+        while True:
+            try:
+                return send(patience.left_s)
+            except Error as error:
+                pause_s = patience.pause_s(error)
+            for piece_s in pieces(pause_s, lambda: self._reach.closed):
+                time.sleep(piece_s)
+
+    def _ask_once(self, path: str, request: Message, seconds: float) -> Any:
+        began = time.monotonic()
+        methods = self._methods_now()
         try:
-            return method(
-                request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request), **how
-            )
-        except grpc.RpcError as error:
-            raise error_of(error, self._settings.target) from error
-        except ValueError:
-            if not self._closed:
+            return self._call_once(methods[path], request, seconds)
+        except Unavailable as error:
+            if methods is self._methods_of_all or not is_passed_by(error.__cause__):
                 raise
-            raise Error("the client is closed") from None  # by another thread, since we looked
+        left_s = max(seconds - (time.monotonic() - began), 0.001)
+        return self._call_once(self._methods_of_all[path], request, left_s)
+
+    def _call_once(self, method: Callable[..., Response], request: Message, seconds: float | None) -> Response:
+        try:
+            response: Response = self._reach.heard(self._open(method, request, seconds))
+        except grpc.RpcError as error:
+            raise self._reach.error(error) from error
+        return response
+
+    def _begin(self, path: str, request: Message, seconds: float, *, passes_by: bool) -> Any:
+        return self._open((self._methods if passes_by else self._methods_of_all)[path], request, seconds)
+
+    def _methods_now(self) -> dict[str, Any]:
+        return self._methods if self._reach.passes_by else self._methods_of_all
+
+    def _open(self, method: Callable[..., Response], request: Message, timeout: float | None) -> Response:
+        self._reach.check_open()
+        try:
+            return method(request, timeout=self._settings.seconds(timeout), metadata=self._settings.headers(request))
+        except ValueError:
+            self._reach.check_open()  # by another thread, since we looked
+            raise

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -11,11 +10,21 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
-from weft._target import checked_target, is_local
+from weft._patience import Patience
+from weft._target import checked_proxy, checked_target, is_local
 from weft._types import Health
+from weft._verbs import STREAM_PATHS
 from weft.exceptions import InvalidRequest
 
-# gRPC itself retries, and never after the first message of an answer: a stream that has begun is not begun again.
+
+def _named(path: str) -> dict[str, str]:
+    """Name a method as a service config does."""
+    _, service, method = path.split("/")
+    return {"service": service, "method": method}
+
+
+# gRPC itself retries calls. Streams are begun again by `Stream` and `AsyncStream`, before their first message. Where
+# gRPC may retry one, and its connection is lost in the middle, grpcio 1.85 gives it no end, not even at its deadline.
 # RESOURCE_EXHAUSTED is not listed: gRPC would retry it even where the server named no pause, and feed the overload.
 _SERVICE_CONFIG: dict[str, Any] = {
     "loadBalancingConfig": [{"round_robin": {}}],
@@ -29,7 +38,8 @@ _SERVICE_CONFIG: dict[str, Any] = {
                 "backoffMultiplier": 2,
                 "retryableStatusCodes": ["UNAVAILABLE"],
             },
-        }
+        },
+        {"name": [_named(path) for path in STREAM_PATHS]},
     ],
     # While one of two servers drains, half of the attempts fail, for as long as its last answers take.
     # So retries stop only while more than half of the attempts fail.
@@ -68,6 +78,10 @@ CHANNEL_OPTIONS: list[tuple[str, Any]] = [
 ]
 
 
+# A channel that watches health shares no connection with another one. Where such a connection ends right behind the
+# SETTINGS of the server, grpcio 1.85 ends the whole process by a segmentation fault.
+_APART = ("grpc.use_local_subchannel_pool", 1)
+
 _KEY = re.compile(r"[a-z0-9_.-]+")
 # Classes of those who wait for a model.
 PRIORITIES = ("high", "normal", "low")
@@ -85,6 +99,8 @@ class CallSettings:
     metadata: tuple[tuple[str, str], ...] = field(repr=False)
     credentials: grpc.ChannelCredentials | None = field(default=None, repr=False)
     watch_health: bool = True
+    wait: float = 0.0
+    proxy: str | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -97,6 +113,8 @@ class CallSettings:
         credentials: grpc.ChannelCredentials | None = None,
         priority: str | None = None,
         watch_health: bool | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
     ) -> "CallSettings":
         """Check the arguments of a client."""
         target = checked_target(target)
@@ -118,7 +136,9 @@ class CallSettings:
             if priority not in PRIORITIES:
                 raise _wrong(f"priority: must be {', '.join(PRIORITIES[:-1])} or {PRIORITIES[-1]}, not {priority!r}")
             pairs += (("weft-priority", priority),)
-        settings = cls(target, timeout, pairs, credentials, watch)
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+            raise _wrong(f"wait: must be a number of seconds, 0 or more, not {wait!r}")
+        settings = cls(target, timeout, pairs, credentials, watch, wait, checked_proxy(proxy))
         settings.seconds(timeout)
         return settings
 
@@ -144,10 +164,14 @@ class CallSettings:
         # gRPC's clock overflows some centuries from now, into the past.
         return None if seconds > MAX_TIMEOUT_S else seconds
 
-    def seconds_left(self, timeout: float | None, began: float) -> float:
-        """Give what is left of the deadline of a call that began at a monotonic time."""
+    def limit_s(self, timeout: float | None) -> float:
+        """Do as `seconds`: infinite when there is none."""
         seconds = self.seconds(timeout)
-        return math.inf if seconds is None else max(seconds - (time.monotonic() - began), 0.001)
+        return math.inf if seconds is None else seconds
+
+    def patience(self, timeout: float | None, *, num_retries: int = 0) -> Patience:
+        """Give how long a call waits that begins now."""
+        return Patience(self.wait, self.limit_s(timeout), num_retries)
 
 
 def _checked_metadata(metadata: Any) -> tuple[tuple[str, str], ...]:
@@ -182,7 +206,7 @@ Channel = TypeVar("Channel")
 def open_channels(
     settings: CallSettings, insecure: Callable[..., Channel], secure: Callable[..., Channel]
 ) -> tuple[Channel, Channel]:
-    """Open two channels over the same connections, with TLS when there are credentials.
+    """Open two channels, with TLS when there are credentials. Each has its own connections.
 
     The first is for requests to models and passes servers by that start or drain. The second reaches every server, to
     ask how it is, and to ask models where all servers would be passed by.
@@ -190,6 +214,8 @@ def open_channels(
 
     def channel(config: dict[str, Any]) -> Channel:
         options = [("grpc.service_config", json.dumps(config)), *CHANNEL_OPTIONS]
+        if config is _WATCHING_CONFIG:
+            options.append(_APART)
         return open_channel(settings, options, insecure, secure)
 
     return channel(_WATCHING_CONFIG if settings.watch_health else _SERVICE_CONFIG), channel(_SERVICE_CONFIG)
@@ -199,9 +225,11 @@ def open_channel(
     settings: CallSettings, options: Any, insecure: Callable[..., Channel], secure: Callable[..., Channel]
 ) -> Channel:
     """Open a channel, with TLS when there are credentials."""
+    if settings.proxy is not None:
+        options = [*options, ("grpc.http_proxy", settings.proxy)]
+    elif is_local(settings.target):  # or gRPC would go there through a proxy that the environment names
+        options = [*options, ("grpc.enable_http_proxy", 0)]
     if settings.credentials is None:
-        if is_local(settings.target):  # gRPC would take what is said here, a token too, to a proxy on another machine
-            options = [*options, ("grpc.enable_http_proxy", 0)]
         return insecure(settings.target, options=options)
     return secure(settings.target, settings.credentials, options=options)
 

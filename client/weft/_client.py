@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import grpc
 
@@ -13,8 +13,10 @@ from weft import _answers, _questions, _standing, _verb_options
 from weft import _verbs as verbs
 from weft._calls import Calls
 from weft._channel import CallSettings, health, health_check, open_channels
+from weft._home import again_in_forks
 from weft._many import Many, asking
 from weft._model import Model
+from weft._reach import Reach
 from weft._recordings import Recording, Transcription
 from weft._streams import Stream
 from weft._tokenization import Detokenization, DetokenizeOptions, Tokenization, TokenizeOptions
@@ -53,6 +55,8 @@ class Client(Calls):
         metadata: Mapping[str, str] | None = None,
         priority: str | None = None,
         watch_health: bool | None = None,
+        wait: float = 0.0,
+        proxy: str | None = None,
     ) -> None:
         """Name the servers and what all calls share.
 
@@ -65,6 +69,10 @@ class Client(Calls):
             priority: "high", "normal" or "low": which requests go on first where some wait for a model.
             watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
                 carries no metadata, so by default there is none where `metadata` is given.
+            wait: Seconds, within `timeout`, that a call may wait for a server that is not there, or has no room. It is
+                made again until then, unless its answer has begun. `health` never waits.
+            proxy: The HTTP proxy to go through, "http://host:port". By default that of the environment, and none to
+                this machine.
         """
         self._settings = CallSettings.of(
             target,
@@ -74,12 +82,25 @@ class Client(Calls):
             credentials=credentials,
             priority=priority,
             watch_health=watch_health,
+            wait=wait,
+            proxy=proxy,
         )
+        self._reach = Reach(self._settings.target)
+        self._connect()
+        again_in_forks(self)
+
+    def _connect(self) -> None:
+        """Open the channels. They connect at the first call."""
         self._channel, self._control = open_channels(self._settings, grpc.insecure_channel, grpc.secure_channel)
-        self._closed = False
         self._methods, self._methods_of_all = methods_on(self._channel), methods_on(self._control)
         self._model = model_grpc.ModelServiceStub(self._control)
         self._check = health_check(self._control)
+
+    def _connect_again(self) -> Any:
+        """Open other channels, and give those of before."""
+        before = self._channel, self._control
+        self._connect()
+        return before
 
     def translate(
         self, text: Text, *, timeout: float | None = None, **options: Unpack[_verb_options.TranslateOptions]
@@ -335,7 +356,7 @@ class Client(Calls):
 
     def health(self, service: str = "", *, timeout: float | None = None) -> Health:
         """Ask whether the server, or a service such as "live" or "model/<name>", serves; NotFound if there is none."""
-        return health(self._call(self._check, _standing.health_request(service), timeout))
+        return health(self._call_once(self._check, _standing.health_request(service), timeout))
 
     def wait_until_ready(self, timeout: float | None = None) -> None:
         """Wait until a server is there and serves; DeadlineExceeded when that takes longer than `timeout` seconds."""
@@ -354,7 +375,7 @@ class Client(Calls):
 
     def close(self) -> None:
         """Cancel what is running and hang up."""
-        self._closed = True
+        self._reach.closed = True
         self._channel.close()
         self._control.close()
 

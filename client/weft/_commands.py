@@ -18,7 +18,7 @@ from weft._options import (
     VersionLabel,
 )
 from weft._requests import recording_of
-from weft._server import Server
+from weft._server import PatientServer, Server
 from weft._types import Health
 from weft.exceptions import InvalidRequest
 
@@ -196,7 +196,7 @@ def score(
         bool, typer.Option("--verbose", "-v", help="Print model, tokens and timings on stderr.")
     ] = False,
     files: Files,
-    server: Server,
+    server: PatientServer,
 ) -> None:
     """Say how probable a model finds an answer.
 

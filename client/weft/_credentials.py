@@ -3,7 +3,6 @@
 import os
 import ssl
 from pathlib import Path
-from typing import TypedDict
 
 import grpc
 
@@ -12,13 +11,6 @@ from weft.exceptions import InvalidRequest
 # A bundle of all authorities of the world has a quarter of a megabyte.
 MAX_BYTES = 4 * 1024 * 1024
 TOKEN = "WEFT_TOKEN"  # noqa: S105 - the variable's name
-
-
-class Credentials(TypedDict):
-    """The arguments of a client that say who calls."""
-
-    credentials: grpc.ChannelCredentials | None
-    token: str | None
 
 
 def tls_credentials(ca: Path | None, cert: Path | None, key: Path | None) -> grpc.ChannelCredentials:

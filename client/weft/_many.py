@@ -11,7 +11,8 @@ import grpc
 from google.protobuf.message import Message
 
 from weft._fields import refusal
-from weft._status import error_of
+from weft._home import Home
+from weft._reach import Reach
 from weft._verbs import Verb
 from weft._window import Asked, Window, checked_concurrency
 from weft.exceptions import Error, InvalidRequest
@@ -36,17 +37,18 @@ class Sending(Generic[Answer]):
     """How each of many inputs is asked.
 
     `make` gives the request of an input, `send` starts its call, `read` gives the answer of a response. `patience_s` is
-    how long an input may wait for a server that is full. `outlasts` are errors that are waited for in the same way.
+    how long an input may wait for a server that is full or went away, `wait_s` for one that never was there.
     """
 
     inputs: Any
     make: Callable[[Any], Message]
-    send: Callable[..., Any]
+    send: Callable[[Any], Any]
     read: Callable[[Any], Answer]
-    target: str
+    reach: Reach
+    home: Home
     concurrency: int
     patience_s: float
-    outlasts: tuple[type[Error], ...] = ()
+    wait_s: float
 
 
 class Questions(NamedTuple, Generic[Answer]):
@@ -89,7 +91,7 @@ class ManyInputs(Generic[Answer]):
         self._is_over = False
         self._sending = sending
         self._window: Window[Answer] = Window(
-            checked_concurrency(sending.concurrency), sending.patience_s, sending.outlasts
+            checked_concurrency(sending.concurrency), sending.patience_s, sending.reach, sending.wait_s
         )
         self._why_over: BaseException | None = None
 
@@ -98,7 +100,7 @@ class ManyInputs(Generic[Answer]):
         self._is_over = True
         self._why_over = None
         for call in self._window.clear():
-            call.cancel()
+            self._sending.home.end(call.cancel)
 
     def __del__(self) -> None:
         if hasattr(self, "_window"):
@@ -125,7 +127,7 @@ class ManyInputs(Generic[Answer]):
 
     def _start(self, asked: Asked[Answer], ended: Callable[[Asked[Answer]], None]) -> None:
         try:
-            call = self._sending.send(asked.request, wait_for_ready=self._window.in_touch or None)
+            call = self._sending.send(asked.request)
         except Error:  # the client is closed
             self.cancel()
             raise
@@ -162,6 +164,7 @@ class Many(ManyInputs[Answer], Iterator[Answer | Error]):
 
     def __next__(self) -> Answer | Error:
         """Wait for the next answer."""
+        self._sending.home.check()
         while True:
             now = time.monotonic()
             self._send(now)
@@ -200,6 +203,13 @@ class Many(ManyInputs[Answer], Iterator[Answer | Error]):
         except queue.Empty:
             return
         call = asked.call
-        is_well = call.code() is grpc.StatusCode.OK
-        outcome = self._sending.read(call.result()) if is_well else error_of(call, self._sending.target)
-        self._window.ended(asked, outcome, time.monotonic())
+        self._window.ended(asked, self._outcome(call), time.monotonic())
+
+    def _outcome(self, call: Any) -> Answer | Error:
+        reach = self._sending.reach
+        if call.code() is not grpc.StatusCode.OK:
+            return reach.error(call)
+        try:
+            return self._sending.read(reach.heard(call.result()))
+        except Error as error:
+            return error

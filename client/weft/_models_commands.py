@@ -9,13 +9,13 @@ from weft import _show as show
 from weft._admin_client import AdminClient
 from weft._model import Model
 from weft._options import AsJson
-from weft._server import Server
+from weft._server import PatientServer
 from weft._tables import model_table
 from weft.exceptions import InvalidRequest
 
 
 @dataclass(frozen=True)
-class AdminServer(Server):
+class AdminServer(PatientServer):
     """Where the server's admin port is, and how long to wait for it."""
 
     target: Annotated[
@@ -30,7 +30,7 @@ class AdminServer(Server):
 
     def client(self) -> AdminClient:
         """Return a client of that port."""
-        return AdminClient(self.target, timeout=self.timeout, **self._credentials())
+        return AdminClient(self.target, **self._way())
 
 
 Name = Annotated[str, typer.Argument(metavar="MODEL", show_default=False, help="Name of the model.")]
@@ -47,7 +47,7 @@ Share = Annotated[
 ]
 
 
-def models(ctx: typer.Context, *, server: Server, as_json: AsJson = False) -> None:
+def models(ctx: typer.Context, *, server: PatientServer, as_json: AsJson = False) -> None:
     """List the server's models, or change them.
 
     A change needs a server with --admin. Its admin port is another one: give --target behind the subcommand.

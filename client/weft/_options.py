@@ -11,7 +11,7 @@ import typer
 
 from weft import _show as show
 from weft._decoding_options import DecodingOptions
-from weft._server import Server
+from weft._server import PatientServer, Server
 from weft._types import Alignment, Explain
 from weft.exceptions import Error, InvalidRequest, Unavailable
 
@@ -46,7 +46,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the whole answer as 
 
 
 @dataclass(frozen=True)
-class Request(Server):
+class Request(PatientServer):
     """What every request to a model takes."""
 
     HEADING: ClassVar = "Model and answer"

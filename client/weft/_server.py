@@ -2,15 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypedDict
 
+import grpc
 import typer
 
 from weft._async_client import AsyncClient
 from weft._channel import CallSettings
 from weft._client import Client
 from weft._connection import why_no_tls, why_tls
-from weft._credentials import Credentials, read_token, tls_credentials
+from weft._credentials import read_token, tls_credentials
 from weft.exceptions import Unavailable
 
 
@@ -73,17 +74,28 @@ class Server:
         ),
     ] = None
 
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            "--proxy",
+            metavar="URL",
+            envvar="WEFT_PROXY",
+            help="Go through this HTTP proxy, http://HOST:PORT. By default that of the environment, and none to this "
+            "machine.",
+        ),
+    ] = None
+
     def client(self) -> Client:
         """Return a client of that server."""
-        return Client(self.target, timeout=self.timeout, priority=self.priority, **self._credentials())
+        return Client(self.target, priority=self.priority, **self._way())
 
     def async_client(self) -> AsyncClient:
         """Return a client of that server for the event loop that runs."""
-        return AsyncClient(self.target, timeout=self.timeout, priority=self.priority, **self._credentials())
+        return AsyncClient(self.target, priority=self.priority, **self._way())
 
     def settings(self) -> CallSettings:
         """Return what the calls of those clients have in common."""
-        return CallSettings.of(self.target, self.timeout, priority=self.priority, **self._credentials())
+        return CallSettings.of(self.target, priority=self.priority, **self._way())
 
     def look_again(self) -> None:
         """Raise Unavailable with a better reason, if a look at the connection gives one."""
@@ -95,6 +107,40 @@ class Server:
     def _speaks_tls(self) -> bool:
         return bool(self.tls or self.ca or self.cert or self.key)
 
-    def _credentials(self) -> Credentials:
+    def _way(self) -> "Way":
+        """Return what all kinds of clients take."""
         credentials = tls_credentials(self.ca, self.cert, self.key) if self._speaks_tls else None
-        return {"credentials": credentials, "token": read_token(self.token_file)}
+        token = read_token(self.token_file)
+        return {"timeout": self.timeout, "credentials": credentials, "token": token, "wait": 0.0, "proxy": self.proxy}
+
+
+@dataclass(frozen=True)
+class PatientServer(Server):
+    """Where the server is, and how long to wait for it, if it is not there or has no room."""
+
+    HEADING: ClassVar = "Server"
+
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait",
+            metavar="SECONDS",
+            help="How long to wait, within --timeout, for a server that is not there or has no room. By default it is "
+            "an error at once.",
+            show_default=False,
+        ),
+    ] = 0.0
+
+    def _way(self) -> "Way":
+        """Return what all kinds of clients take."""
+        return {**super()._way(), "wait": self.wait}
+
+
+class Way(TypedDict):
+    """The arguments that clients of both ports take."""
+
+    timeout: float
+    credentials: grpc.ChannelCredentials | None
+    token: str | None
+    wait: float
+    proxy: str | None

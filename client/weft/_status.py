@@ -53,6 +53,8 @@ SHED_RETRY_S = 1.0
 NOT_ACCEPTING = "NOT_ACCEPTING"
 # gRPC's words for servers that say by their health that they take nothing.
 _UNHEALTHY = "backend unhealthy"
+# Its words for servers whose health nobody says: a gateway refuses the watch, or a server goes away.
+_UNWATCHED = "health check call failed"
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
@@ -101,15 +103,19 @@ def error_of(call: Any, target: str) -> Error:
     )
 
 
-def none_accepts(error: Any) -> bool:
-    """Whether a call was sent to no server, because each of them says that it takes no new requests."""
-    return error.code() is grpc.StatusCode.UNAVAILABLE and (error.details() or "").endswith(_UNHEALTHY)
+def is_passed_by(error: Any) -> bool:
+    """Whether a call was sent to no server, because none says that it takes new requests."""
+    said = (error.details() or "").endswith(_UNHEALTHY) or watch_failed(error)
+    return bool(error.code() is grpc.StatusCode.UNAVAILABLE and said)
+
+
+def watch_failed(error: Any) -> bool:
+    """Whether a call was sent to no server, because a server's health cannot be watched."""
+    return error.code() is grpc.StatusCode.UNAVAILABLE and _UNWATCHED in (error.details() or "")
 
 
 def _hint(text: str) -> str:
     """What may be behind words of gRPC."""
-    if "health check call failed" in text:
-        return " (a gateway that refuses it? weft.Client(..., watch_health=False) asks without)"
     if text == "Deadline Exceeded":
         return " (no answer came within the timeout)"
     if text.endswith("Socket closed"):

@@ -1,13 +1,17 @@
 """An answer that arrives piece by piece: iterate for the text, then read `result`."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 import grpc
 
-from weft._status import error_of, none_accepts
+from weft._home import Home
+from weft._patience import Patience, pieces
+from weft._reach import Reach
+from weft._status import is_passed_by
 from weft.exceptions import Cancelled, Error, InternalError
 
 Answer = TypeVar("Answer")
@@ -16,13 +20,19 @@ Answer = TypeVar("Answer")
 class _Events(Generic[Answer]):
     """What both kinds of stream do with the messages of a call."""
 
-    def __init__(self, call: Any, read: Callable[[Any], Answer], target: str, ask_all: Callable[[], Any]) -> None:
-        """`ask_all` makes the call anew, to servers that are passed by."""
-        self._call = call
-        self._ask_all: Callable[[], Any] | None = ask_all
+    def __init__(
+        self, begin: Callable[..., Any], read: Callable[[Any], Answer], reach: Reach, patience: Patience, home: Home
+    ) -> None:
+        """`begin` makes the call, with so many seconds: to servers that take requests, or to all."""
+        self._begin = begin
         self._read = read
-        self._target = target
+        self._reach = reach
+        self._patience = patience
+        self._home = home
         self._result: Answer | None = None
+        self._has_begun = self._is_cancelled = False
+        self._passes_by = reach.passes_by
+        self._call = begin(patience.left_s, passes_by=self._passes_by)
 
     @property
     def result(self) -> Answer:
@@ -33,23 +43,40 @@ class _Events(Generic[Answer]):
 
     def cancel(self) -> None:
         """End the call; the server frees its slot. Nothing happens when it has ended already."""
-        self._call.cancel()
+        self._is_cancelled = True
+        self._home.end(self._call.cancel)
 
-    def _begin_anew(self, error: Any) -> None:
-        """Ask servers that take no new requests, once, if there are no others. Raises all other errors."""
-        if self._ask_all is None or not none_accepts(error):
-            raise error_of(error, self._target) from error
-        self._call, self._ask_all = self._ask_all(), None
+    def _is_over(self) -> bool:
+        return self._is_cancelled or self._reach.closed
+
+    def _pause_s(self, error: grpc.RpcError) -> float:
+        """Give the pause before the call is made again. Raise what went wrong, if it is not: a text has come, say."""
+        if not self._has_begun and self._passes_by and is_passed_by(error):
+            self._passes_by = False
+            return 0.0
+        failure = self._reach.error(error)
+        if self._has_begun or self._is_cancelled:
+            raise failure
+        pause_s = self._patience.pause_s(failure)
+        self._passes_by = self._reach.passes_by
+        return pause_s
+
+    def _begin_again(self) -> None:
+        if self._is_cancelled:
+            raise Cancelled("the call was cancelled")
+        self._call = self._begin(self._patience.left_s, passes_by=self._passes_by)
 
     def _take(self, message: Any) -> str:
         """Give the new text of a message; the final one has none and leaves the result."""
+        self._has_begun = True
+        self._reach.heard(message)
         if message.WhichOneof("event") == "final":
             self._result = self._read(message.final)
         return str(message.delta.text)
 
     def _check_end(self) -> None:
         if self._result is None:
-            raise InternalError(f"{self._target}: the stream ended without its final message. This is a bug.")
+            raise InternalError(f"{self._reach.target}: the stream ended without its final message. This is a bug.")
 
 
 class Stream(_Events[Answer]):
@@ -62,13 +89,16 @@ class Stream(_Events[Answer]):
     def __next__(self) -> str:
         """Wait for new text, never empty."""
         while True:
+            self._home.check()
             try:
                 message = next(self._call)
             except StopIteration:
                 self._check_end()
                 raise
             except grpc.RpcError as error:
-                self._begin_anew(error)
+                for piece_s in pieces(self._pause_s(error), self._is_over):
+                    time.sleep(piece_s)
+                self._begin_again()
                 continue
             if text := self._take(message):
                 return text
@@ -90,10 +120,13 @@ class AsyncStream(_Events[Answer]):
     async def __anext__(self) -> str:
         """Wait for new text, never empty."""
         while True:
+            self._home.check()
             try:
                 message = await self._call.read()
             except grpc.RpcError as error:
-                self._begin_anew(error)
+                for piece_s in pieces(self._pause_s(error), self._is_over):
+                    await asyncio.sleep(piece_s)
+                self._begin_again()
                 continue
             except asyncio.CancelledError as error:
                 if task_is_cancelled():
@@ -115,19 +148,11 @@ class AsyncStream(_Events[Answer]):
 
     def __del__(self) -> None:
         # grpc.aio's call sits in a reference cycle: without this it would run on until the next garbage collection.
-        if not self._call.done():
-            self._call.cancel()
+        if (call := getattr(self, "_call", None)) is not None and not call.done():
+            self._home.end(call.cancel)
 
 
 def task_is_cancelled() -> bool:
     """Tell a cancelled task, which must stay cancelled, from a cancelled call: grpc.aio raises the same for both."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-def require_loop() -> None:
-    """Refuse to go on outside a running event loop: a grpc.aio channel belongs to the loop it was made in."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        raise Error("make the AsyncClient inside the running event loop that will use it") from None

@@ -10,6 +10,8 @@ from weft.exceptions import InvalidRequest
 # for 443.
 _SCHEME = re.compile(r"(?P<scheme>dns|ipv4|ipv6|unix|unix-abstract|vsock|xds|google-c2p):(?P<authority>//[^/]*/)?")
 _WEB = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+# What hosts files call this machine.
+_LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback"})
 _PORT = re.compile(r"[0-9]{1,5}")
 MAX_PORT = 65535
 
@@ -49,12 +51,29 @@ def is_local(target: str) -> bool:
     return all(_is_loopback(address) for address in name.split(","))
 
 
+def checked_proxy(proxy: Any) -> str | None:
+    """Return the address of a proxy, or None. What is wrong with one is said without it: it may hold a password."""
+    if proxy is None:
+        return None
+    address = proxy.rpartition("@")[2].removeprefix("http://") if isinstance(proxy, str) else ""
+    if not (isinstance(proxy, str) and proxy.startswith("http://") and proxy.isprintable() and " " not in proxy):
+        raise InvalidRequest("proxy: must be http://host:port", reason="INVALID_FIELD")
+    try:
+        _check_address(address, "proxy")
+    except InvalidRequest:
+        raise InvalidRequest("proxy: must be http://host:port", reason="INVALID_FIELD") from None
+    return proxy
+
+
 def _is_loopback(address: str) -> bool:
     host = address.rpartition(":")[0] if "]" not in address else address[1:].partition("]")[0]
+    name = (host or address).lower().removesuffix(".")
     try:
-        return ip_address(host or address).is_loopback
+        number = ip_address(name)
     except ValueError:
-        return (host or address).lower() == "localhost"
+        return name in _LOOPBACK_NAMES
+    number = getattr(number, "ipv4_mapped", None) or number
+    return number.is_loopback
 
 
 def _check_address(address: str, shown: str) -> None:

@@ -7,7 +7,7 @@ import typer
 from weft import _show as show
 from weft._argument import read_argument
 from weft._options import AsJson, Language, ModelName, ModelVersion, SideName, VersionLabel
-from weft._server import Server
+from weft._server import PatientServer
 
 if TYPE_CHECKING:
     from weft._tokenization import TokenizeOptions
@@ -26,7 +26,7 @@ def tokenize(
     model_version: ModelVersion = None,
     version_label: VersionLabel = None,
     as_json: AsJson = False,
-    server: Server,
+    server: PatientServer,
 ) -> None:
     """Cut a text into a model's tokens.
 
@@ -55,7 +55,7 @@ def detokenize(
     model_version: ModelVersion = None,
     version_label: VersionLabel = None,
     as_json: AsJson = False,
-    server: Server,
+    server: PatientServer,
 ) -> None:
     """Print the text that tokens of a model stand for."""
     with server.client() as client, show.patience("joining"):

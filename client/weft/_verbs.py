@@ -210,6 +210,7 @@ DETOKENIZE = Verb(
 
 _WRITING = (TRANSLATE, CAPTION, ANSWER, TRANSCRIBE, GENERATE)
 VERBS: tuple[Verb[..., Any], ...] = (*_WRITING, CLASSIFY, TAG, EMBED, SCORE, TOKENIZE, DETOKENIZE)
+STREAM_PATHS = tuple(verb.stream_path for verb in _WRITING)
 
 
 def methods_on(channel: Any) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 from google.protobuf.message import Message
 
 from weft._fields import refusal
-from weft._status import NOT_ACCEPTING
-from weft.exceptions import Error, Overloaded
+from weft._patience import may_pass
+from weft._reach import Reach
+from weft.exceptions import Error
 
 Answer = TypeVar("Answer")
 
@@ -45,18 +46,20 @@ class Window(Generic[Answer]):
 
     A full server is no failure: what it refuses is asked again after the pause that it asks for. Until then no more
     runs at once than it took, and later as many more as there are answers. Where it took none, nothing is sent. So is a
-    server waited for that is starting or draining.
+    server waited for that is starting or draining, or that went away.
 
     Args:
         concurrency: How many may run at once.
-        patience_s: How long an input may wait for a server that is full, or takes nothing, from its first refusal.
-        outlasts: Errors besides that are waited for as if the server were full, once it has answered.
+        patience_s: How long an input may wait for a server, from its first refusal.
+        reach: What is known of the servers.
+        wait_s: The same where no server ever was there.
     """
 
-    def __init__(self, concurrency: int, patience_s: float, outlasts: tuple[type[Error], ...] = ()) -> None:
-        self._outlasts = outlasts
+    def __init__(self, concurrency: int, patience_s: float, reach: Reach, wait_s: float = 0.0) -> None:
         self._concurrency = concurrency
         self._patience_s = patience_s
+        self._wait_s = wait_s
+        self._reach = reach
         self._asked: deque[Asked[Answer]] = deque()
         self._refused: list[Asked[Answer]] = []
         self._num_running = 0
@@ -64,8 +67,6 @@ class Window(Generic[Answer]):
         # When more may run at once than now, and when anything may.
         self._grow_at = 0.0
         self._resume_at = 0.0
-        # Whether a server was there. Until then a call fails at once where there is none; later it waits for it.
-        self.in_touch = False
 
     def __len__(self) -> int:
         return len(self._asked)
@@ -103,29 +104,31 @@ class Window(Generic[Answer]):
         """Note how a call ended."""
         asked.call = None
         self._num_running -= 1
-        is_full = isinstance(outcome, Overloaded) or (isinstance(outcome, Error) and outcome.reason == NOT_ACCEPTING)
-        self.in_touch |= is_full
-        if isinstance(outcome, Error) and (is_full or (self.in_touch and isinstance(outcome, self._outlasts))):
-            if asked.refused_at is None:
-                asked.refused_at = now
-            if now - asked.refused_at < self._patience_s:
-                self._refused.append(asked)
-                pause = _PAUSE_S if outcome.retry_after is None else outcome.retry_after
-                # Of many callers who were refused at once not all shall come back at once.
-                asked.again_at = now + pause * random.uniform(1.0, 1.25)  # noqa: S311
-                self._room = max(1.0, float(self._num_running))
-                self._grow_at = max(self._grow_at, asked.again_at)
-                if not self._num_running:
-                    self._resume_at = self._grow_at
+        if isinstance(outcome, Error):
+            if self._may_wait(asked, outcome, now):
+                self._wait(asked, outcome.retry_after, now)
                 return
-        elif not isinstance(outcome, Error):
-            self.in_touch = True
-            if now >= self._grow_at:
-                self._room = min(float(self._concurrency), self._room + 1.0 / self._room)
-        elif outcome.reason:  # a server said it
-            self.in_touch = True
+        elif now >= self._grow_at:
+            self._room = min(float(self._concurrency), self._room + 1.0 / self._room)
         asked.request = None
         asked.outcome = outcome
+
+    def _may_wait(self, asked: Asked[Answer], error: Error, now: float) -> bool:
+        """Whether an input is asked again after an error. Of a server that goes away, some calls are cancelled."""
+        if not (may_pass(error) or self._reach.is_of_a_server(error)):
+            return False
+        if asked.refused_at is None:
+            asked.refused_at = now
+        return now - asked.refused_at < (self._patience_s if self._reach.answered else self._wait_s)
+
+    def _wait(self, asked: Asked[Answer], pause_s: float | None, now: float) -> None:
+        self._refused.append(asked)
+        # Of many callers who were refused at once not all shall come back at once.
+        asked.again_at = now + (_PAUSE_S if pause_s is None else pause_s) * random.uniform(1.0, 1.25)  # noqa: S311
+        self._room = max(1.0, float(self._num_running))
+        self._grow_at = max(self._grow_at, asked.again_at)
+        if not self._num_running:
+            self._resume_at = self._grow_at
 
     def pause_s(self, now: float) -> float | None:
         """Return after how long more may be sent than now; None if only an answer can change that."""

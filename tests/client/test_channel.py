@@ -6,6 +6,7 @@ import time
 
 import pytest
 from grpc import StatusCode
+from grpc_health.v1 import health
 
 import weft
 from fakes import Failure, fake_server
@@ -204,6 +205,7 @@ def test_where_no_server_takes_new_requests_one_says_why(client, server):
     with pytest.raises(weft.FailedPrecondition, match="not like this"):
         next(client.stream_translate("b"))
     assert ["b", " a"] == list(client.stream_generate("a b", timeout=10))
+    assert "b a" == client.translate("a b", timeout=10).text
     # The first server that is asked turns it away, and the second has what is left.
     assert server.servicer.seen[-1].seconds_left < 9.5
 
@@ -219,6 +221,35 @@ def test_health_is_not_watched_where_that_may_be_refused(server, settings):
         with weft.Client(target, **settings | {"watch_health": True}) as client:
             assert ["a"] * 8 == [client.translate("a").text for _ in range(8)]
         assert 8 == len(other.servicer.seen)
+
+
+class Unwatched(health.HealthServicer):
+    """Refuses each watch, as a gateway may, or a server that has no place for one more."""
+
+    def Watch(self, request, context, send_response_callback=None):  # noqa: N802 - gRPC names it
+        """Refuse."""
+        context.abort(StatusCode.RESOURCE_EXHAUSTED, "too many callers watch")
+
+
+def test_a_refused_watch_makes_no_client_useless():
+    """Calls, streams and many inputs go on without it, sync and asyncio."""
+    with fake_server(checks=Unwatched(experimental_non_blocking=False)) as server:
+        for begin in ("call", "stream", "many"):
+            with weft.Client(server.target) as client:
+                calls = {
+                    "call": lambda client=client: client.translate("a b").text,
+                    "stream": lambda client=client: "".join(client.stream_generate("a b")),
+                    "many": lambda client=client: next(client.translate_many(["a b"]).or_raise()).text,
+                }
+                assert ["b a"] * 3 == [calls[name]() for name in (begin, *(calls.keys() - {begin}))]
+
+        async def run():
+            async with weft.AsyncClient(server.target) as client:
+                many = [answer.text async for answer in client.translate_many(["a b"] * 5).or_raise()]
+                streamed = "".join([piece async for piece in client.stream_generate("a b")])
+                return {*many, streamed, (await client.translate("a b")).text}
+
+        assert {"b a"} == asyncio.run(run())
 
 
 def test_a_frozen_server_is_left_in_time():

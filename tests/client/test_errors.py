@@ -257,7 +257,7 @@ def test_a_client_that_another_thread_closes_says_so(server):
     client = weft.Client(server.target)
     client._channel.close()
     for closed in (False, True):
-        client._closed = closed
+        client._reach.closed = closed
         with pytest.raises(weft.Error if closed else ValueError, match="closed"):
             client.translate("a")
 

@@ -12,6 +12,7 @@ from grpc import StatusCode
 import weft
 from fakes import Failure, fake_server
 from waiting import until
+from weft._reach import Reach
 from weft._window import Window
 from weft_proto.v1.translation_pb2 import TranslateRequest
 
@@ -209,7 +210,9 @@ def test_a_server_that_stays_full_is_a_failure(server, client):
 
 def window_of(num_running, concurrency=8):
     """A window of as many inputs, of which so many run."""
-    window = Window(concurrency, 60.0)
+    reach = Reach("nowhere:1")
+    reach.answered = True
+    window = Window(concurrency, 60.0, reach)
     asked = [window.read(TranslateRequest(text="a")) for _ in range(concurrency)]
     for each in asked[:num_running]:
         window.started(each, object())

@@ -21,7 +21,7 @@ from weft.exceptions import AccessDenied, Cancelled, DeadlineExceeded, Error, Un
 
 _HEALTH_S = 5.0
 # What is no fault of a line: of a server that goes away, some calls are cancelled.
-_OUTLASTS = (Unavailable, Cancelled)
+_GONE = (Unavailable, Cancelled)
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Run:
         with bar(self.title, self.source.num_bytes, shown=shown) as shows:
             async with self.make_client() as client:
                 asked = Questions(self.asking.kind.verb, lines, self.asking.request)
-                many = client._many(asked, self.concurrency, None, _OUTLASTS)  # noqa: SLF001 - our own
+                many = client._many(asked, self.concurrency, None)  # noqa: SLF001 - our own
                 async with many:
                     async for outcome in many:
                         line = waiting.popleft()
@@ -83,7 +83,7 @@ class Run:
 
     async def _check_server(self, client: AsyncClient, outcome: Any) -> None:
         """Raise what is no fault of the line, and would be the fate of all others too."""
-        if isinstance(outcome, (*_OUTLASTS, AccessDenied)):
+        if isinstance(outcome, (*_GONE, AccessDenied)):
             raise outcome
         if isinstance(outcome, DeadlineExceeded):
             try:
