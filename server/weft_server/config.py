@@ -144,7 +144,7 @@ class ServerConfig(BaseSettings):
         le=1_000_000,
         description="Largest number of requests of each model that may wait. One more is refused with QUEUE_FULL. "
         "The same number bounds its requests that ask for `explain`, and a quarter of it those whose constraint is "
-        "not built yet.",
+        "not built yet, and those whose adapter is not loaded yet.",
     )
     max_queued_tokens: Count = Field(
         65536,
