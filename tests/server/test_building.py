@@ -18,7 +18,7 @@ from weft_server.content.deep_stack import deep_pool
 from weft_server.engine.restarts import Restarts
 from weft_server.errors import DeadlineExpired, InvalidRequest, Overloaded, RequestError
 from weft_server.sequence import ANYBODY, Priority, Standing
-from weft_server.serving import building as building_module
+from weft_server.serving import constraint_memory
 from weft_server.serving.building import Building
 from weft_server.serving.workers import Workers
 from weft_server.telemetry.metrics import Metrics
@@ -131,24 +131,20 @@ def made(num_bytes):
 
 def test_what_constraints_hold_is_bounded_and_comes_back(monkeypatch):
     """All together, and for a tenant half of it. What nobody has any more counts no more."""
-    monkeypatch.setattr(building_module, "MAX_BYTES", 100)
-    monkeypatch.setattr(building_module, "MAX_BYTES_OF_TENANT", 50)
-
-    async def run():
-        async with Ordered() as room:
-            held = [made(40), made(40)]
-            room.building.hold(held[0], "a")
-            with pytest.raises(Overloaded) as refused:
-                room.building.hold(made(11), "a")
-            assert "BYTE_BUDGET" == refused.value.reason
-            room.building.hold(held[1], "b")
-            with pytest.raises(Overloaded):
-                room.building.hold(made(21), "c")
-            held.clear()
-            gc.collect()
-            room.building.hold(made(50), "a")
-
-    asyncio.run(run())
+    monkeypatch.setattr(constraint_memory, "MAX_BYTES", 100)
+    monkeypatch.setattr(constraint_memory, "MAX_BYTES_OF_TENANT", 50)
+    memory = constraint_memory.ConstraintMemory()
+    held = [made(40), made(40)]
+    memory.hold(held[0], "a")
+    with pytest.raises(Overloaded) as refused:
+        memory.hold(made(11), "a")
+    assert "BYTE_BUDGET" == refused.value.reason
+    memory.hold(held[1], "b")
+    with pytest.raises(Overloaded):
+        memory.hold(made(21), "c")
+    held.clear()
+    gc.collect()
+    memory.hold(made(50), "a")
 
 
 def no_threads(monkeypatch):

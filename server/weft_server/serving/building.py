@@ -1,34 +1,25 @@
-"""Builds the constraints of a model's requests one after the other: who is next, and what all of them may hold."""
+"""Builds the constraints of a model's requests one after the other, and says who is next."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-import threading
 import time
-import weakref
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_server.engine.bounds import Bounds
 from weft_server.engine.waiting import WaitingRoom
-from weft_server.errors import Overloaded
 from weft_server.sequence import ANYBODY, Standing, Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from weft_server.choosing.constraint import Constraint
     from weft_server.content.wanted import Wanted
     from weft_server.serving.workers import Workers
     from weft_server.telemetry.metrics import ModelMetrics
 
 Result = TypeVar("Result")
-# Bytes that the constraints of a model may hold together, and those of one tenant that has a name. One holds at most
-# 64 MiB, and a usual one less than one.
-MAX_BYTES = 512 << 20
-MAX_BYTES_OF_TENANT = MAX_BYTES // 2
 # Milliseconds that a tenant is charged for a turn at first. What it did not take is given back.
 _MOST_MS = 2000
 
@@ -48,7 +39,7 @@ class _Turn:
 
 
 class Building:
-    """One for a model. To be used on the event loop's thread, but for `hold`.
+    """One for a model. To be used on the event loop's thread.
 
     Who waits goes on in the order of the engine's waiting room: by class, then by the time that their tenant has had.
     """
@@ -62,9 +53,6 @@ class Building:
         # It is given turns instead of sequences.
         self._waiting: Any = WaitingRoom(weights)
         self._building: _Turn | None = None
-        # Guards the bytes that constraints hold: each ends wherever it is let go.
-        self._lock = threading.RLock()
-        self._held: Counter[str] = Counter()
 
     async def do(
         self, job: Callable[[Wanted], Result], deadline: float = math.inf, standing: Standing = ANYBODY
@@ -87,22 +75,6 @@ class Building:
         finally:
             self._count(-1, standing)
             self._leave(turn)
-
-    def hold(self, constraint: Constraint, tenant: str) -> None:
-        """Count what a constraint holds, until nobody has it any more. Any thread may do this.
-
-        Raises:
-            Overloaded: the constraints of requests that are not finished hold all that they may already.
-        """
-        size = constraint.num_bytes
-        with self._lock:
-            free = MAX_BYTES - self._held.total()
-            if tenant:
-                free = min(free, MAX_BYTES_OF_TENANT - self._held[tenant])
-            if size > free:
-                raise Overloaded("BYTE_BUDGET", f"constraints of {MAX_BYTES - free} bytes are in use already")
-            self._held[tenant] += size
-        weakref.finalize(constraint, self._let_go, size, tenant)
 
     def supervise(self, timeout_s: float) -> None:
         """Give up a job that takes longer than `timeout_s` seconds."""
@@ -139,9 +111,3 @@ class Building:
         self._waiting.end(turn)
         self._building = None
         self._call_next()
-
-    def _let_go(self, size: int, tenant: str) -> None:
-        with self._lock:
-            self._held[tenant] -= size
-            if not self._held[tenant]:
-                del self._held[tenant]

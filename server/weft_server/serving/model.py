@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from weft_proto.languages import Languages
 from weft_server.errors import ModelFailed
+from weft_server.serving.constraint_memory import HELD
 from weft_server.serving.workers import Workers
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class Model:
         """Do as Grammars.build for a request, within a job of `building`, and count time and memory."""
         started = time.monotonic()
         constraint = self.grammars.build(asked, tenant=standing.tenant, wanted=wanted, **more)
-        self.building.hold(constraint, standing.tenant)
+        HELD.hold(constraint, standing.tenant)
         self.metrics.constraint_build.observe(time.monotonic() - started)
         return constraint
 
