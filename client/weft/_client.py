@@ -66,7 +66,8 @@ class Client(Calls):
             credentials: For TLS, for instance `grpc.ssl_channel_credentials()`; None for plain text.
             token: A bearer token, sent with every call. It needs TLS, unless the server is on this machine.
             metadata: Sent with every call, for instance {"x-tenant": "blue"}.
-            priority: "high", "normal" or "low": which requests go on first where some wait for a model.
+            priority: "high", "normal" or "low": which requests go on first where some wait for a model. A server with
+                tokens takes "high" of callers with the role high alone.
             watch_health: Whether to watch the servers' health, so that no call is lost while one drains. The watch
                 carries no metadata, so by default there is none where `metadata` is given.
             wait: Seconds, within `timeout`, that a call may wait for a server that is not there, or has no room. It is

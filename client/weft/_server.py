@@ -70,7 +70,8 @@ class Server:
             "--priority",
             metavar="CLASS",
             envvar="WEFT_PRIORITY",
-            help="high, normal or low: which requests go on first where some wait. By default normal.",
+            help="high, normal or low: which requests go on first where some wait. By default normal. For high, a "
+            "token needs the role high.",
         ),
     ] = None
 
