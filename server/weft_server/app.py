@@ -92,6 +92,7 @@ class App:
         )
         self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
+        self.traffic.places.watching = lambda: self.health.watchers
         self.metrics.traffic = lambda: self.traffic.figures() | {"health_watches": self.health.num_watches}
         self.http = self._http_server()
         self.grpc = GrpcServer(self.models, config, self.guard, self.health, self.credentials)

@@ -11,6 +11,12 @@ from wire_asks import CHECK, CLASSIFY, DIGIT, OK, TOKEN, UNIMPLEMENTED, WATCH, a
 pytestmark = pytest.mark.e2e
 
 
+@pytest.fixture(autouse=True)
+def _nobody(closed):
+    """Begin when the connections of the last test have gone."""
+    closed.wait_until(lambda: closed.metric("weft_connections") == 0, 60, "an empty server")
+
+
 def test_idle_strangers_make_room(closed):
     """Strangers take all connections and say nothing. Who is known keeps a connection, and new ones find a place."""
     with ExitStack() as stack:
@@ -25,6 +31,34 @@ def test_idle_strangers_make_room(closed):
         for stranger in filter(None, strangers):
             stranger.pump(0.01)
         assert any(stranger and stranger.closed for stranger in strangers)
+
+
+def test_who_only_watches_is_ended_last(closed):
+    """Of sixteen connections fourteen may watch and never call. Strangers who do neither are ended before them."""
+    with ExitStack() as stack:
+        watching = [stack.enter_context(RawCaller(closed.target)) for _ in range(10)]
+        for caller in watching:
+            _watch(caller)
+        closed.wait_until(lambda: closed.metric("weft_health_watches") == 10)
+        strangers = [_try(stack, closed.target) for _ in range(5)]
+        closed.wait_until(lambda: closed.metric("weft_connections") <= 12, 60, "places for others")
+        assert not any(_is_closed(caller) for caller in watching)
+        assert any(stranger and _is_closed(stranger) for stranger in strangers)
+        # Now too many watch. Those before are the oldest.
+        closed.wait_until(lambda: _one_more_watches(stack, closed) and any(map(_is_closed, watching)), 60, "an end")
+        with weft.Client(closed.target, token=TOKEN, timeout=60) as client:
+            assert "7" == client.classify(image=DIGIT.read_bytes(), model="digits").labels[0].label
+
+
+def _one_more_watches(stack, server):
+    if caller := _try(stack, server.target):
+        _watch(caller)
+    return True
+
+
+def _is_closed(caller):
+    caller.pump(0.001)
+    return bool(caller.closed)
 
 
 def test_watches_of_a_connection_are_bounded(closed):

@@ -67,6 +67,11 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Answer Check and Watch on `server`."""
         health_pb2_grpc.add_HealthServicer_to_server(self, server)
 
+    @property
+    def watchers(self) -> list[str]:
+        """The peers that watch, as gRPC spells them."""
+        return list(self._watches)
+
     async def set_ready(self, *, serving: bool) -> None:
         """Say whether every service takes requests. Ignored once the server drains."""
         if not self._draining:

@@ -1,4 +1,7 @@
-"""Places for connections: while few are left, those that have never called are ended, so that who calls finds one."""
+"""Places for connections: while few are left, those that have never called are ended, so that who calls finds one.
+
+A client's watch of health has a connection of its own, which never calls. Such ones are ended last.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ import structlog
 from weft_server.door.connections import peer_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
     from weft_server.door.connections import Connections
 
 _log = structlog.get_logger(__name__)
 LOOK_S = 0.5
-# Of the places, those that are kept free of connections that have never called.
+# Of the places, those that are kept free of connections that neither called nor watch, and of those that only watch.
 _FREE_SHARE = 0.25
+_FREE_OF_WATCHES = 0.1
 
 
 class Places:
@@ -24,6 +30,9 @@ class Places:
     def __init__(self, connections: Connections, max_connections: int) -> None:
         self._connections = connections
         self._most = int(max_connections * (1 - _FREE_SHARE))
+        self._most_watching = int(max_connections * (1 - _FREE_OF_WATCHES))
+        # Peers that watch, as gRPC spells them.
+        self.watching: Callable[[], Collection[str]] = tuple
         self._max_used = 2 * max_connections
         # Peers that have made a call that they may make, as gRPC spells them.
         self._used: set[str] = set()
@@ -55,15 +64,19 @@ class Places:
             self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
 
     def _tidy(self) -> None:
-        """End those that never called and that the last look found too, oldest first, until a quarter is free."""
+        """End those that never called and that the last look found too, oldest first, until some places are free."""
         peers = self._connections.peers()
         there, used = set(peers), {peer_key(peer): peer for peer in self._used}
         self._used = {peer for key, peer in used.items() if key in there}
         old = [peer for peer in self._seen if peer in there]
-        too_many = max(0, len(peers) - self._most)
-        idle = [peer for peer in old if peer not in used][:too_many]
+        watching = {peer_key(peer) for peer in self.watching()}
+        idle = {peer for peer in peers if peer not in used and peer not in watching}
+        only_watch = [peer for peer in old if peer not in used and peer in watching]
+        # Who has just come may be about to call.
+        ended = [peer for peer in old if peer in idle][: max(0, len(peers) - self._most)]
+        ended += only_watch[: max(0, len(peers) - len(idle) - self._most_watching)]
         self._seen = dict.fromkeys([*old, *peers])
-        if idle:
-            ended = self._connections.hang_up(idle)
-            self.num_ended += ended
-            _log.warning("connections ended that never called: few places are left", connections=ended)
+        if ended:
+            count = self._connections.hang_up(ended)
+            self.num_ended += count
+            _log.warning("connections ended that never called: few places are left", connections=count)
