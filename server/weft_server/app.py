@@ -88,7 +88,8 @@ class App:
             max_open_calls,
             config.receive_timeout_s,
             config.send_timeout_s,
-            config.max_connections,
+            # Each port has as many.
+            config.max_connections * (2 if config.admin else 1),
         )
         self.guard = Guard(self.metrics, self.access, gate, config.max_request_bytes, self.traffic)
         self.health = Health(SERVICES, WATCHES_PER_CONNECTION * config.max_connections)
@@ -172,6 +173,7 @@ class App:
         background.need("load", self._load())
         background.keep("pulse", self._pulse.beat)
         background.keep("credentials", self._watch_credentials)
+        background.keep("places", self.traffic.places.keep_looking)
         if self.config.watch:
             background.keep("watch", Watcher(self.keeper, self.models, self.config.repository).watch)
         if self.config.idle_unload_s:

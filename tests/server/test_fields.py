@@ -24,7 +24,7 @@ from weft_proto.v1 import (
     translation_pb2,
 )
 from weft_server.door.fields import MAX_FIELDS, MAX_TIMES, MAX_UNKNOWN, Bound, check_fields, fields_of
-from weft_server.door.handlers import parsing
+from weft_server.door.handlers import Parser
 from weft_server.door.limits import BOUNDS, check_of
 from weft_server.errors import InvalidRequest
 
@@ -167,8 +167,8 @@ def test_what_is_no_message_is_not_parsed(data):
     """Bytes that end too early, or that go beyond the message around them, numbers without end, and groups."""
     with pytest.raises(DecodeError):
         GENERATE(data)
-    parse = parsing(lambda _: pytest.fail("was parsed"), 1 << 24, GENERATE)
-    assert ("MALFORMED_REQUEST", "") == refusal(parse, data)
+    parser = Parser(lambda _: pytest.fail("was parsed"), 1 << 24, GENERATE)
+    assert ("MALFORMED_REQUEST", "") == refusal(parser.weigh, data)
 
 
 SMALL = {
@@ -230,9 +230,10 @@ def test_any_bytes_are_a_message_or_refused(data):
     ]
     pieces = st.one_of(st.sampled_from(seeds), st.binary(max_size=12))
     body = b"".join(data.draw(st.lists(pieces, max_size=6)))
-    parse = parsing(generation_pb2.GenerateRequest.FromString, 1 << 24, GENERATE)
+    parser = Parser(generation_pb2.GenerateRequest.FromString, 1 << 24, GENERATE)
     try:
-        request = parse(body)
+        parser.weigh(body)
+        request = parser.parse(body)
     except InvalidRequest:
         return
     numbers = sum(len(each.ids) for each in (request.token_ids, request.decoding.suppressed))

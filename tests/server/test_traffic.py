@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from waiting import until
 from weft_server.door.connections import Connections, peer_key
 from weft_server.door.incoming import Incoming
 from weft_server.door.outgoing import Outgoing
@@ -50,26 +51,69 @@ def test_one_caller_does_not_hold_all(who):
     incoming.hold(held[8], MEBIBYTE)
 
 
+def _open(traffic, tenant=""):
+    call = Call("a", tenant=tenant)
+    traffic.open(call)
+    return call
+
+
 def test_open_calls_are_bounded():
-    """In all, and half of them for each who is known by name. Probes always find a place. Ended ones are free."""
+    """In all, and half of them for each who is known by name. Those that ended, and those refused, are not counted."""
     traffic = Traffic(max_open_calls=8)
-    calls = [Call("a", tenant="known") for _ in range(4)]
-    for call in calls:
-        traffic.open(call, is_probe=False)
+    calls = [_open(traffic, "known") for _ in range(4)]
     with pytest.raises(Overloaded, match="of known, 4 calls") as refused:
-        traffic.open(Call("a", tenant="known"), is_probe=False)
+        _open(traffic, "known")
     assert "TOO_MANY_CALLS" == refused.value.reason
-    others = [Call("a") for _ in range(4)]
-    for call in others:
-        traffic.open(call, is_probe=False)
+    calls += [_open(traffic) for _ in range(4)]
     with pytest.raises(Overloaded, match="8 calls are open"):
-        traffic.open(Call("a"), is_probe=False)
-    probe = Call("Check")
-    traffic.open(probe, is_probe=True)
-    for call in (*calls, *others, probe):
+        _open(traffic)
+    for call in calls:
         traffic.close(call)
     assert 0 == traffic.num_open
-    traffic.open(Call("a", tenant="known"), is_probe=False)
+    _open(traffic, "known")
+
+
+def test_who_is_known_late_has_no_more_calls():
+    """Whoever shows a certificate alone is known when the handler begins, and has the same share."""
+    traffic = Traffic(max_open_calls=8)
+    calls = [_open(traffic) for _ in range(5)]
+    for call in calls[:4]:
+        call.tenant = "signed"
+        traffic.claim(call)
+    calls[4].tenant = "signed"
+    with pytest.raises(Overloaded, match="of signed, 4 calls"):
+        traffic.claim(calls[4])
+    for call in calls:
+        traffic.close(call)
+    assert 0 == traffic.num_open
+    traffic.claim(_open(traffic, "signed"))
+
+
+def _probe(traffic, peer):
+    call = Call("Check")
+    call.came_by(peer)
+    traffic.open_probe(call)
+    return call
+
+
+def test_probes_are_bounded_apart(monkeypatch):
+    """Of each connection, and in all. They take no place of other calls, nor do other calls take theirs."""
+    monkeypatch.setattr("weft_server.door.traffic.MAX_PROBES_PER_CONNECTION", 3)
+    monkeypatch.setattr("weft_server.door.traffic.MAX_PROBES", 2)
+    traffic = Traffic(max_open_calls=1, max_connections=1)
+    _open(traffic)
+    probes = [_probe(traffic, "ipv4:127.0.0.1:1") for _ in range(3)]
+    with pytest.raises(Overloaded, match="3 probes of this connection"):
+        _probe(traffic, "ipv4:127.0.0.1:1")
+    probes.append(_probe(traffic, "ipv4:127.0.0.1:2"))
+    ended = []
+    monkeypatch.setattr(traffic.connections, "hang_up", lambda peers: len(ended.extend(peers) or ended))
+    probes.append(_probe(traffic, "ipv4:127.0.0.1:3"))
+    assert ["127.0.0.1:1"] == ended
+    for call in probes:
+        traffic.close(call)
+    assert 0 == traffic.num_probes
+    _probe(traffic, "ipv4:127.0.0.1:1")
 
 
 def test_who_has_much_to_read_asks_no_more():
@@ -101,3 +145,47 @@ def test_who_has_much_to_read_asks_no_more():
 def test_a_peer_has_one_key(said, key):
     """However gRPC spells it, and the system."""
     assert key == peer_key(said)
+
+
+def test_of_too_much_unread_the_largest_holder_s_goes(monkeypatch):
+    """Two tenants have many small answers on many connections, and one honest caller has a large one: theirs go."""
+    monkeypatch.setattr("weft_server.door.outgoing.SWEEP_S", 0.01)
+    ended = []
+
+    class Heard(Connections):
+        def hang_up(self, peers):
+            ended.extend(peers)
+            return len(ended)
+
+    async def scenario():
+        outgoing = Outgoing(Heard(), max_bytes=20 * MEBIBYTE)
+        honest = _call("honest", "ipv4:127.0.0.1:9")
+        outgoing.begin(honest, 4 * MEBIBYTE)
+        for number in range(10):
+            outgoing.begin(_call("greedy", f"ipv4:127.0.0.1:{100 + number}"), 2 * MEBIBYTE)
+        await until(lambda: ended)
+        assert not honest.given_up
+        assert {f"127.0.0.1:{100 + number}" for number in range(10)} > set(ended)
+        assert 2 == len(ended)
+
+    asyncio.run(scenario())
+
+
+def test_too_many_unread_answers_are_too_much(monkeypatch):
+    """However small they are."""
+    monkeypatch.setattr("weft_server.door.outgoing.SWEEP_S", 0.01)
+    monkeypatch.setattr("weft_server.door.outgoing.MAX_SENDING", 5)
+
+    async def scenario():
+        outgoing = Outgoing(Connections())
+        hostile = [_call(peer="ipv4:127.0.0.1:1") for _ in range(5)]
+        honest = _call(peer="ipv4:127.0.0.1:2")
+        for call in (*hostile, honest):
+            outgoing.begin(call, 0)
+        await until(lambda: hostile[0].given_up)
+        assert not honest.given_up
+        for call in (*hostile, honest):
+            outgoing.end(call)
+        assert (0, 0) == (outgoing.num_bytes, outgoing.num_sending)
+
+    asyncio.run(scenario())

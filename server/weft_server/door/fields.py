@@ -82,8 +82,8 @@ def fields_of(message: Any, bounds: Mapping[str, Bound]) -> Fields:
     return fields
 
 
-def check_fields(data: bytes, fields: Fields) -> None:
-    """Raise InvalidRequest for a message that has too many of a field, or too many fields.
+def check_fields(data: bytes, fields: Fields) -> int:
+    """Return how many fields a message has. Raises InvalidRequest for too many of one, or of all.
 
     Millions of empty fields, two bytes each, would become gigabytes. What is let through becomes at most 16 times its
     bytes and 4 MiB, and at most twice its bytes and 64 MiB. Texts and files are not looked at, so a picture takes no
@@ -95,7 +95,7 @@ def check_fields(data: bytes, fields: Fields) -> None:
     Raises DecodeError for what is no message, and for groups, which no message of ours has.
     """
     try:
-        _walk(data, 0, len(data), fields, MAX_FIELDS, None)
+        return MAX_FIELDS - _walk(data, 0, len(data), fields, MAX_FIELDS, None)
     except IndexError:
         raise DecodeError from None
 

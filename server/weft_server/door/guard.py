@@ -12,7 +12,7 @@ import grpc.aio
 import structlog
 
 from weft_server.door.brake import Brake
-from weft_server.door.handlers import abort, behaviour_of, judging, let_go, parsing, refusing, sending
+from weft_server.door.handlers import Parser, abort, behaviour_of, judging, let_go, refusing, sending
 from weft_server.door.health import is_open
 from weft_server.door.limits import check_of, max_bytes
 from weft_server.door.standard_services import answering, reflecting
@@ -24,7 +24,6 @@ from weft_server.serving.call import CALL, Call
 if TYPE_CHECKING:
     from weft_server.door.access import Access
     from weft_server.door.gate import Gate
-    from weft_server.door.handlers import Parse
     from weft_server.door.status import Status
     from weft_server.telemetry.metrics import Metrics
 
@@ -88,22 +87,30 @@ class Guard(grpc.aio.ServerInterceptor):
                 # The method's name is not logged.
                 return self._judge(method, Call(""), MethodNotFound(method))
             self._handlers[method] = self._wrap(method, handler)
-        caller = None
+        call = Call(method.rpartition("/")[2])
+        is_probe = method.startswith(_HEALTH)
         # Whether health's answer is for everybody depends on the message.
-        if not method.startswith(_HEALTH):
-            try:
-                caller = self._access.of_metadata(method, handler_call_details.invocation_metadata)
-            except RequestError as error:
-                return self._refuse(Call(method.rpartition("/")[2]), error)
-        call = Call(method.rpartition("/")[2], tenant=caller.name if caller else "", is_known=caller is not None)
+        call.is_known = is_probe
         try:
-            if method.startswith(_OURS):
-                self._check(call, handler_call_details)
-            self.traffic.open(call, is_probe=method.startswith(_HEALTH))
+            if not is_probe:
+                self._admit(method, call, handler_call_details)
         except RequestError as error:
             return self._refuse(call, error) if call.is_known else self._judge(method, call, error)
         self._expect(call, is_counted=method.startswith(_OURS))
         return self._handlers[method]
+
+    def _admit(self, method: str, call: Call, details: Any) -> None:
+        """Raise RequestError if a call is refused before its message is read."""
+        try:
+            caller = self._access.of_metadata(method, details.invocation_metadata)
+        except RequestError:
+            call.is_known = True
+            raise
+        if caller:
+            call.is_known, call.tenant = True, caller.name
+        if method.startswith(_OURS):
+            self._check(call, details)
+        self.traffic.open(call)
 
     def _check(self, call: Call, details: Any) -> None:
         """Raise RequestError if a call is refused before its message is read."""
@@ -133,9 +140,15 @@ class Guard(grpc.aio.ServerInterceptor):
         return judging(why)
 
     async def _braked(self, call: Call, context: Any, status: Status) -> Status:
-        """Return the status of a call that a full model refuses, later if its caller floods."""
-        await self._brake.refused(call.tenant or context.peer())
+        """Return the status of a call that finds no room, later if its caller floods."""
+        call.came_by(context.peer())
+        self.traffic.places.use(call.peer)
+        await self.brake(call)
         return status
+
+    async def brake(self, call: Call) -> None:
+        """Return when a call that finds no room may be told, later if its caller floods."""
+        await self._brake.refused(call.tenant or call.peer)
 
     def _refused(self, call: Call, error: RequestError) -> Status:
         """Count a refusal, and return its status."""
@@ -151,11 +164,11 @@ class Guard(grpc.aio.ServerInterceptor):
         2. Of health and reflection, refusals get their status. A drain neither refuses nor awaits such calls.
         """
         deserialize = handler.request_deserializer
-        parse = parsing(deserialize, max_bytes(method, self._max_request_bytes), check_of(deserialize))
+        parser = Parser(deserialize, max_bytes(method, self._max_request_bytes), check_of(deserialize))
         if method.startswith(_OURS):
             if handler.response_streaming:
-                return grpc.stream_stream_rpc_method_handler(self._stream(method, handler, parse))
-            return grpc.stream_unary_rpc_method_handler(self._unary(method, handler, parse))
+                return grpc.stream_stream_rpc_method_handler(self._stream(method, handler, parser))
+            return grpc.stream_unary_rpc_method_handler(self._unary(method, handler, parser))
         outgoing = self.traffic.outgoing
         if method.startswith(_HEALTH):
 
@@ -163,10 +176,10 @@ class Guard(grpc.aio.ServerInterceptor):
                 if not is_open(request.service):
                     self._access.of_call(method, context)
 
-            return answering(handler, parse, self._receive_probe, outgoing, admit)
+            return answering(handler, parser, self._receive_probe, outgoing, admit)
         assert method.startswith(_REFLECTION), f"{method} is answered and not guarded. This is a bug."
         return reflecting(
-            handler, parse, self._receive_next, outgoing, lambda context: self._access.of_call(method, context)
+            handler, parser, self._receive_next, outgoing, lambda context: self._access.of_call(method, context)
         )
 
     def _expect(self, call: Call, *, is_counted: bool) -> None:
@@ -179,35 +192,35 @@ class Guard(grpc.aio.ServerInterceptor):
         assert task is not None, "a call outside of a task. This is a bug."
         task.add_done_callback(lambda _: self._end(call, is_counted=is_counted))
 
-    def _unary(self, method: str, handler: Any, parse: Parse) -> Any:
+    def _unary(self, method: str, handler: Any, parser: Parser) -> Any:
         behaviour, serialize = behaviour_of(handler), handler.response_serializer or bytes
 
         async def unary(_: Any, context: Any) -> Any:
             call = CALL.get()
-            async with _Watch(call, context):
-                data = serialize(await behaviour(parse(await self._receive(method, call, context)), context))
+            async with _Watch(self, call, context):
+                data = serialize(await behaviour(await self._receive(method, call, context, parser), context))
                 self.traffic.outgoing.begin(call, len(data))
                 return data
 
         return unary
 
-    def _stream(self, method: str, handler: Any, parse: Parse) -> Any:
+    def _stream(self, method: str, handler: Any, parser: Parser) -> Any:
         behaviour, serialize = behaviour_of(handler), handler.response_serializer or bytes
 
         # This is no generator. A cancellation during a write must reach the servicer now, not when a generator is
         # collected.
         async def stream(_: Any, context: Any) -> None:
             call = CALL.get()
-            async with _Watch(call, context):
-                responses = behaviour(parse(await self._receive(method, call, context)), context)
+            async with _Watch(self, call, context):
+                responses = behaviour(await self._receive(method, call, context, parser), context)
                 async with aclosing(responses):
                     async for response in responses:
                         await sending(self.traffic.outgoing, call, context, serialize(response))
 
         return stream
 
-    async def _receive(self, method: str, call: Call, context: Any) -> Any:
-        """Return the message of a call, and take the call in.
+    async def _receive(self, method: str, call: Call, context: Any, parser: Parser) -> Any:
+        """Return the message of a call, parsed, and take the call in.
 
         Raises RequestError for who may not call, while the server drains, and for a message that does not come or is
         too much.
@@ -215,7 +228,9 @@ class Guard(grpc.aio.ServerInterceptor):
         # Who sent no token is known by a certificate, which only the context has.
         if not call.is_known:
             call.tenant = self._access.of_peer(method, context).name
+            self.traffic.claim(call)
         call.came_by(context.peer())
+        self.traffic.places.use(call.peer)
         if self.draining:
             raise Draining
         self.traffic.outgoing.check(call)
@@ -224,14 +239,15 @@ class Guard(grpc.aio.ServerInterceptor):
             raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
         if self.draining:
             raise Draining
-        self.traffic.incoming.hold(call, len(data))
+        self.traffic.incoming.hold(call, parser.weigh(data))
         self._begin(call)
-        return data
+        return parser.parse(data)
 
     async def _receive_probe(self, context: Any) -> Any:
         """Return the message of a call that everybody may make. Raises RequestError if it does not come at once."""
         call = CALL.get()
         call.came_by(context.peer())
+        self.traffic.open_probe(call)
         data = await self.traffic.probes.read(call, context)
         if data is grpc.aio.EOF:
             raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
@@ -246,7 +262,6 @@ class Guard(grpc.aio.ServerInterceptor):
     def _begin(self, call: Call) -> None:
         """Take a call in."""
         call.begun = True
-        self.traffic.places.use(call.peer)
         self.num_active += 1
         self._last_call = time.monotonic()
 
@@ -282,9 +297,10 @@ class Guard(grpc.aio.ServerInterceptor):
 class _Watch:
     """Around a call's handler. A class, because a generator's context manager costs each call 4 us more."""
 
-    __slots__ = ("_call", "_context", "_early_s")
+    __slots__ = ("_call", "_context", "_early_s", "_guard")
 
-    def __init__(self, call: Call, context: Any) -> None:
+    def __init__(self, guard: Guard, call: Call, context: Any) -> None:
+        self._guard = guard
         self._context = context
         self._call = call
         # How much before its deadline a call that was cancelled counts as one that met it.
@@ -323,5 +339,12 @@ class _Watch:
         if status.error_id:
             _log.error("bug", error_id=status.error_id, method=call.method, request_id=call.request_id, exc_info=error)
         # A message that was ended on its way has its status already.
-        if not self._context.done():
-            await abort(self._context, status)
+        if self._context.done():
+            return
+        if isinstance(error, Overloaded):
+            # Nothing of the request waits.
+            call.let_go()
+            let_go(error)
+            self._guard.traffic.incoming.let_go(call)
+            await self._guard.brake(call)
+        await abort(self._context, status)

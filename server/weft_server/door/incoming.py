@@ -17,7 +17,7 @@ import grpc.aio
 from weft_server.door.connections import peer_key
 from weft_server.door.handlers import abort
 from weft_server.door.status import to_status
-from weft_server.errors import DeadlineExpired, MessageTooSlow, Overloaded, RequestError
+from weft_server.errors import DeadlineExpired, Draining, MessageTooSlow, Overloaded, RequestError
 
 if TYPE_CHECKING:
     from weft_server.door.connections import Connections
@@ -103,6 +103,9 @@ class Incoming:
             raise reception.error from None
         finally:
             del self._receiving[reception]
+        # It may have come just before it was ended.
+        if reception.error is not None:
+            raise reception.error
         if data is grpc.aio.EOF:
             # So does a message end whose caller goes. Then this is cancelled.
             await asyncio.sleep(_GONE_S)
@@ -193,7 +196,7 @@ class Incoming:
     def _end(self, reception: _Reception, error: RequestError) -> None:
         """Refuse a call whose handler reads. gRPC drops what has come of its message."""
         reception.error = error
-        self.num_ended += 1
+        self.num_ended += not isinstance(error, Draining)
         ending = asyncio.get_running_loop().create_task(abort(reception.context, to_status(error)))
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)

@@ -52,8 +52,8 @@ def max_bytes(method: str, most: int) -> int:
     return min(most, MAX_NAME_BYTES if service.startswith(_NAMES) else MAX_TEXT_BYTES)
 
 
-def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], None] | None:
-    """Return what refuses messages of too many fields, see `check_fields`.
+def check_of(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], int] | None:
+    """Return what counts the fields of messages and refuses those of too many, see `check_fields`.
 
     `deserialize` is FromString of a message's class. None for what makes other things of bytes: they have no fields.
     """

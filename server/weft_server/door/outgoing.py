@@ -26,6 +26,8 @@ _log = structlog.get_logger(__name__)
 MAX_SENDING_BYTES = 64 * 1024 * 1024
 # Of those, one caller's.
 MAX_SHARE = 0.5
+# How many answers may stand unread, of all callers together.
+MAX_SENDING = 1024
 # An answer has its time, and one second more for each of these bytes, to be read.
 MIN_BYTES_PER_S = 64 * 1024
 SWEEP_S = 0.5
@@ -90,28 +92,41 @@ class Outgoing:
                 asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
 
     def _give_up(self) -> None:
-        """End the connections of who reads too slowly, and while all have too much to read, of who has most."""
+        """End the connections of who reads too slowly; and while there is too much to read, those of who has most."""
         now = time.monotonic()
-        late = {
-            call.peer
-            for call, sending in self._sending.items()
-            if now - sending.since > self._timeout_s + sending.num_bytes / MIN_BYTES_PER_S
-        }
-        # What has just been written may pass at once.
-        stood = [(call, each) for call, each in self._sending.items() if now - each.since > SWEEP_S]
-        unread: defaultdict[str, int] = defaultdict(int)
-        for call, each in stood:
-            unread[call.peer] += each.num_bytes
-        left = sum(num_bytes for peer, num_bytes in unread.items() if peer not in late)
-        for peer in sorted(unread.keys() - late, key=lambda peer: unread[peer], reverse=True):
-            if left <= self._max_bytes:
-                break
-            late.add(peer)
-            left -= unread[peer]
-        if late:
-            for call in self._sending:
-                if call.peer in late:
-                    call.given_up = "ANSWER_UNREAD"
-            ended = self._connections.hang_up(map(peer_key, late))
-            self.num_ended += ended
-            _log.warning("connections ended whose callers do not read", connections=ended)
+        late, stood = set(), []
+        for call, sending in self._sending.items():
+            if call.given_up:
+                continue
+            if now - sending.since > self._timeout_s + sending.num_bytes / MIN_BYTES_PER_S:
+                late.add(call.peer)
+            # What has just been written may pass at once.
+            elif now - sending.since > SWEEP_S:
+                stood.append((call, sending))
+        late |= self._largest([each for each in stood if each[0].peer not in late])
+        if not late:
+            return
+        for call in self._sending:
+            if call.peer in late:
+                call.given_up = "ANSWER_UNREAD"
+        ended = self._connections.hang_up(map(peer_key, late))
+        self.num_ended += ended
+        _log.warning("connections ended whose callers do not read", connections=ended)
+
+    def _largest(self, stood: list[tuple[Call, _Sending]]) -> set[str]:
+        """The connections to end so that the rest is not too much: of the holder that has most, its largest."""
+        num_bytes, count = sum(sending.num_bytes for _, sending in stood), len(stood)
+        ended: set[str] = set()
+        while num_bytes > self._max_bytes or count > MAX_SENDING:
+            weigh = (lambda sending: sending.num_bytes) if num_bytes > self._max_bytes else (lambda _: 1)
+            of_holder: defaultdict[str, int] = defaultdict(int)
+            of_peer: defaultdict[tuple[str, str], int] = defaultdict(int)
+            for call, sending in stood:
+                of_holder[sending.holder] += weigh(sending)
+                of_peer[sending.holder, call.peer] += weigh(sending)
+            holder = max(of_holder, key=of_holder.__getitem__)
+            _, peer = max((key for key in of_peer if key[0] == holder), key=of_peer.__getitem__)
+            ended.add(peer)
+            stood = [each for each in stood if each[0].peer != peer]
+            num_bytes, count = sum(sending.num_bytes for _, sending in stood), len(stood)
+        return ended

@@ -38,34 +38,25 @@ class Places:
         self._used: set[str] = set()
         # Peers that the last look found, oldest first.
         self._seen: dict[str, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
         self.num_ended = 0
-
-    def start(self) -> None:
-        """Begin to look."""
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
-
-    def stop(self) -> None:
-        """Look no more."""
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
 
     def use(self, peer: str) -> None:
         """Note that a peer calls, and may."""
         self._used.add(peer)
 
-    def _look(self) -> None:
-        try:
+    async def keep_looking(self) -> None:
+        """End connections whenever places are scarce. To look at them all takes a thread some milliseconds."""
+        while True:
+            await asyncio.sleep(LOOK_S)
             if self._connections.may_be(self._most) or len(self._used) > self._max_used:
-                self._tidy()
-        finally:
-            self._timer = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+                ended = self._too_many(await asyncio.to_thread(self._connections.peers))
+                if ended:
+                    count = await asyncio.to_thread(self._connections.hang_up, ended)
+                    self.num_ended += count
+                    _log.warning("connections ended that never called: few places are left", connections=count)
 
-    def _tidy(self) -> None:
-        """End those that never called and that the last look found too, oldest first, until some places are free."""
-        peers = self._connections.peers()
+    def _too_many(self, peers: list[str]) -> list[str]:
+        """Those that never called and that the last look found too, oldest first, so that some places are free."""
         there, used = set(peers), {peer_key(peer): peer for peer in self._used}
         self._used = {peer for key, peer in used.items() if key in there}
         old = [peer for peer in self._seen if peer in there]
@@ -76,7 +67,4 @@ class Places:
         ended = [peer for peer in old if peer in idle][: max(0, len(peers) - self._most)]
         ended += only_watch[: max(0, len(peers) - len(idle) - self._most_watching)]
         self._seen = dict.fromkeys([*old, *peers])
-        if ended:
-            count = self._connections.hang_up(ended)
-            self.num_ended += count
-            _log.warning("connections ended that never called: few places are left", connections=count)
+        return ended

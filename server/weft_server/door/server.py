@@ -117,17 +117,14 @@ class GrpcServer:
             kind = "; or gRPC takes no key of this kind, then use RSA or ECDSA" if config.tls_key else ""
             why = f"is another server there? {flag} takes another{kind}"
             raise ConfigError(f"cannot listen on {error.where}: {why}") from error
-        self._traffic = guard.traffic
-        self._traffic.connections.ports.add(self.port)
+        guard.traffic.connections.ports.add(self.port)
 
     async def start(self) -> None:
         """Begin to answer."""
         await self._server.start()
-        self._traffic.places.start()
 
     async def stop(self, grace_s: float) -> None:
         """Stop answering. Calls that are still there after `grace_s` seconds are cut off."""
-        self._traffic.places.stop()
         await self._server.stop(grace_s)
 
 

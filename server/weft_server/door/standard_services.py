@@ -15,7 +15,7 @@ from weft_server.serving.call import CALL
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
-    from weft_server.door.handlers import Parse
+    from weft_server.door.handlers import Parser
     from weft_server.door.outgoing import Outgoing
 
     Receive = Callable[[Any], Awaitable[Any]]
@@ -34,7 +34,7 @@ class _Writer:
 
 
 def answering(
-    handler: Any, parse: Parse, receive: Receive, outgoing: Outgoing, admit: Callable[[Any, Any], object]
+    handler: Any, parser: Parser, receive: Receive, outgoing: Outgoing, admit: Callable[[Any, Any], object]
 ) -> Any:
     """Do as a handler that takes one request does, and give its refusals a status.
 
@@ -44,7 +44,9 @@ def answering(
 
     async def answer(_: Any, context: Any) -> Any:
         try:
-            request = parse(await receive(context))
+            data = await receive(context)
+            parser.weigh(data)
+            request = parser.parse(data)
             admit(request, context)
             if handler.response_streaming:
                 return await handler.unary_stream(request, _Writer(context, handler.response_serializer, outgoing))
@@ -62,7 +64,9 @@ def answering(
     return grpc.stream_unary_rpc_method_handler(answer)
 
 
-def reflecting(handler: Any, parse: Parse, receive: Receive, outgoing: Outgoing, admit: Callable[[Any], object]) -> Any:
+def reflecting(
+    handler: Any, parser: Parser, receive: Receive, outgoing: Outgoing, admit: Callable[[Any], object]
+) -> Any:
     """Do as `answering` for reflection, whose requests come as a stream; each has its time.
 
     `admit` takes the context.
@@ -70,7 +74,8 @@ def reflecting(handler: Any, parse: Parse, receive: Receive, outgoing: Outgoing,
 
     async def parsed(context: Any) -> AsyncIterator[Any]:
         while (data := await receive(context)) is not grpc.aio.EOF:
-            yield parse(data)
+            parser.weigh(data)
+            yield parser.parse(data)
 
     async def answer(_: Any, context: Any) -> None:
         try:

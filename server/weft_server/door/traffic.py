@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from weft_server.door.connections import Connections
+from weft_server.door.connections import Connections, peer_key
 from weft_server.door.incoming import MAX_HELD_BYTES, Incoming
 from weft_server.door.outgoing import Outgoing
 from weft_server.door.places import Places
@@ -21,6 +21,9 @@ MAX_OPEN_CALLS = 4096
 MAX_CALLS_PER_CONNECTION = 1024
 # Of those, one caller's, who is known by name.
 MAX_CALLS_SHARE = 0.5
+# Calls of health of one connection, and of all beside two watches for each connection that there may be.
+MAX_PROBES_PER_CONNECTION = 64
+MAX_PROBES = 1024
 # Everybody may ask for health, so there are few places for such messages, and little time. Honest ones need neither:
 # they come with their headers.
 MAX_PROBES_RECEIVING = 4
@@ -53,43 +56,79 @@ class Traffic:
         self._max_open = max_open_calls
         self._open_of: defaultdict[str, int] = defaultdict(int)
         self.num_open = 0
+        self._max_probes = MAX_PROBES + 2 * max_connections
+        self._probes_of: defaultdict[str, int] = defaultdict(int)
+        self.num_probes = 0
+        # Connections that were ended for others' probes.
+        self.num_ended = 0
 
-    def open(self, call: Call, *, is_probe: bool) -> None:
+    def open(self, call: Call) -> None:
         """Count a call whose headers have come. `close` must follow, but not behind an error.
-
-        A probe always finds a place: whoever refused one would be restarted for being busy.
 
         Raises:
             Overloaded: too many are open, of all or of this caller.
         """
-        if self.num_open >= self._max_open and not is_probe:
+        if self.num_open >= self._max_open:
             raise Overloaded("TOO_MANY_CALLS", f"{self.num_open} calls are open already")
-        if call.tenant and self._open_of[call.tenant] >= self._max_open * MAX_CALLS_SHARE:
-            raise Overloaded("TOO_MANY_CALLS", f"of {call.tenant}, {self._open_of[call.tenant]} calls are open already")
+        self.claim(call)
         self.num_open += 1
+        call.is_open = True
+
+    def claim(self, call: Call) -> None:
+        """Count an open call as its caller's, who is known by name now. Raises Overloaded for one who has too many."""
+        if not call.tenant:
+            return
+        if self._open_of[call.tenant] >= self._max_open * MAX_CALLS_SHARE:
+            raise Overloaded("TOO_MANY_CALLS", f"of {call.tenant}, {self._open_of[call.tenant]} calls are open already")
+        self._open_of[call.tenant] += 1
         call.open_as = call.tenant
-        if call.tenant:
-            self._open_of[call.tenant] += 1
+
+    def open_probe(self, call: Call) -> None:
+        """Count a call of health, which everybody may make, apart from the others. `close` must follow.
+
+        In all, one more finds a place always: the connection that has most is ended for it. A server whose probes are
+        refused would be restarted for being busy.
+
+        Raises:
+            Overloaded: its connection has too many.
+        """
+        if self._probes_of[call.peer] >= MAX_PROBES_PER_CONNECTION:
+            raise Overloaded(
+                "TOO_MANY_CALLS", f"{MAX_PROBES_PER_CONNECTION} probes of this connection are open already"
+            )
+        if self.num_probes >= self._max_probes:
+            largest = max(self._probes_of, key=self._probes_of.__getitem__)
+            self.num_ended += self.connections.hang_up([peer_key(largest)])
+        self.num_probes += 1
+        self._probes_of[call.peer] += 1
+        call.is_probe = True
 
     def close(self, call: Call) -> None:
         """Take a call off the counts: its answer is out, or given up."""
-        self.num_open -= 1
-        if call.open_as:
-            self._open_of[call.open_as] -= 1
-            if not self._open_of[call.open_as]:
-                del self._open_of[call.open_as]
         self.incoming.let_go(call)
         self.outgoing.end(call)
+        self.num_open -= call.is_open
+        if call.open_as:
+            _less(self._open_of, call.open_as)
+        if call.is_probe:
+            self.num_probes -= 1
+            _less(self._probes_of, call.peer)
 
     def figures(self) -> dict[str, float]:
         """Return what is held now and what was given up, by the names of metrics. Any thread may ask."""
         return {
             "connections": self.connections.count(),
-            "calls_open": self.num_open,
+            "calls_open": self.num_open + self.num_probes,
             "messages_receiving": self.incoming.num_receiving + self.probes.num_receiving,
             "held_bytes": self.incoming.num_bytes,
             "answers_sending": self.outgoing.num_sending,
             "answers_sending_bytes": self.outgoing.num_bytes,
             "messages_given_up_total": self.incoming.num_ended + self.probes.num_ended,
-            "connections_given_up_total": self.outgoing.num_ended + self.places.num_ended,
+            "connections_given_up_total": self.num_ended + self.outgoing.num_ended + self.places.num_ended,
         }
+
+
+def _less(counts: defaultdict[str, int], key: str) -> None:
+    counts[key] -= 1
+    if not counts[key]:
+        del counts[key]

@@ -51,8 +51,10 @@ class Call:
     # Known when its handler begins.
     peer: str = ""
     holder: str = ""
-    # The tenant under which it is counted as open.
+    # Whether it is counted as open, and under which tenant; or that it is a call of health.
+    is_open: bool = False
     open_as: str = ""
+    is_probe: bool = False
     # Of its message, from its arrival until the call is answered.
     num_bytes: int = 0
     # Whether its message has come and it was taken in.
