@@ -60,7 +60,7 @@ class _Events(logging.Handler):
     """Takes what Python's own loggers are told."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Never fail: the library that logs would. Of what cannot be said nothing is shown: callers may have sent it."""
+        """Never fail, for the library would. Of what cannot be said nothing is shown: callers may have sent it."""
         try:
             _log.log(_level(record), record.getMessage().rstrip(), logger=record.name, exc_info=record.exc_info)
         except Exception as error:  # noqa: BLE001 - arguments that do not fit, or objects that cannot be shown
