@@ -197,20 +197,26 @@ def _cancelled_meanwhile(stream):
     return stream
 
 
+BUSY_THEN_LONG = [Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05), 3600.0]
+
+
 def test_a_stream_that_is_cancelled_while_its_call_is_made_again_ends(server):
     """The new call is ended too: nobody else knows of it."""
-    server.servicer.step_s = 0.05
-    busy = Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05)
-    server.servicer.script.extend([busy, busy])
+    server.servicer.script.extend(BUSY_THEN_LONG)
     with weft.Client(server.target, wait=60.0, timeout=120.0) as client:
-        stream = _cancelled_meanwhile(client.stream_generate(LONG))
+        stream = _cancelled_meanwhile(client.stream_generate("a b"))
         with pytest.raises(weft.Cancelled):
             next(stream)
         assert stream._call.cancelled()
 
+
+def test_an_asyncio_stream_that_is_cancelled_while_its_call_is_made_again_ends(server):
+    """The same, as another thread may cancel it."""
+    server.servicer.script.extend(BUSY_THEN_LONG)
+
     async def run():
         async with weft.AsyncClient(server.target, wait=60.0, timeout=120.0) as client:
-            stream = _cancelled_meanwhile(client.stream_generate(LONG))
+            stream = _cancelled_meanwhile(client.stream_generate("a b"))
             with pytest.raises(weft.Cancelled):
                 await anext(stream)
             return stream._call.cancelled()
