@@ -62,9 +62,11 @@ class _Events(Generic[Answer]):
         return pause_s
 
     def _begin_again(self) -> None:
-        if self._is_cancelled:
+        if not self._is_cancelled:
+            self._call = self._begin(self._patience.left_s, passes_by=self._passes_by)
+        if self._is_cancelled:  # maybe by another thread since we looked, which has ended the call of before
+            self._home.end(self._call.cancel)
             raise Cancelled("the call was cancelled")
-        self._call = self._begin(self._patience.left_s, passes_by=self._passes_by)
 
     def _take(self, message: Any) -> str:
         """Give the new text of a message; the final one has none and leaves the result."""

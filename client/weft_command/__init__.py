@@ -14,8 +14,9 @@ def main() -> int:
         # Nothing has begun. A server that is told to end does so well, any other command was cut off.
         code = 0 if is_serving(sys.argv) else 128 + signal.SIGTERM
         signal.signal(signal.SIGTERM, lambda *_: os._exit(code))
-    # `weft up` has blocked it for as long as there was no handler.
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        # `weft up` has blocked it for as long as there was no handler.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
     try:
         from weft.cli import main as command  # noqa: PLC0415 - after the handler
     except KeyboardInterrupt:

@@ -32,8 +32,8 @@ class Background:
         self._whys: dict[str, str] = {}
 
     def keep(self, name: str, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin what lasts as long as the server, and begin it again whenever it ends."""
-        self._tasks[name] = asyncio.create_task(self._keep(name, make), name=name)
+        """Begin what lasts as long as the server, and begin it again whenever it ends, or end the server."""
+        self.need(name, self._keep(name, make))
 
     def need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         """Begin what ends by itself. If it fails, the server cannot go on."""
@@ -67,10 +67,16 @@ class Background:
                 pause_s = PAUSE_S
             self._whys[name] = _why(error) if error else "it returned"
             _log.error("background task ended", task=name, again_in_s=pause_s, exc_info=error)
-            await self._tell()
+            await self._tell_of(name)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, MAX_PAUSE_S)
             del self._whys[name]
+
+    async def _tell_of(self, name: str) -> None:
+        try:
+            await self._tell()
+        except Exception:  # noqa: BLE001 - the task may be what failed by this very bug, and is to begin again
+            _log.exception("nobody was told that a background task ended", task=name)
 
     async def _need(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         try:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# A closed terminal sends SIGHUP. Admitted requests are finished then too.
+# A closed terminal sends SIGHUP. Admitted requests are finished then too. It may come several times, from a shell and
+# from the kernel, and beside a SIGTERM of systemd. So it is nobody's haste: it never counts as a second signal.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # What ends later than it may, by so many seconds, is ended: after the calls, listeners and threads end too.
 MARGIN_S = 15.0
@@ -43,6 +44,7 @@ class Stopping:
         self._tell: Callable[..., None] = _nobody
         self._flush: Callable[[], None] = _nobody
         self._limit_s = 0.0
+        # Without SIGHUP.
         self._num_signals = 0
         # Monotonic seconds at which the process is ended.
         self._deadline = math.inf
@@ -56,8 +58,9 @@ class Stopping:
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
     def serve(self, stop: Callable[[], None], limit_s: float, tell: Callable[..., None]) -> None:
-        """From now on call `stop` for the first signal, from another thread. A second one ends the process with code 1.
+        """From now on call `stop` for a signal, from another thread. It may be called again.
 
+        A second SIGTERM or SIGINT ends the process with code 1.
         `limit_s` seconds and a margin after the first signal, the process ends with code 1 too. `tell` logs an error.
         """
         with self._lock:
@@ -91,10 +94,10 @@ class Stopping:
                 self.exit_now(1)
             for number in os.read(self._noted, 64):
                 if number in SIGNALS:
-                    self._take()
+                    self._take(number)
 
-    def _take(self) -> None:
-        self._num_signals += 1
+    def _take(self, number: int) -> None:
+        self._num_signals += number != signal.SIGHUP
         with self._lock:
             stop = self._stop
         if stop is None:

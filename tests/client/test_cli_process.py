@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,12 @@ def test_the_exit_code_needs_no_stderr(server, argv, code):
             [*WEFT, *argv], env=os.environ | {"WEFT_TARGET": server.target}, stderr=full, timeout=60, check=False
         )
     assert code == run.returncode
+
+
+def test_a_system_that_blocks_no_signals_has_the_command_too():
+    """Windows is one."""
+    program = "import signal, sys; del signal.pthread_sigmask, signal.SIG_UNBLOCK; import weft_command as command; "
+    program += "sys.exit(command.main())"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "translate" in done.stdout

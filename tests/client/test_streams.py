@@ -183,3 +183,42 @@ def test_a_stream_without_its_final_message_is_a_bug(client, server):
     server.servicer.script.append(Failure(StatusCode.OK, after=1))
     with pytest.raises(weft.InternalError, match="This is a bug"):
         list(client.stream_generate("a b"))
+
+
+def _cancelled_meanwhile(stream):
+    """Let it be cancelled by somebody else just when its call is made again. Gives it back."""
+    begin = stream._begin
+
+    def begin_late(*args, **kwargs):
+        stream.cancel()
+        return begin(*args, **kwargs)
+
+    stream._begin = begin_late
+    return stream
+
+
+BUSY_THEN_LONG = [Failure(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", "full", retry_after=0.05), 3600.0]
+
+
+def test_a_stream_that_is_cancelled_while_its_call_is_made_again_ends(server):
+    """The new call is ended too: nobody else knows of it."""
+    server.servicer.script.extend(BUSY_THEN_LONG)
+    with weft.Client(server.target, wait=60.0, timeout=120.0) as client:
+        stream = _cancelled_meanwhile(client.stream_generate("a b"))
+        with pytest.raises(weft.Cancelled):
+            next(stream)
+        assert stream._call.cancelled()
+
+
+def test_an_asyncio_stream_that_is_cancelled_while_its_call_is_made_again_ends(server):
+    """The same, as another thread may cancel it."""
+    server.servicer.script.extend(BUSY_THEN_LONG)
+
+    async def run():
+        async with weft.AsyncClient(server.target, wait=60.0, timeout=120.0) as client:
+            stream = _cancelled_meanwhile(client.stream_generate("a b"))
+            with pytest.raises(weft.Cancelled):
+                await anext(stream)
+            return stream._call.cancelled()
+
+    assert asyncio.run(run())

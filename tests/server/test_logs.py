@@ -124,6 +124,54 @@ def test_for_people_what_is_printed_stays_as_it_is():
     assert "OSError: the end" in _others("console")
 
 
+ODD = """
+import json, logging, sys
+from weft_server.telemetry.logs import configure_logging
+configure_logging({log_format!r}, "info")
+class Unsayable:
+    def __str__(self):
+        raise KeyError("nothing")
+log = logging.getLogger("some.library")
+log.setLevel(1)
+for level in (1, 15, 35, 49, 1000):
+    log.log(level, "at %d", level)
+log.warning("two of %s and %s", "what a caller sent")
+log.error(Unsayable())
+log.error("%s", Unsayable())
+try:
+    raise ValueError(Unsayable())
+except ValueError:
+    log.exception("went on")
+"""
+
+
+def _odd(log_format):
+    command = [sys.executable, "-c", ODD.format(log_format=log_format)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    return done.stderr
+
+
+def test_no_library_fails_by_what_it_logs():
+    """A level of its own is the next lower one of ours. What cannot be said is an event that names the logger."""
+    *said, last = [json.loads(line) for line in _odd("json").splitlines()]
+    levels = [("at 35", "warning"), ("at 49", "error"), ("at 1000", "critical")]
+    unsaid = "a library's event could not be said"
+    assert [*levels, *[(unsaid, "error")] * 3] == [(event["event"], event["level"]) for event in said]
+    assert ["TypeError", "KeyError", "KeyError"] == [event["why"] for event in said[3:]]
+    assert {"some.library"} == {event["logger"] for event in [*said, last]}
+    assert ("went on", "ValueError") == (last["event"], last["exception"][0]["exc_type"])
+
+
+def test_for_people_no_library_fails_by_what_it_logs_either():
+    """Arguments of what cannot be said are left out: they may be what a caller sent."""
+    text = _odd("console")
+    assert 3 == text.count("a library's event could not be said")
+    assert "at 35" in text
+    assert "went on" in text
+    assert "what a caller sent" not in text
+
+
 def _full_pipe():
     """A pipe that takes a page at a time, and has no room."""
     reader, writer = os.pipe()

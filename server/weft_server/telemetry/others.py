@@ -60,7 +60,17 @@ class _Events(logging.Handler):
     """Takes what Python's own loggers are told."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        _log.log(record.levelno, record.getMessage().rstrip(), logger=record.name, exc_info=record.exc_info)
+        """Never fail, for the library would. Of what cannot be said nothing is shown: callers may have sent it."""
+        try:
+            _log.log(_level(record), record.getMessage().rstrip(), logger=record.name, exc_info=record.exc_info)
+        except Exception as error:  # noqa: BLE001 - arguments that do not fit, or objects that cannot be shown
+            why, at = type(error).__name__, f"{record.module}:{record.lineno}"
+            _log.error("a library's event could not be said", logger=record.name, at=at, why=why)
+
+
+def _level(record: logging.LogRecord) -> int:
+    """A library may have levels of its own. Give the next lower one of those that Python names."""
+    return min(record.levelno // 10 * 10, logging.CRITICAL)
 
 
 class _Printed(io.TextIOBase):
