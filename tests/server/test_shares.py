@@ -129,7 +129,7 @@ def test_a_tenant_leaves_slots_to_others(num_slots, width, most):
 
 @pytest.mark.parametrize("classes", [(Priority.NORMAL, Priority.NORMAL), (Priority.HIGH, Priority.LOW)])
 def test_who_holds_no_slot_has_the_kept_one_though_it_is_not_its_turn(classes):
-    """It has had more than who holds all others, or its class is lower. Not if it has had as much more as they claim."""
+    """It has had more than who holds all others, or its class is lower. Not if it has had more than they claim."""
     theirs, its = classes
     scheduler = Scheduler(1, 999, 10**6)
     wait(scheduler, make("other", Standing(its, "other"), new=32))
