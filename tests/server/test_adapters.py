@@ -14,6 +14,7 @@ from tiny import CHECKPOINTS, save_tiny
 from tiny_adapters import linear_shapes, write_adapter
 
 from loaded import Loaded, refusal_of, score
+from waiting import until
 from weft_export.adapters.export_adapter import export_adapter
 from weft_export.export import adaptable, export_checkpoint
 from weft_proto.v1 import bundle_pb2, common_pb2, model_pb2, translation_pb2
@@ -384,6 +385,36 @@ def test_a_wrong_adapter_is_refused_before_it_is_run(adapters, spoil, why):
     (directory / "adapter.json").write_text(json_format.MessageToJson(manifest))
     with pytest.raises(BundleError, match=why):
         load_adapter(directory, load_bundle(adapters.parents[1] / "1"))
+
+
+def test_loads_that_nobody_waits_for_are_bounded(repository):
+    """Who asks for one adapter after the other and leaves begins no more loads than there may be adapters."""
+
+    async def run():
+        async with Loaded(repository / "adapted" / "1", max_adapters=2) as model:
+            load, free, begun = model.adapters.begin_loading, asyncio.Event(), []
+
+            async def slowly(directory):
+                begun.append(directory.name)
+                await free.wait()
+                return await load(directory)
+
+            model.adapters.begin_loading = lambda directory: asyncio.create_task(slowly(directory))
+            for name in NAMES[:2]:
+                task = asyncio.create_task(model.adapters.take(name))
+                await until(lambda name=name: name in begun)
+                task.cancel()
+                await asyncio.wait([task])
+            with pytest.raises(Overloaded, match="on their way") as refused:
+                await model.adapters.take(NAMES[2])
+            assert "ADAPTERS_IN_USE" == refused.value.reason
+            assert list(NAMES[:2]) == begun
+            loads = [each.loading for each in model.adapters._residents.values()]
+            free.set()
+            await asyncio.wait(loads)
+            model.adapters.let_go(await model.adapters.take(NAMES[2]))
+
+    asyncio.run(run())
 
 
 def test_those_who_wait_for_an_adapter_are_bounded(repository):

@@ -9,7 +9,7 @@ from queued import make, one, wait
 from weft_server.engine.books import Books
 from weft_server.engine.scheduler import Scheduler
 from weft_server.engine.waiting import MAX_TENANTS
-from weft_server.sequence import Delivery, FinishReason, Standing
+from weft_server.sequence import Delivery, FinishReason, Priority, Standing
 from weft_server.telemetry.metrics import Metrics
 
 
@@ -125,6 +125,57 @@ def test_a_tenant_leaves_slots_to_others(num_slots, width, most):
     wait(scheduler, make("other", Standing(tenant="other")))
     taken = scheduler.take(0, most=room() or 1, room=room(), budget=10**6)
     assert ["other"] * (most < num_slots) == [each.request_id for each in taken]
+
+
+@pytest.mark.parametrize("classes", [(Priority.NORMAL, Priority.NORMAL), (Priority.HIGH, Priority.LOW)])
+def test_who_holds_no_slot_has_the_kept_one_though_it_is_not_its_turn(classes):
+    """It has had more than who holds all others, or its class is lower. Not if it has had more than they claim."""
+    theirs, its = classes
+    scheduler = Scheduler(1, 999, 10**6)
+    wait(scheduler, make("other", Standing(its, "other"), new=32))
+    one(scheduler)
+    wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
+    assert 15 == len(scheduler.take(0, most=16, room=16, budget=10**6))
+    wait(scheduler, *(make("flood", Standing(theirs, "flood")) for _ in range(15)))
+    had = scheduler.waiting._had
+
+    def take():
+        return [each.request_id for each in scheduler.take(0, most=1, room=1, budget=10**6, now=9.0)]
+
+    assert [] == take()
+    late = make("late", Standing(its, "other"), deadline=5.0)
+    wait(scheduler, late, make("wide", Standing(its, "wide"), width=2), make("other", Standing(its, "other")))
+    had["other"] = had["flood"] + 15 * 16 + 1
+    had["wide"] = had["flood"] + 1
+    assert [] == take()
+    had["other"] -= 1
+    assert ["other"] == take()
+    assert [late] == scheduler.late
+
+
+def test_slots_before_the_turn_change_no_weights():
+    """More tenants than slots: always somebody holds none, and a weight of 4 still gives 4 to 1."""
+    tenants = {"a": 4.0} | {f"{number}": 1.0 for number in range(20)}
+    scheduler, had, rows = Scheduler(1, 999, 10**7, tenants), Counter(), deque()
+
+    def ask(tenant):
+        wait(scheduler, make(tenant, Standing(tenant=tenant), new=32))
+
+    for tenant in tenants:
+        ask(tenant)
+        ask(tenant)
+    for _ in range(12):
+        ask("a")
+    for step in range(16 * 200):
+        rows.extend(scheduler.take(0, most=16 - len(rows), room=16 - len(rows), budget=10**6))
+        taken = rows.popleft()
+        had[taken.request_id] += step >= 16 * 20
+        taken.num_output_tokens = 32
+        scheduler.free(0, 1, taken.standing.tenant)
+        scheduler.settle(taken)
+        ask(taken.request_id)
+    others = [had[tenant] for tenant in tenants if tenant != "a"]
+    assert 3.6 <= had["a"] / (sum(others) / len(others)) <= 4.4
 
 
 def test_a_tenant_that_is_alone_has_all_slots():

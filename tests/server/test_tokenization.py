@@ -312,7 +312,7 @@ def test_a_model_that_sleeps_is_woken_for_what_it_can_do(tiny_repository):
         entry.task = model.manifest.task
         woken = []
 
-        async def wake():
+        async def wake(_):
             woken.append(True)
             entry.state, entry.model = model_pb2.MODEL_STATE_READY, model
 

@@ -76,6 +76,38 @@ def test_a_grammar_that_holds_too_much_does_not_pass(trials, monkeypatch):
     assert held(trials, 'start: "b"') is not None
 
 
+def test_each_grammar_counts_though_its_process_had_as_large_ones(trials):
+    """What the last one gave back to the allocator is no part of what the next one takes for nothing."""
+    schemas = [{"enum": [f"{i} value {j:05d}" for j in range(2000)]} for i in range(6)]
+    found = [held(trials, f"start: %json {json.dumps(schema)}") for schema in schemas]
+    assert 1 << 20 < min(found)
+    assert max(found) < 1.5 * min(found)
+
+
+def test_where_no_allocator_tells_all_that_grew_counts(monkeypatch):
+    """Then the pages that a process keeps count again: rather too much than too little."""
+    monkeypatch.setattr(trial.ctypes, "CDLL", lambda _: object())
+    monkeypatch.setattr(trial, "_resident", lambda: 5000)
+    assert trial._allocated() is None
+    assert 4000 == trial._growth(None, 1000)
+
+
+def test_a_process_that_reads_nothing_is_ended(trials, monkeypatch):
+    """A text that is larger than the buffers on its way is not sent for ever, and whoever comes next has a process."""
+    held(trials, 'start: "a"')
+    os.kill(trials._process.pid, signal.SIGSTOP)
+    wanted = Wanted()
+    leaves = threading.Timer(0.1, wanted.give_up)
+    leaves.start()
+    with pytest.raises(DeadlineExpired):
+        held(trials, "// " + "x" * (4 << 20), wanted=wanted)
+    assert held(trials, 'start: "b"') is not None
+    os.kill(trials._process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(trial, "_WAIT_S", 0)
+    with pytest.raises(Overloaded):
+        held(trials, "// " + "x" * (4 << 20))
+
+
 def test_a_trial_that_nobody_waits_for_ends(trials, monkeypatch):
     """The caller who leaves and the deadline that passes free the builder, long before the time of a trial is over."""
     monkeypatch.setattr(trial, "_WAIT_S", 600)

@@ -33,7 +33,8 @@ class Scheduler:
     first, and nobody overtakes it. So it has its slots as soon as so many of the lane's rows have ended.
 
     As soon as two tenants with a name have come, the last slots of each lane are for tenants who hold none. So who
-    comes finds one, even while tenants of long answers want them all.
+    comes finds one, even while tenants of long answers want them all. That holds also where it is not their turn,
+    unless they have had so much more that what runs of the others does not make up for it.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
     A sequence that was promised a place takes it when it comes, also beyond the bounds: then nothing new is let in.
@@ -226,6 +227,21 @@ class Scheduler:
             return False
         return self.loads[lane] + sequence.width > num_slots - max(1, num_slots // SLOTS_FOR_OTHERS)
 
+    def _next(self, lane: int, num_slots: int, now: float) -> tuple[Sequence | None, bool]:
+        """Return who goes on in a lane, and whether that is before its turn: the first one would take others' slots."""
+        first = self._first(now)
+        if first is None or not self._crowds(first, lane, num_slots):
+            return first, False
+        free, held, turn = num_slots - self.loads[lane], self._held[lane], first.standing.tenant
+
+        def may_go(other: Sequence) -> bool:
+            tenant = other.standing.tenant
+            return tenant not in held and other.width <= free and self.waiting.is_near(tenant, turn)
+
+        while (other := self.waiting.first_of(may_go)) is not None and other.deadline <= now:
+            self._drop(other)
+        return other, True
+
     def _first(self, now: float) -> Sequence | None:
         """The first one whose deadline has not passed. Those before it are dropped."""
         while (first := self.waiting.first) is not None:
@@ -267,17 +283,19 @@ class Scheduler:
         limit = max(even, min(loads) + least)
         taken: list[Sequence] = []
         num_slots = self.loads[lane] + room
-        while len(taken) < most and self.loads[lane] < limit and (first := self._first(now)):
-            if self._crowds(first, lane, num_slots):
+        while len(taken) < most and self.loads[lane] < limit and self.waiting:
+            following, is_early = self._next(lane, num_slots, now)
+            if following is None:
                 break
-            budget -= first.source.bucket
-            if first.width > room or (fits and not fits(first)):
-                self.waiting.hold_up(first)
+            budget -= following.source.bucket
+            if following.width > room or (fits and not fits(following)):
+                if not is_early:
+                    self.waiting.hold_up(following)
                 break
             if taken and budget < 0:
                 break
-            room -= first.width
-            taken.append(self._admit(lane, first))
+            room -= following.width
+            taken.append(self._admit(lane, following))
         return taken
 
     def _loads_beside(self, lane: int) -> list[int]:

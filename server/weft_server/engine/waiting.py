@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from weft_server.sequence import Priority, Sequence, Standing
 
@@ -130,6 +130,26 @@ class WaitingRoom:
         """The one who goes on next."""
         return next(self.in_order(), None)
 
+    def is_near(self, tenant: str, other: str) -> bool:
+        """Whether a tenant has had no more than another one that waits, and what may be had by those of it that run.
+
+        Who goes on before its turn only then is bounded by that, and the shares that weights give hold.
+        """
+        return self._had[tenant] <= self._had[other] + self._weighed(other, self._open[other])
+
+    def first_of(self, is_meant: Callable[[Sequence], bool]) -> Sequence | None:
+        """Return the one who would go on next if of each tenant's class only its first one were there, and is meant."""
+        heads = {standing: next(iter(queue.items())) for standing, queue in self._queues.items()}
+        heads = {standing: head for standing, head in heads.items() if is_meant(head[0])}
+        return heads[self._next_of(heads, self._had, self._passed)][0] if heads else None
+
+    def _next_of(
+        self, heads: Mapping[Standing, tuple[Sequence, int]], had: Mapping[str, float], passed: Counter[Priority]
+    ) -> Standing:
+        turn = _turn_of(passed, {standing.priority for standing in heads})
+        of_class = [standing for standing in heads if standing.priority == turn]
+        return min(of_class, key=lambda standing: (had[standing.tenant], heads[standing][1]))
+
     def in_order(self) -> Iterator[Sequence]:
         """All who wait, as they would go on if nobody came. Nobody may come or go meanwhile."""
         if self._held_up is not None:
@@ -147,13 +167,10 @@ class WaitingRoom:
         fronts = {standing: iter(queue.items()) for standing, queue in self._queues.items()}
         heads = {standing: next(front) for standing, front in fronts.items()}
         while heads:
-            waiting = {standing.priority for standing in heads}
-            turn = _turn_of(passed, waiting)
-            of_class = [standing for standing in heads if standing.priority == turn]
-            standing = min(of_class, key=lambda standing: (had[standing.tenant], heads[standing][1]))
+            standing = self._next_of(heads, had, passed)
             sequence = heads[standing][0]
             yield sequence
-            _count_turn(passed, turn, waiting)
+            _count_turn(passed, standing.priority, {standing.priority for standing in heads})
             had[standing.tenant] += self._weighed(standing.tenant, sequence.most_tokens)
             if (following := next(fronts[standing], None)) is None:
                 del heads[standing]

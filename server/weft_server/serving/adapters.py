@@ -120,9 +120,10 @@ class Adapters:
     def _begin(self, name: str) -> _Resident:
         """Begin to load an adapter, in the place of another one if need be."""
         if len(self._residents) >= self._max_adapters:
-            unused = next((old for old, each in self._residents.items() if not each.num_users), None)
-            if unused is None:
-                why = f"all {self._max_adapters} adapters that may be in memory are in use"
+            # One on its way that nobody waits for any more goes on to its end, and takes memory until then.
+            idle = (old for old, each in self._residents.items() if each.loading.done() and not each.num_users)
+            if (unused := next(idle, None)) is None:
+                why = f"all {self._max_adapters} adapters that may be in memory are in use, or on their way"
                 raise Overloaded("ADAPTERS_IN_USE", why, _BUSY_RETRY_S)
             del self._residents[unused]
             self._metrics.adapter_evictions.inc()

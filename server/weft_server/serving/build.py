@@ -22,6 +22,7 @@ from weft_server.runtime.device import devices_of, verify_adapters, verify_cache
 from weft_server.serving.adapter_loader import AdapterLoader
 from weft_server.serving.adapters import Adapters
 from weft_server.serving.building import Building
+from weft_server.serving.call import CALL
 from weft_server.serving.decoding import Widths, default_width
 from weft_server.serving.explainer import Explainer
 from weft_server.serving.extremes import verify_explainer
@@ -236,6 +237,8 @@ def _explainer(graphs: Graphs, config: ServerConfig, metrics: ModelMetrics, rest
         max_asking=config.max_queued_requests,
         worker=Workers(1, f"{worker_name(graphs.bundle)}-explain", metrics, restarts),
         stack=stack_of(graphs.manifest, 1),
+        weights=config.weights,
+        asking=lambda: CALL.get().standing,
     )
     verify_explainer(explainer, graphs.manifest)
     return explainer

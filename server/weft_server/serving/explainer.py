@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 
 from weft_proto.tasks import TASKS
+from weft_server.engine.bounds import Bounds
 from weft_server.engine.failure import Failure
-from weft_server.errors import InvalidRequest, Overloaded
+from weft_server.errors import InvalidRequest
+from weft_server.sequence import ANYBODY
 from weft_server.source import feeds_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from weft_proto.v1 import bundle_pb2, common_pb2
     from weft_server.runtime.adapter_stack import AdapterStack
     from weft_server.runtime.session import Session
-    from weft_server.sequence import Adapter
+    from weft_server.sequence import Adapter, Standing
     from weft_server.serving.workers import Workers
     from weft_server.source import Source
     from weft_server.telemetry.metrics import ModelMetrics
@@ -57,18 +59,21 @@ class Explainer:
         max_asking: int,
         worker: Workers,
         stack: AdapterStack | None = None,
+        weights: Mapping[str, float] | None = None,
+        asking: Callable[[], Standing] = lambda: ANYBODY,
     ) -> None:
         """`worker` is none of the model's own. Texts and pictures of other requests would wait behind explanations.
 
-        `stack` has a place for an adapter, if the model takes any.
+        `stack` has a place for an adapter, if the model takes any. Classes and tenants share the places of `max_asking`
+        requests as those of a queue, and `asking` says who asks.
         """
         self._attention = manifest.attention
         self._text = manifest.text
         self._writes = TASKS[manifest.task].writes_text
         self._session = session
         self._metrics = metrics
-        self._max_asking = max_asking
-        self._num_asking = 0
+        self._bounds = Bounds(max_asking, 0, weights)
+        self._asking = asking
         self._worker = worker
         self._stack = stack
         # Finished answers whose explanation is not there yet.
@@ -76,15 +81,14 @@ class Explainer:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold one of the places of requests that ask for an explanation. Raises Overloaded when all are taken."""
-        if self._num_asking >= self._max_asking:
-            sentence = f"{self._max_asking} requests that ask for an explanation are here already"
-            raise Overloaded("QUEUE_FULL", sentence)
-        self._num_asking += 1
+        """Hold one of the places of requests that ask for an explanation. Raises Overloaded when there is none."""
+        standing = self._asking()
+        self._bounds.check_places(1, standing)
+        self._bounds.take(1, standing)
         try:
             yield
         finally:
-            self._num_asking -= 1
+            self._bounds.give_back(1, standing)
 
     async def work(self, job: Callable[[], Result]) -> Result:
         """Run `job` in the explainer's thread, after earlier jobs. Raises the outcome of `cancel_all`, if any."""

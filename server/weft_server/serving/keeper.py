@@ -296,7 +296,7 @@ class Keeper:
         entry.model.metrics.sleep()
         who = f"model {entry.name!r} version {entry.version}"
         wake = partial(self._change_awake, entry)
-        entry.wake = Waking(who, wake, self._config.max_queued_requests)
+        entry.wake = Waking(who, wake, self._config.max_queued_requests, self._config.weights)
         await self._stop(entry)
         _log.info("model asleep", model=entry.name, version=entry.version)
 

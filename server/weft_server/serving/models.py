@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from weft_proto.v1 import bundle_pb2
+    from weft_server.sequence import Standing
     from weft_server.serving.call import Call
     from weft_server.serving.model import Model
 
@@ -39,7 +40,7 @@ class Entry:
     # Whether threads of a refused model did not end.
     is_stuck: bool = False
     # While it sleeps: what wakes it, what there is to say of it, and of which files it was.
-    wake: Callable[[], Awaitable[None]] | None = None
+    wake: Callable[[Standing], Awaitable[None]] | None = None
     card: model_pb2.Model | None = None
     manifest: bundle_pb2.BundleManifest | None = None
 
@@ -216,7 +217,7 @@ async def _taken(call: Call, meant: Callable[[], Entry], adapter: str) -> Model:
     # What is meant may be another version after a wait.
     while (entry := meant()).state == model_pb2.MODEL_STATE_SLEEPING:
         assert entry.wake is not None, f"{entry.name} sleeps for ever. This is a bug."
-        await entry.wake()
+        await entry.wake(call.standing)
     if entry.state == model_pb2.MODEL_STATE_FAILED:
         raise ModelNotReady(f"model {entry.name!r} version {entry.version} was refused: {entry.error}")
     if entry.model is None:

@@ -6,10 +6,14 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from weft_server.errors import Draining, ModelNotReady, Overloaded
+from weft_server.engine.bounds import Bounds
+from weft_server.errors import Draining, ModelNotReady
+from weft_server.sequence import ANYBODY
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from weft_server.sequence import Standing
 
 # After a failure, nobody tries again for this long.
 PAUSE_S = 5.0
@@ -18,17 +22,25 @@ PAUSE_S = 5.0
 class Waking:
     """One for each time that a model sleeps. To be used on the event loop's thread."""
 
-    def __init__(self, who: str, wake: Callable[[], Awaitable[str]], max_waiting: int) -> None:
-        """`wake` loads the model, and returns why it failed, or nothing. `who` is its name for people."""
+    def __init__(
+        self,
+        who: str,
+        wake: Callable[[], Awaitable[str]],
+        max_waiting: int,
+        weights: Mapping[str, float] | None = None,
+    ) -> None:
+        """`wake` loads the model, and returns why it failed, or nothing. `who` is its name for people.
+
+        Classes and tenants share the places of `max_waiting` requests as those of a queue.
+        """
         self._who = who
         self._wake = wake
-        self._max_waiting = max_waiting
-        self._num_waiting = 0
+        self._bounds = Bounds(max_waiting, 0, weights)
         self._task: asyncio.Task[None] | None = None
         self._why = ""
         self._retry_at = 0.0
 
-    async def __call__(self) -> None:
+    async def __call__(self, standing: Standing = ANYBODY) -> None:
         """Return when the model is awake, or has left meanwhile.
 
         Raises:
@@ -37,17 +49,16 @@ class Waking:
             Draining: the server leaves.
         """
         self._check_failure()
-        if self._num_waiting >= self._max_waiting:
-            raise Overloaded("QUEUE_FULL", f"{self._num_waiting} requests wait for {self._who} to wake already")
+        self._bounds.check_places(1, standing)
         if self._task is None:
             self._task = asyncio.create_task(self._try())
         task = self._task
-        self._num_waiting += 1
+        self._bounds.take(1, standing)
         try:
             # The load goes on if this request goes.
             await asyncio.wait([task])
         finally:
-            self._num_waiting -= 1
+            self._bounds.give_back(1, standing)
         if isinstance(task.exception(), Draining):
             raise Draining
         task.result()

@@ -1,0 +1,40 @@
+"""Laws of those who wait for a model that sleeps."""
+
+import asyncio
+
+import pytest
+
+from weft_server.errors import Overloaded
+from weft_server.sequence import Priority, Standing
+from weft_server.serving.waking import Waking
+
+
+def test_who_waits_for_a_model_to_wake_leaves_places_to_others():
+    """One tenant has four fifths of the places, low ones have half, and all places are free again in the end."""
+
+    async def run():
+        free = asyncio.Event()
+
+        async def load():
+            await free.wait()
+            return ""
+
+        waking = Waking("model 'm'", load, 10)
+
+        async def refused(standing):
+            with pytest.raises(Overloaded) as caught:
+                await waking(standing)
+            return caught.value.reason
+
+        waiting = [asyncio.create_task(waking(Standing(tenant="many"))) for _ in range(8)]
+        await asyncio.sleep(0)
+        assert "TENANT_QUEUE_FULL" == await refused(Standing(tenant="many"))
+        assert "QUEUE_FULL" == await refused(Standing(Priority.LOW, "few"))
+        waiting += [asyncio.create_task(waking(Standing(tenant="few"))) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert "QUEUE_FULL" == await refused(Standing(tenant="few"))
+        free.set()
+        await asyncio.gather(*waiting)
+        assert 0 == waking._bounds.num_places
+
+    asyncio.run(run())
