@@ -257,7 +257,7 @@ def test_explanations_of_one_tenant_leave_places_to_others(tiny_repository):
                 asked = [asyncio.create_task(ask(model, "many", **ASKS)) for _ in range(4)]
                 await until(lambda: model.explainer.num_waiting == 4)
                 with pytest.raises(Overloaded) as refused:
-                    await ask(model, "many", **ASKS)
+                    await asyncio.wait_for(ask(model, "many", **ASKS), 30)
                 assert "TENANT_QUEUE_FULL" == refused.value.reason
                 asked.append(asyncio.create_task(ask(model, "few", **ASKS)))
                 await until(lambda: model.explainer.num_waiting == 5)
