@@ -153,7 +153,7 @@ def test_a_fork_goes_its_own_way():
     second.advance(9)
     first.advance(11)
 
-    assert ([1, 2, 4, 11], [1, 2, 4, 9]) == (first.touched().tolist(), second.touched().tolist())
+    assert ([1, 2, 4, 11], [1, 2, 4, 9]) == (first.touched(9).tolist(), second.touched(9).tolist())
     assert ([4, 11], [4, 9]) == (first.history.produced.tolist(), second.history.produced.tolist())
 
 

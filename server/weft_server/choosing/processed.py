@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.choosing.rules import BARRED
+from weft_server.choosing.rules import BARRED, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -129,12 +129,14 @@ def best(scores: Floats, most: int) -> Ranked:
 
 def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.float32) -> Ranked | None:
     """Rank the candidates, and those that may rise, as far as they are ahead of all others. None: too many may rise."""
-    raised = rules.raised()
-    if raised is None or len(raised) > _MOST_READ:
+    raised = rules.raised(_MOST_READ)
+    if raised is None:
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]
     bound = logits[-1] - shift
-    if len(more := raised[~np.isin(raised, ids)] if len(raised) else raised):
+    beyond = np.ones(len(raised), np.bool_)
+    beyond[places(ids, raised, len(ids))[1]] = False
+    if len(more := raised[beyond]):
         more = more[more < candidates.logits.shape[1]]
         ids = np.concatenate([ids, more])
         logits = np.concatenate([logits, candidates.logits[row][more]])
@@ -156,8 +158,8 @@ def _total(candidates: Candidates, row: int, rules: RowRules, peak: np.float32) 
 
     It is the model's own, plus what the tokens have gained whose scores have changed.
     """
-    touched = rules.touched()
-    if touched is None or len(touched) > _MOST_READ:
+    touched = rules.touched(_MOST_READ)
+    if touched is None:
         return None
     old = candidates.logits[row][touched[touched < candidates.logits.shape[1]]]
     new = old.copy()
