@@ -207,6 +207,11 @@ def once(parts: list[Ints]) -> Ints:
     return tokens[np.concatenate([[True], tokens[1:] != tokens[:-1]])]
 
 
+def inserted(array: Ints, place: int, value: int) -> Ints:
+    """Return a copy with one number more. np.insert takes several times as long."""
+    return np.concatenate([array[:place], [value], array[place:]])
+
+
 def places(ids: Ints | None, wanted: Ints, num: int) -> tuple[Ints, Ints | slice]:
     """Return where among the `num` tokens `ids` the `wanted` ones stand, and which of them each place holds.
 
