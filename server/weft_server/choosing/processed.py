@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # A sum of which less than this share is left after scores fell is not known well enough.
 _LEAST_LEFT = 0.5
-# Of more tokens than these, a part of a row is no shorter way than the row.
+# Of more tokens than these, or than this part of a row, a part of a row is no shorter way than the row.
 _MOST_READ = 512
+_MOST_OF_ROW = 16
 # What is taken from logits to make them scores: nothing.
 UNSHIFTED = np.float32(0)
 
@@ -130,7 +131,7 @@ def best(scores: Floats, most: int) -> Ranked:
 
 def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.float32) -> Ranked | None:
     """Rank the candidates, and those that may rise, as far as they are ahead of all others. None: too many may rise."""
-    raised = rules.raised(_MOST_READ)
+    raised = rules.raised(min(_MOST_READ, candidates.logits.shape[1] // _MOST_OF_ROW))
     if raised is None:
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]

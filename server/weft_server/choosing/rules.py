@@ -7,7 +7,6 @@ they can be asked about a few candidates as well as about the whole vocabulary.
 
 from __future__ import annotations
 
-from operator import is_not
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -100,7 +99,7 @@ class Bans:
         return _Barred([self], [], NO_IDS).looked(history)
 
     def now(self, history: History) -> Ints:
-        """Return the tokens that must not come next, ascending, each once. While they are the same, the same array."""
+        """Return the tokens that must not come next, ascending, each once."""
         raise NotImplementedError
 
 
@@ -128,7 +127,7 @@ class _Barred(Stateless):
     def looked(self, history: History) -> _Barred:
         """Look what is barred now. Most rules say the same as before, so most steps join nothing anew."""
         parts = [each.now(history) for each in self._bans]
-        if len(parts) != len(self._parts) or any(map(is_not, parts, self._parts)):
+        if len(parts) != len(self._parts) or not all(map(_same, parts, self._parts)):
             self._parts, self._tokens = parts, once(parts)
         return self
 
@@ -146,7 +145,10 @@ class RowRules:
 
     @staticmethod
     def begin(rules: tuple[Rule, ...], history: History) -> RowRules:
-        """Begin a request's rules in a row that has been given what stands in its history. All bans are one processor."""
+        """Begin a request's rules in a row that has been given what stands in its history.
+
+        All bans are one processor.
+        """
         bans = [rule for rule in rules if isinstance(rule, Bans)]
         barred = [_Barred(bans, [], NO_IDS).looked(history)] if bans else []
         return RowRules([*barred, *(rule.begin(history) for rule in rules if not isinstance(rule, Bans))], history)
@@ -197,14 +199,21 @@ def _union(parts: list[Ints | None], most: int) -> Ints | None:
     return tokens if len(tokens) <= most else None
 
 
+def _same(these: Ints, those: Ints) -> bool:
+    # Most rules return the very array that they did before.
+    return these is those or (len(these) == len(those) and bool((these == those).all()))
+
+
 def once(parts: list[Ints]) -> Ints:
     """Return all tokens of some arrays, ascending, each once. np.unique takes several times as long."""
     some = [part for part in parts if len(part)]
     if not some:
         return NO_IDS
-    tokens = np.concatenate(some)
-    tokens.sort()
-    return tokens[np.concatenate([[True], tokens[1:] != tokens[:-1]])]
+    tokens: Ints = np.sort(np.concatenate(some))
+    is_first = np.ones(len(tokens), np.bool_)
+    np.not_equal(tokens[1:], tokens[:-1], out=is_first[1:])
+    each: Ints = tokens[is_first]
+    return each
 
 
 def inserted(array: Ints, place: int, value: int) -> Ints:
