@@ -26,7 +26,7 @@ VOCAB, NUM_NEW, PROMPT = 1536, 200, "def read(path):"
 CUTS = {"temperature": 10, "top_k": 1500, "top_p": 0.99, "min_p": 1e-6, "typical_p": 0.99}
 LATE = {"epsilon_cutoff": 1e-9, "eta_cutoff": 1e-9}
 STREAMS = 10
-KINDS = "nobody", "ordinary draws", "costly draws", "ordinary beams", "costly beams"
+KINDS = "nobody", "ordinary draws", "costly draws", "costly draws, 8 outputs", "ordinary beams", "costly beams"
 
 
 def costly(kind):
@@ -55,6 +55,7 @@ def costly(kind):
         decoding.num_outputs = 8
     else:
         decoding.sampling.CopyFrom(common_pb2.Sampling(seed=1, **CUTS, **LATE))
+        decoding.num_outputs = 8 if "outputs" in kind else 1
     return generation_pb2.GenerateRequest(model=model, text=PROMPT, decoding=decoding, num_top_tokens=20)
 
 

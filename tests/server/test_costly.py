@@ -1,13 +1,18 @@
 """What a row costs in a step does not grow with its lists, and costly rows are few in each lane. Both are counted."""
 
+import asyncio
+
 import numpy as np
 import pytest
 
 from queued import make, wait
+from running import Running
+from toy import Toy
 from weft_proto.v1 import bundle_pb2, common_pb2
 from weft_server.choosing import rules as rules_module
 from weft_server.choosing.phrases import Endings
 from weft_server.engine.scheduler import SLOTS_FOR_COSTLY, Scheduler
+from weft_server.runtime.session import Session
 from weft_server.sequence import Decoding, Priority, Standing
 from weft_server.serving.decoding import Widths, resolve_decoding
 from worst_rules import worst_decoding, worst_rules
@@ -45,10 +50,20 @@ def test_phrases_are_looked_up_once_for_each_token(monkeypatch):
 
 def test_a_token_that_begins_no_ending_costs_one_look_up():
     """Phrases of other tokens are not looked for, whatever lengths they have."""
-    endings = Endings([(*range(10, 10 + length), 5) for length in range(1, 32)])
-    endings._by_length = None
+    looked = []
 
-    assert [] == endings.now(np.arange(100, 140))
+    class Noted(dict):
+        def get(self, before, default):
+            looked.append(before)
+            return super().get(before, default)
+
+    endings = Endings([*((*range(10, 10 + length), 5) for length in range(1, 32)), (139, 5)])
+    endings._by_length = {length: Noted(phrases) for length, phrases in endings._by_length.items()}
+
+    assert [] == endings.now(np.arange(100, 139))
+    assert [] == looked
+    assert [31] == endings.now(np.arange(100, 140))
+    assert [(139,)] == looked
 
 
 def test_bans_that_stay_are_not_joined_again(monkeypatch):
@@ -172,17 +187,19 @@ def test_a_wide_costly_one_goes_on_alone():
     assert ["behind"] == taken(scheduler)
 
 
-def test_a_wide_costly_one_that_was_held_up_holds_up_costly_ones_alone():
-    """It waits for slots as any other. Once another lane has it, or it may not have them, the others go on."""
-    scheduler = Scheduler(1, 99, 10_000)
+def test_a_costly_one_that_is_held_up_holds_up_costly_ones_alone():
+    """It waits for the slots of one lane. Another lane, where it may not go on, takes who is behind it."""
+    scheduler = Scheduler(2, 99, 10_000)
+    wait(scheduler, costly("one"))
+    assert ["one"] == taken(scheduler, 1)
+    scheduler.closed.add(1)
     wait(scheduler, *(make(f"{number}") for number in range(28)))
-    taken(scheduler)
+    assert 28 == len(taken(scheduler))
     wait(scheduler, costly("wide", width=8), make("behind"))
     assert [] == taken(scheduler)
 
-    # Another costly one would have come before it only with a higher class, once.
-    scheduler.free(0, 28)
-    assert ["wide", "behind"] == taken(scheduler)
+    scheduler.closed.clear()
+    assert ["behind"] == taken(scheduler, 1)
 
 
 def test_costly_ones_keep_their_place_in_the_order():
@@ -203,3 +220,31 @@ def test_a_lane_that_is_gone_holds_nothing_costly():
     scheduler.vacate(0)
 
     assert ["b"] == taken(scheduler)
+
+
+def test_a_step_has_few_costly_rows_and_all_of_them_end(tmp_path):
+    """Of a lane's 16 slots two, in every step, while ordinary rows go on beside them. All are answered."""
+    toy = Toy(tmp_path)
+    toy.encoder, toy.decoder = Session(toy.encoder_path, 1), Session(toy.path, 1)
+
+    async def run():
+        async with Running(toy, num_slots=16, num_lanes=1) as running:
+            (runner,), (slots,) = running.runners, running.slots
+            steps, decode = [], runner.decode
+
+            def step(num_rows):
+                held = [sequence.decoding.is_costly for sequence in slots.sequences[:num_rows]]
+                steps.append((sum(held), num_rows))
+                return decode(num_rows)
+
+            runner.decode = step
+            costly_ones = [running.submit([5, 6], Decoding(6, 6, is_costly=True)) for _ in range(9)]
+            others = [running.submit([5, 6], Decoding(6, 6)) for _ in range(9)]
+            async with asyncio.timeout(60):
+                for sequence in (*costly_ones, *others):
+                    await sequence.reply.done()
+            return steps
+
+    steps = asyncio.run(run())
+    assert 2 == max(costly for costly, _ in steps)
+    assert 11 == max(rows for _, rows in steps)
