@@ -109,6 +109,8 @@ class Decoding:
     forced_last_id: int | None = None
     # What of it the request or the model asks for, to be told: the message's fields from `penalties` to `prefix`.
     changes: common_pb2.Decoding | None = field(default=None, compare=False)
+    # Whether its rows take a multiple of the time that others do. A lane has few of them at a time.
+    is_costly: bool = False
 
     @property
     def width(self) -> int:
@@ -285,6 +287,11 @@ class Sequence:
     def width(self) -> int:
         """How many slots it takes, all at once."""
         return self.decoding.width if self.decoding else 1
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether its rows make those beside them wait."""
+        return self.decoding is not None and self.decoding.is_costly
 
     @property
     def ranks_left(self) -> list[int]:

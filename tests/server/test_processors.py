@@ -102,8 +102,8 @@ def test_a_rule_is_the_processor_of_transformers(pair, seed, has_barred):
     part = scores[some]
     one.apply(some, part)
     assert np.array_equal(whole[some], part)
-    assert set(np.flatnonzero(whole > scores)) <= set(one.raised().tolist())
-    assert set(np.flatnonzero(whole != scores)) <= set(one.touched().tolist())
+    assert set(np.flatnonzero(whole > scores)) <= set(one.raised(VOCAB).tolist())
+    assert set(np.flatnonzero(whole != scores)) <= set(one.touched(VOCAB).tolist())
 
 
 @given(st.floats(-10, 10, width=32), st.floats(-10, 10, width=32), TOKENS, st.integers(0, 99))
@@ -118,8 +118,8 @@ def test_presence_and_frequency_count_the_answer(presence, frequency, produced, 
 
     assert scores - (presence * (counts > 0) + frequency * counts) == pytest.approx(whole, abs=1e-4)
     assert np.array_equal(scores[counts == 0], whole[counts == 0])
-    assert set(np.flatnonzero(whole > scores)) <= set(one.raised().tolist())
-    assert set(np.flatnonzero(whole != scores)) <= set(one.touched().tolist())
+    assert set(np.flatnonzero(whole > scores)) <= set(one.raised(VOCAB).tolist())
+    assert set(np.flatnonzero(whole != scores)) <= set(one.touched(VOCAB).tolist())
 
 
 @given(st.lists(PHRASE, min_size=1, max_size=6), TOKENS)

@@ -8,31 +8,14 @@ import numpy as np
 
 from weft_server.choosing.history import NO_IDS
 from weft_server.choosing.phrases import Endings
-from weft_server.choosing.rules import BARRED, Stateless, places
+from weft_server.choosing.rules import Bans, once
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Sequence as Many
 
-    from weft_server.choosing.arrays import Floats, Ints
+    from weft_server.choosing.arrays import Ints
     from weft_server.choosing.history import History
-
-
-class Bans(Stateless):
-    """Tokens that must not come now. Who derives from it says which."""
-
-    def now(self, history: History) -> Ints:
-        """Return the tokens that must not come next, ascending, each once."""
-        raise NotImplementedError
-
-    def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:
-        """Give them a score of -inf."""
-        where, _ = places(ids, self.now(history), len(scores))
-        scores[where] = BARRED
-
-    def touched(self, history: History) -> Ints:
-        """The tokens that must not come next."""
-        return self.now(history)
 
 
 class Suppressed(Bans):
@@ -63,7 +46,5 @@ class Banned(Bans):
 
     def now(self, history: History) -> Ints:
         """The tokens with which a phrase would end."""
-        numbers = self._endings.now(history.read)
-        if len(numbers) == len(self._endings.singles):
-            return self._alone
-        return np.unique(self._endings.tokens[numbers])
+        found = self._endings.now(history.read)
+        return once([self._alone, self._endings.tokens[found]]) if found else self._alone

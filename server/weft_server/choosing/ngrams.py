@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from weft_server.choosing.banned import Bans
 from weft_server.choosing.history import NO_IDS
+from weft_server.choosing.rules import Bans, once
 
 if TYPE_CHECKING:
     from weft_server.choosing.arrays import Ints
@@ -51,4 +51,4 @@ def _behind(tokens: Ints, read: Ints, size: int) -> Ints:
         at = at[tokens[at - back] == read[-back]]
         if not len(at):
             return NO_IDS
-    return np.unique(tokens[at])
+    return once([tokens[at]])

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class Endings:
-    """Finds the phrases whose tokens but the last have just come. It costs a look-up for each length of a phrase."""
+    """Finds the phrases whose tokens but the last have just come.
+
+    It costs a look-up for the last token, and one for each length of the phrases that go on behind that token.
+    """
 
     def __init__(self, phrases: Iterable[Many[int]]) -> None:
         """Take phrases of one token or more. A number of a phrase is its place in this order."""
@@ -28,12 +31,21 @@ class Endings:
         self.tokens: Ints = np.array(tokens, np.int64)
         # The numbers of the phrases of one token: they always end now.
         self.singles: Ints = np.array(by_length.pop(0, {}).get((), []), np.int64)
+        # By the last token of what stands before the end: its lengths, in the order in which they came.
+        self._lengths: dict[int, dict[int, None]] = {}
+        for length, phrases_of in by_length.items():
+            for before_end in phrases_of:
+                self._lengths.setdefault(before_end[-1], {})[length] = None
         self._by_length = by_length
+        self._longest = max(by_length, default=0)
 
-    def now(self, read: Ints) -> Ints:
-        """Return the numbers of the phrases that one more token would end: single tokens first, then by length."""
+    def now(self, read: Ints) -> list[int]:
+        """Return the numbers of the longer phrases that one more token would end, by length. `singles` always do."""
+        if not len(read) or (lengths := self._lengths.get(int(read[-1]))) is None:
+            return []
+        tail = tuple(read[-self._longest :].tolist())
         found: list[int] = []
-        for length, phrases in self._by_length.items():
-            if length <= len(read):
-                found += phrases.get(tuple(read[-length:].tolist()), ())
-        return np.concatenate([self.singles, np.array(found, np.int64)]) if found else self.singles
+        for length in lengths:
+            if length <= len(tail):
+                found += self._by_length[length].get(tail[-length:], ())
+        return found

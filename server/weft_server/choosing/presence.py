@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.history import NO_IDS
-from weft_server.choosing.rules import Processor, Stateless, places
+from weft_server.choosing.rules import Processor, Stateless, inserted, places
 
 if TYPE_CHECKING:
     from weft_server.choosing.arrays import Floats, Ints
@@ -55,8 +55,8 @@ class _Counted(Stateless):
         """Count a token. The arrays are new ones: a copy of this row may share the old ones."""
         place = int(np.searchsorted(self._tokens, token))
         if place == len(self._tokens) or self._tokens[place] != token:
-            self._tokens = np.insert(self._tokens, place, token)
-            self._counts = np.insert(self._counts, place, 0)
+            self._tokens = inserted(self._tokens, place, token)
+            self._counts = inserted(self._counts, place, 0)
         self._counts = self._counts + (self._tokens == token)
 
     def fork(self) -> _Counted:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from weft_server.choosing.rules import BARRED
+from weft_server.choosing.rules import BARRED, places
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 # A sum of which less than this share is left after scores fell is not known well enough.
 _LEAST_LEFT = 0.5
-# Of more tokens than these, a part of a row is no shorter way than the row.
+# Of more tokens than these, or than this part of a row, a part of a row is no shorter way than the row.
 _MOST_READ = 512
+_MOST_OF_ROW = 16
 # What is taken from logits to make them scores: nothing.
 UNSHIFTED = np.float32(0)
 
@@ -120,7 +121,8 @@ def whole(logits: LogitRows, row: int, rules: RowRules, shift: np.float32 = UNSH
 def best(scores: Floats, most: int) -> Ranked:
     """Return the `most` best of all tokens, or fewer if the others have -inf."""
     most = min(most, len(scores))
-    least = np.partition(scores, len(scores) - most)[len(scores) - most]
+    # The best come first. From the other end it takes ten times as long where most tokens are barred.
+    least = -np.partition(-scores, most - 1)[most - 1]
     above = np.flatnonzero(scores > least)
     ties = np.flatnonzero(scores == least)[: most - len(above)] if least > -np.inf else above[:0]
     ids = np.concatenate([above[np.argsort(-scores[above], kind="stable")], ties])
@@ -129,12 +131,14 @@ def best(scores: Floats, most: int) -> Ranked:
 
 def _of_candidates(candidates: Candidates, row: int, rules: RowRules, shift: np.float32) -> Ranked | None:
     """Rank the candidates, and those that may rise, as far as they are ahead of all others. None: too many may rise."""
-    raised = rules.raised()
-    if raised is None or len(raised) > _MOST_READ:
+    raised = rules.raised(min(_MOST_READ, candidates.logits.shape[1] // _MOST_OF_ROW))
+    if raised is None:
         return None
     ids, logits = candidates.topk_ids[row], candidates.topk_logits[row]
     bound = logits[-1] - shift
-    if len(more := raised[~np.isin(raised, ids)] if len(raised) else raised):
+    beyond = np.ones(len(raised), np.bool_)
+    beyond[places(ids, raised, len(ids))[1]] = False
+    if len(more := raised[beyond]):
         more = more[more < candidates.logits.shape[1]]
         ids = np.concatenate([ids, more])
         logits = np.concatenate([logits, candidates.logits[row][more]])
@@ -156,8 +160,8 @@ def _total(candidates: Candidates, row: int, rules: RowRules, peak: np.float32) 
 
     It is the model's own, plus what the tokens have gained whose scores have changed.
     """
-    touched = rules.touched()
-    if touched is None or len(touched) > _MOST_READ:
+    touched = rules.touched(_MOST_READ)
+    if touched is None:
         return None
     old = candidates.logits[row][touched[touched < candidates.logits.shape[1]]]
     new = old.copy()

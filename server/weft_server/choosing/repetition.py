@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from weft_server.choosing.history import NO_IDS
-from weft_server.choosing.rules import Processor, Stateless, places
+from weft_server.choosing.rules import Processor, Stateless, inserted, places
 
 if TYPE_CHECKING:
     from weft_server.choosing.arrays import Floats, Ints
@@ -68,7 +68,7 @@ class _Seen(_Penalty):
         place = int(np.searchsorted(self._tokens, token))
         if place == len(self._tokens) or self._tokens[place] != token:
             # A new array: a copy of this row may share the old one.
-            self._tokens = np.insert(self._tokens, place, token)
+            self._tokens = inserted(self._tokens, place, token)
 
     def fork(self) -> _Seen:
         """Return a copy that notes its own tokens."""

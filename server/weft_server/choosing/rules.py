@@ -91,6 +91,51 @@ class Stateless:
         """Have nothing to stop."""
 
 
+class Bans:
+    """A rule that says no more than which tokens must not come now. Who derives from it says which."""
+
+    def begin(self, history: History) -> Processor:
+        """Return what bars them in one row."""
+        return _Barred([self], [], NO_IDS).looked(history)
+
+    def now(self, history: History) -> Ints:
+        """Return the tokens that must not come next, ascending, each once."""
+        raise NotImplementedError
+
+
+class _Barred(Stateless):
+    """All bans of one row together. A score of -inf stays so, so it does not matter which rule gives it, and when."""
+
+    def __init__(self, bans: list[Bans], parts: list[Ints], tokens: Ints) -> None:
+        self._bans = bans
+        # What each of them bars now, and all of these, ascending and each once.
+        self._parts, self._tokens = parts, tokens
+
+    def apply(self, ids: Ints | None, scores: Floats, history: History) -> None:  # noqa: ARG002 - the protocol's
+        """Give them a score of -inf."""
+        where, _ = places(ids, self._tokens, len(scores))
+        scores[where] = BARRED
+
+    def touched(self, history: History) -> Ints:  # noqa: ARG002 - the protocol's
+        """The tokens that must not come next."""
+        return self._tokens
+
+    def advance(self, token: int, history: History) -> None:  # noqa: ARG002 - the protocol's
+        """Look what is barred now."""
+        self.looked(history)
+
+    def looked(self, history: History) -> _Barred:
+        """Look what is barred now. Most rules say the same as before, so most steps join nothing anew."""
+        parts = [each.now(history) for each in self._bans]
+        if len(parts) != len(self._parts) or not all(map(_same, parts, self._parts)):
+            self._parts, self._tokens = parts, once(parts)
+        return self
+
+    def fork(self) -> _Barred:
+        """Return a copy that looks by itself."""
+        return _Barred(self._bans, self._parts, self._tokens)
+
+
 class RowRules:
     """The processors of one row in their order, and its history."""
 
@@ -100,24 +145,29 @@ class RowRules:
 
     @staticmethod
     def begin(rules: tuple[Rule, ...], history: History) -> RowRules:
-        """Begin a request's rules in a row that has been given what stands in its history."""
-        return RowRules([rule.begin(history) for rule in rules], history)
+        """Begin a request's rules in a row that has been given what stands in its history.
+
+        All bans are one processor.
+        """
+        bans = [rule for rule in rules if isinstance(rule, Bans)]
+        barred = [_Barred(bans, [], NO_IDS).looked(history)] if bans else []
+        return RowRules([*barred, *(rule.begin(history) for rule in rules if not isinstance(rule, Bans))], history)
 
     def apply(self, ids: Ints | None, scores: Floats) -> None:
         """Change `scores` of the tokens `ids` in place, by one processor after the other. See Processor."""
         for processor in self._processors:
             processor.apply(ids, scores, self.history)
 
-    def raised(self) -> Ints | None:
-        """The tokens whose scores may rise, each once and ascending. None: any may."""
-        return _union([processor.raised(self.history) for processor in self._processors])
+    def raised(self, most: int) -> Ints | None:
+        """The tokens whose scores may rise, each once and ascending. None: any may, or more than `most`."""
+        return _union([processor.raised(self.history) for processor in self._processors], most)
 
-    def touched(self) -> Ints | None:
-        """The tokens whose scores may change, each once and ascending. None: any may.
+    def touched(self, most: int) -> Ints | None:
+        """The tokens whose scores may change, each once and ascending. None: any may, or more than `most`.
 
         The decoder may read tokens that it never writes. These may be among them.
         """
-        return _union([processor.touched(self.history) for processor in self._processors])
+        return _union([processor.touched(self.history) for processor in self._processors], most)
 
     def advance(self, token: int) -> None:
         """Take note of the row's next token."""
@@ -140,12 +190,35 @@ class RowRules:
             processor.close()
 
 
-def _union(parts: list[Ints | None]) -> Ints | None:
+def _union(parts: list[Ints | None], most: int) -> Ints | None:
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts):
+    # A part alone may be too many. Then none of them is looked at.
+    if len(known) < len(parts) or any(len(part) > most for part in known):
         return None
-    some = [part for part in known if len(part)]
-    return np.unique(np.concatenate(some)) if some else NO_IDS
+    tokens = once(known)
+    return tokens if len(tokens) <= most else None
+
+
+def _same(these: Ints, those: Ints) -> bool:
+    # Most rules return the very array that they did before.
+    return these is those or (len(these) == len(those) and bool((these == those).all()))
+
+
+def once(parts: list[Ints]) -> Ints:
+    """Return all tokens of some arrays, ascending, each once. np.unique takes several times as long."""
+    some = [part for part in parts if len(part)]
+    if not some:
+        return NO_IDS
+    tokens: Ints = np.sort(np.concatenate(some))
+    is_first = np.ones(len(tokens), np.bool_)
+    np.not_equal(tokens[1:], tokens[:-1], out=is_first[1:])
+    each: Ints = tokens[is_first]
+    return each
+
+
+def inserted(array: Ints, place: int, value: int) -> Ints:
+    """Return a copy with one number more. np.insert takes several times as long."""
+    return np.concatenate([array[:place], [value], array[place:]])
 
 
 def places(ids: Ints | None, wanted: Ints, num: int) -> tuple[Ints, Ints | slice]:

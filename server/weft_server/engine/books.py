@@ -50,7 +50,8 @@ class Books:
     def free(self, lane: int, leaving: list[Delivery]) -> None:
         """Count places of a lane that are free now, and the sequences that have ended with it."""
         for delivery in leaving:
-            self._scheduler.free(lane, delivery.num_freed, delivery.sequence.standing.tenant)
+            sequence = delivery.sequence
+            self._scheduler.free(lane, delivery.num_freed, sequence.standing.tenant, is_costly=sequence.is_costly)
             if delivery.outcome is not None:
                 self.end(delivery.sequence, delivery.outcome)
 

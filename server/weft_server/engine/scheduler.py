@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Of a lane's slots one of this number is for tenants who hold none: one at least where there are MIN_SHARED slots.
 SLOTS_FOR_OTHERS = 16
 MIN_SHARED = 8
+# Of a lane's slots one of this number may hold rows that are costly: each makes all others wait.
+SLOTS_FOR_COSTLY = 8
 
 
 class Scheduler:
@@ -35,6 +37,9 @@ class Scheduler:
     As soon as two tenants with a name have come, the last slots of each lane are for tenants who hold none. So who
     comes finds one, even while tenants of long answers want them all. That holds also where it is not their turn,
     unless they have had so much more that what runs of the others does not make up for it.
+
+    Costly sequences have a small part of a lane's slots, or one that is wider has more, alone. The others of them wait,
+    in their order, and who is not costly passes them.
 
     A place is reserved before a request is tokenized, so that nothing is computed for a request that is then refused.
     A sequence that was promised a place takes it when it comes, also beyond the bounds: then nothing new is let in.
@@ -58,6 +63,8 @@ class Scheduler:
         self.loads = [0] * num_lanes
         # How many slots of each lane each tenant holds that has a name.
         self._held: list[Counter[str]] = [Counter() for _ in range(num_lanes)]
+        # How many of them costly sequences hold.
+        self._costly = [0] * num_lanes
         # The first tenant with a name that came, and whether there was another one.
         self._first_tenant = ""
         self._is_shared = False
@@ -182,9 +189,10 @@ class Scheduler:
             self._moved = now
         return taken
 
-    def free(self, lane: int, num_slots: int = 1, tenant: str = "") -> None:
-        """Count slots of a lane that are free again, and were a tenant's."""
+    def free(self, lane: int, num_slots: int = 1, tenant: str = "", *, is_costly: bool = False) -> None:
+        """Count slots of a lane that are free again, and were a tenant's, or of a costly sequence."""
         self.loads[lane] -= num_slots
+        self._costly[lane] -= num_slots * is_costly
         if tenant:
             held = self._held[lane]
             held[tenant] -= num_slots
@@ -200,6 +208,7 @@ class Scheduler:
     def vacate(self, lane: int) -> None:
         """Count all slots of a lane as free, and the lane as closed: it is gone, and another one takes its place."""
         self.loads[lane] = 0
+        self._costly[lane] = 0
         self._held[lane].clear()
         self.closed.add(lane)
 
@@ -228,23 +237,36 @@ class Scheduler:
         return self.loads[lane] + sequence.width > num_slots - max(1, num_slots // SLOTS_FOR_OTHERS)
 
     def _next(self, lane: int, num_slots: int, now: float) -> tuple[Sequence | None, bool]:
-        """Return who goes on in a lane, and whether that is before its turn: the first one would take others' slots."""
+        """Return who goes on in a lane, and whether that is before its turn: the first one would take others' slots.
+
+        Where the first one is costly and finds no slot that it may have, it is passed by the first who is not.
+        """
         first = self._first(now)
+        if first is not None and not self._has_room_for_costly(first, lane, num_slots):
+            first = self._first(now, costly=False)
         if first is None or not self._crowds(first, lane, num_slots):
             return first, False
         free, held, turn = num_slots - self.loads[lane], self._held[lane], first.standing.tenant
 
         def may_go(other: Sequence) -> bool:
             tenant = other.standing.tenant
-            return tenant not in held and other.width <= free and self.waiting.is_near(tenant, turn)
+            if tenant in held or other.width > free or not self._has_room_for_costly(other, lane, num_slots):
+                return False
+            return self.waiting.is_near(tenant, turn)
 
         while (other := self.waiting.first_of(may_go)) is not None and other.deadline <= now:
             self._drop(other)
         return other, True
 
-    def _first(self, now: float) -> Sequence | None:
-        """The first one whose deadline has not passed. Those before it are dropped."""
-        while (first := self.waiting.first) is not None:
+    def _has_room_for_costly(self, sequence: Sequence, lane: int, num_slots: int) -> bool:
+        """Whether a sequence is not costly, or finds a slot that those who are may have: one alone may have any."""
+        if not sequence.is_costly or not self._costly[lane]:
+            return True
+        return self._costly[lane] + sequence.width <= num_slots // SLOTS_FOR_COSTLY
+
+    def _first(self, now: float, *, costly: bool = True) -> Sequence | None:
+        """The first one, or of those who are not `costly`, whose deadline has not passed. Those before are dropped."""
+        while (first := self.waiting.first(costly=costly)) is not None:
             if first.deadline > now:
                 return first
             self._drop(first)
@@ -312,6 +334,7 @@ class Scheduler:
         self.waiting.admit(sequence)
         self._leave(sequence)
         self.loads[lane] += sequence.width
+        self._costly[lane] += sequence.width * sequence.is_costly
         if tenant := sequence.standing.tenant:
             self._held[lane][tenant] += sequence.width
         sequence.lane = lane

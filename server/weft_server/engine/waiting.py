@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from weft_server.sequence import Priority, Sequence, Standing
+    from weft_server.sequence import Priority, Sequence
 
 # A class that waits is passed over at most this number of times in a row, and once more where two are. So nobody waits
 # for ever behind a stream of higher ones, and the higher ones keep most of the turns.
 MOST_PASSED = 7
 # Tenants that do not wait are forgotten when more than this are known.
 MAX_TENANTS = 1024
+
+
+class _Line(NamedTuple):
+    """Those who wait in the order in which they came. Costly ones stand apart, so that others are found behind them."""
+
+    priority: Priority
+    tenant: str
+    is_costly: bool
 
 
 class WaitingRoom:
@@ -29,6 +37,8 @@ class WaitingRoom:
 
     Without classes and tenants this is one queue.
 
+    Costly sequences have their place in this order. A lane that has enough of them asks for the first other one.
+
     So the longest wait has a law. Say that n of its class are before one that waits, and that its class alone is lower
     than those beside it. Then it goes on as the (n + 1) * (MOST_PASSED + 1)-th from now on at the latest.
     """
@@ -37,7 +47,7 @@ class WaitingRoom:
         self._weights = weights or {}
         # With the number of each arrival. One may leave from the middle, and the first is found at once.
         # In a plain dict it is not: it is looked for behind the places of those who left.
-        self._queues: dict[Standing, OrderedDict[Sequence, int]] = {}
+        self._queues: dict[_Line, OrderedDict[Sequence, int]] = {}
         # Tokens that each tenant has had, divided by its weight, counted from a common beginning.
         self._had: dict[str, float] = {}
         # Tokens that each tenant was charged for sequences that have gone on and not ended.
@@ -64,10 +74,10 @@ class WaitingRoom:
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait."""
         tenant = sequence.standing.tenant
-        waiting = {standing.tenant for standing in self._queues}
+        waiting = {line.tenant for line in self._queues}
         if tenant not in waiting:
             self._had[tenant] = self._fresh(tenant, waiting | self._open.keys())
-        self._queues.setdefault(sequence.standing, OrderedDict())[sequence] = next(self._arrivals)
+        self._queues.setdefault(_line_of(sequence), OrderedDict())[sequence] = next(self._arrivals)
         if len(self._had) > MAX_TENANTS:
             there = waiting | self._open.keys() | {tenant}
             self._had = {tenant: had for tenant, had in self._had.items() if tenant in there}
@@ -90,13 +100,14 @@ class WaitingRoom:
 
     def remove(self, sequence: Sequence) -> bool:
         """Take a sequence out. Returns False if it does not wait."""
-        queue = self._queues.get(sequence.standing)
+        line = _line_of(sequence)
+        queue = self._queues.get(line)
         if queue is None or queue.pop(sequence, None) is None:
             return False
         if not queue:
-            del self._queues[sequence.standing]
-            if not any(sequence.standing.priority == standing.priority for standing in self._queues):
-                del self._passed[sequence.standing.priority]
+            del self._queues[line]
+            if not any(line.priority == other.priority for other in self._queues):
+                del self._passed[line.priority]
         if sequence is self._held_up:
             self._held_up = None
         return True
@@ -108,7 +119,7 @@ class WaitingRoom:
     def admit(self, sequence: Sequence) -> None:
         """Take a sequence out that goes on. Its tenant is charged the tokens that it may get."""
         priority, tenant = sequence.standing
-        _count_turn(self._passed, priority, {standing.priority for standing in self._queues})
+        _count_turn(self._passed, priority, {line.priority for line in self._queues})
         self._had[tenant] += self._weighed(tenant, sequence.most_tokens)
         self._open[tenant] += sequence.most_tokens
         self.remove(sequence)
@@ -125,10 +136,9 @@ class WaitingRoom:
     def _weighed(self, tenant: str, num_tokens: int) -> float:
         return num_tokens / self._weights.get(tenant, 1.0)
 
-    @property
-    def first(self) -> Sequence | None:
-        """The one who goes on next."""
-        return next(self.in_order(), None)
+    def first(self, *, costly: bool = True) -> Sequence | None:
+        """The one who goes on next, or of those who are not `costly`."""
+        return next(self.in_order(costly=costly), None)
 
     def is_near(self, tenant: str, other: str) -> bool:
         """Whether a tenant has had no more than another one that waits, and what may be had by those of it that run.
@@ -139,43 +149,51 @@ class WaitingRoom:
 
     def first_of(self, is_meant: Callable[[Sequence], bool]) -> Sequence | None:
         """Return the one who would go on next if of each tenant's class only its first one were there, and is meant."""
-        heads = {standing: next(iter(queue.items())) for standing, queue in self._queues.items()}
-        heads = {standing: head for standing, head in heads.items() if is_meant(head[0])}
+        heads = {line: next(iter(queue.items())) for line, queue in self._queues.items()}
+        heads = {line: head for line, head in heads.items() if is_meant(head[0])}
         return heads[self._next_of(heads, self._had, self._passed)][0] if heads else None
 
     def _next_of(
-        self, heads: Mapping[Standing, tuple[Sequence, int]], had: Mapping[str, float], passed: Counter[Priority]
-    ) -> Standing:
-        turn = _turn_of(passed, {standing.priority for standing in heads})
-        of_class = [standing for standing in heads if standing.priority == turn]
-        return min(of_class, key=lambda standing: (had[standing.tenant], heads[standing][1]))
+        self, heads: Mapping[_Line, tuple[Sequence, int]], had: Mapping[str, float], passed: Counter[Priority]
+    ) -> _Line:
+        turn = _turn_of(passed, {line.priority for line in heads})
+        of_class = [line for line in heads if line.priority == turn]
+        return min(of_class, key=lambda line: (had[line.tenant], heads[line][1]))
 
-    def in_order(self) -> Iterator[Sequence]:
-        """All who wait, as they would go on if nobody came. Nobody may come or go meanwhile."""
-        if self._held_up is not None:
-            yield self._held_up
-        for sequence in self._merged():
-            if sequence is not self._held_up:
+    def in_order(self, *, costly: bool = True) -> Iterator[Sequence]:
+        """All who wait, as they would go on if nobody came, or those who are not `costly`.
+
+        Nobody may come or go meanwhile.
+        """
+        held_up = self._held_up
+        if held_up is not None and (costly or not held_up.is_costly):
+            yield held_up
+        for sequence in self._merged({line: queue for line, queue in self._queues.items() if costly >= line.is_costly}):
+            if sequence is not held_up:
                 yield sequence
 
-    def _merged(self) -> Iterator[Sequence]:
-        if len(self._queues) == 1:
-            (queue,) = self._queues.values()
+    def _merged(self, queues: dict[_Line, OrderedDict[Sequence, int]]) -> Iterator[Sequence]:
+        if len(queues) == 1:
+            (queue,) = queues.values()
             yield from queue
             return
         had, passed = dict(self._had), self._passed.copy()
-        fronts = {standing: iter(queue.items()) for standing, queue in self._queues.items()}
-        heads = {standing: next(front) for standing, front in fronts.items()}
+        fronts = {line: iter(queue.items()) for line, queue in queues.items()}
+        heads = {line: next(front) for line, front in fronts.items()}
         while heads:
-            standing = self._next_of(heads, had, passed)
-            sequence = heads[standing][0]
+            line = self._next_of(heads, had, passed)
+            sequence = heads[line][0]
             yield sequence
-            _count_turn(passed, standing.priority, {standing.priority for standing in heads})
-            had[standing.tenant] += self._weighed(standing.tenant, sequence.most_tokens)
-            if (following := next(fronts[standing], None)) is None:
-                del heads[standing]
+            _count_turn(passed, line.priority, {line.priority for line in heads})
+            had[line.tenant] += self._weighed(line.tenant, sequence.most_tokens)
+            if (following := next(fronts[line], None)) is None:
+                del heads[line]
             else:
-                heads[standing] = following
+                heads[line] = following
+
+
+def _line_of(sequence: Sequence) -> _Line:
+    return _Line(*sequence.standing, sequence.is_costly)
 
 
 def _turn_of(passed: Counter[Priority], waiting: Collection[Priority]) -> Priority:

@@ -36,6 +36,7 @@ class _Turn:
     num_output_tokens: int = 0
     most_tokens: int = field(default=_MOST_MS, init=False)
     num_input_tokens: int = field(default=0, init=False)
+    is_costly: bool = field(default=False, init=False)
 
 
 class Building:
@@ -98,7 +99,7 @@ class Building:
 
     def _call_next(self) -> None:
         if self._building is None and self._waiting:
-            turn: _Turn = self._waiting.first
+            turn: _Turn = self._waiting.first()
             self._waiting.admit(turn)
             self._building, turn.begun = turn, time.monotonic()
             turn.called.set_result(None)

@@ -40,6 +40,9 @@ _STOPPING_OF = {proto: stopping for stopping, proto in EARLY_STOPPING.items()} |
 _LISTS = ("bias", "banned")
 _WHOLE = ("suppressed", "suppressed_first", "length_decay", "stop_token_ids", "prefix")
 _IDS = ("forced_first_id", "forced_last_id")
+# A row with more rules, or with a cut that may sort all tokens, costs its lane a multiple of what others do. See
+# docs/decisions/processed-candidates.md.
+MOST_CHEAP_RULES = 7
 # Every language holds integers of this number of bits exactly, also one whose only numbers are doubles.
 DRAWN_SEED_BITS = 53
 
@@ -124,14 +127,14 @@ def resolve_decoding(
         )
         changes.constraint.CopyFrom(requested.constraint)
     has_source = manifest.task == common_pb2.TASK_TRANSLATE and text.source_vocab_size == text.target_vocab_size
+    bounds = Bounds(end_ids, min_new, max_new, len(forced.first), has_source)
+    rules = rules_of(changes, reader, bounds, constraint, rule)
     return Decoding(
         max_new,
         min_new,
         tuple(requested.stop),
         sampling,
-        rules=rules_of(
-            changes, reader, Bounds(end_ids, min_new, max_new, len(forced.first), has_source), constraint, rule
-        ),
+        rules=rules,
         beams=beams,
         alternatives=kind == "alternatives",
         num_outputs=num_outputs,
@@ -140,6 +143,7 @@ def resolve_decoding(
         num_unscored=len(forced.first) if changes.HasField("prefix") else 0,
         forced_last_id=forced.last,
         changes=changes,
+        is_costly=len(rules) > MOST_CHEAP_RULES or _sorts(requested.sampling),
     )
 
 
@@ -308,6 +312,12 @@ def _check_pool(pool: PoolSize | None, num_prompt: int, max_new: int, num_output
     field = "decoding.beams.num_beams" if beams else "decoding.num_outputs"
     why = f"{width} times {max_new} new tokens behind {num_prompt} fill {need} blocks of the cache"
     raise InvalidRequest(field, f"must be less, or max_new_tokens: {why}, which has {pool.num_blocks}")
+
+
+def _sorts(requested: common_pb2.Sampling) -> bool:
+    """Whether a request asks for a cut that may have to look at all tokens in their order. A model's own may be."""
+    cuts = requested.typical_p if requested.HasField("typical_p") else 1, requested.epsilon_cutoff, requested.eta_cutoff
+    return cuts != (1, 0, 0)
 
 
 def _check_stop(requested: common_pb2.Decoding) -> None:
