@@ -107,7 +107,7 @@ test-replicas: models envoy ## restart, kill and stop replicas, ten minutes
 matrix: models ## every fault in every stage of every task, minutes
 	@$(BIN)/python -m pytest -q -m e2e tests/matrix
 
-wire: models ## callers that speak HTTP/2 themselves, two minutes
+wire: models ## callers that speak HTTP/2 themselves, five minutes
 	@$(BIN)/python -m pytest -q -m "e2e or long" tests/wire
 
 # Random inputs, as long as wanted, of all that tests/fuzz draws, or of some of it: TARGETS="grammars pictures".
