@@ -55,6 +55,8 @@ NOT_ACCEPTING = "NOT_ACCEPTING"
 _UNHEALTHY = "backend unhealthy"
 # Its words for servers whose health nobody says: a gateway refuses the watch, or a server goes away.
 _UNWATCHED = "health check call failed"
+# Its words for HTTP/2's REFUSED_STREAM (RFC 9113, section 8.7): more calls than a connection may have, nothing was done.
+_REFUSED = "RST_STREAM with error code 7"
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")
 
@@ -79,7 +81,7 @@ def error_of(call: Any, target: str) -> Error:
     if kind is Unavailable and not reason and (why := next((why for word, why in _TLS.items() if word in text), "")):
         text = f"{target}: {why}"
         reason = "TLS"
-    if kind is Cancelled and not reason and text == "CANCELLED":
+    if not reason and ((kind is Cancelled and text == "CANCELLED") or (kind is Unavailable and _REFUSED in text)):
         # gRPC on the server's side has ended a call of a flood before the server saw it. Calls that somebody on this
         # side cancels have other words.
         kind, reason, retry_after = Overloaded, "SHED", SHED_RETRY_S

@@ -278,9 +278,19 @@ def test_a_closed_client_says_so(server):
         asyncio.run(run())
 
 
-def test_a_call_that_grpc_sheds_is_an_overload():
-    """Of more calls than may wait unseen, gRPC on the server's side ends the rest with CANCELLED and no other word."""
-    call = SimpleNamespace(code=lambda: StatusCode.CANCELLED, details=lambda: "CANCELLED", trailing_metadata=tuple)
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (StatusCode.CANCELLED, "CANCELLED"),
+        (StatusCode.UNAVAILABLE, "Stream removed (RST_STREAM (Received RST_STREAM with error code 7))"),
+    ],
+)
+def test_a_call_that_grpc_sheds_is_an_overload(code, words):
+    """gRPC on the server's side ends calls that are too many: those that wait unseen, and those of one connection.
+
+    The second happens to a flood on a new connection, which does not know yet how many calls it may have.
+    """
+    call = SimpleNamespace(code=lambda: code, details=lambda: words, trailing_metadata=tuple)
     error = error_of(call, "localhost:1")
     assert (weft.Overloaded, "SHED", 1.0) == (type(error), error.reason, error.retry_after)
 
