@@ -55,7 +55,7 @@ NOT_ACCEPTING = "NOT_ACCEPTING"
 _UNHEALTHY = "backend unhealthy"
 # Its words for servers whose health nobody says: a gateway refuses the watch, or a server goes away.
 _UNWATCHED = "health check call failed"
-# Its words for HTTP/2's REFUSED_STREAM (RFC 9113, section 8.7): more calls than a connection may have, nothing was done.
+# Its words for HTTP/2's REFUSED_STREAM (RFC 9113, section 8.7): a connection has too many calls, and nothing was done.
 _REFUSED = "RST_STREAM with error code 7"
 _STATUS = re.compile(r"^(?:[A-Z_]+: )+")
 _ADDRESS = re.compile(r"^(ipv4|ipv6|unix|dns):\S+: ")

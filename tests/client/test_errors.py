@@ -286,7 +286,7 @@ def test_a_closed_client_says_so(server):
     ],
 )
 def test_a_call_that_grpc_sheds_is_an_overload(code, words):
-    """gRPC on the server's side ends calls that are too many: those that wait unseen, and those of one connection.
+    """On the server's side gRPC ends calls that are too many: those that wait unseen, and those of one connection.
 
     The second happens to a flood on a new connection, which does not know yet how many calls it may have.
     """
