@@ -29,8 +29,11 @@ def patient(few):
 
 @pytest.fixture(scope="session")
 def hasty(few):
-    """One that waits a second for each message and for each answer to be read."""
-    with ServerProcess(few, **SMALL, receive_timeout_s=1, send_timeout_s=1) as server:
+    """One that waits four seconds for each message and for each answer to be read.
+
+    A machine that stands still for two makes no honest call late.
+    """
+    with ServerProcess(few, **SMALL, receive_timeout_s=4, send_timeout_s=4) as server:
         server.wait_for("ready")
         yield server
 
