@@ -44,6 +44,8 @@ def test_who_does_not_read_loses_the_connection(hasty, method, message):
         assert hostile.wait_until(lambda: hostile.closed, 60)
         hasty.wait_until(lambda: at_rest(hasty))
         assert before + 1 == hasty.metric("weft_connections_given_up_total")
+        # A caller's fault does not look like one of the server's.
+        assert [] == [event for event in hasty.log if event.get("level") == "error"]
         assert (OK, "") == honest.status(honest.call(CLASSIFY, picture()))
 
 

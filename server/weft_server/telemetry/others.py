@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _log = structlog.get_logger(__name__)
+# gRPC's words when an answer cannot be sent, because its connection has ended. That is no fault of the server's.
+_GONE = "ExecuteBatchError raised in core by servicer method"
 
 
 def route_others(write: Callable[[str], None], *, is_plain: bool, level: int) -> None:
@@ -70,6 +72,8 @@ class _Events(logging.Handler):
 
 def _level(record: logging.LogRecord) -> int:
     """A library may have levels of its own. Give the next lower one of those that Python names."""
+    if str(record.msg).startswith(_GONE):
+        return logging.DEBUG
     return min(record.levelno // 10 * 10, logging.CRITICAL)
 
 
