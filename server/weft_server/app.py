@@ -21,7 +21,7 @@ from weft_server.door.health import Health
 from weft_server.door.http import HttpServer
 from weft_server.door.pages import Pages
 from weft_server.door.server import SERVICES, GrpcServer
-from weft_server.door.traffic import MAX_OPEN_CALLS, Traffic
+from weft_server.door.traffic import MAX_OPEN_CALLS, WATCHES_PER_CONNECTION, Traffic
 from weft_server.errors import Draining
 from weft_server.failpoints import POINTS
 from weft_server.runtime.cpus import cpu_quota, loading_places
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 # At most this number of oddities of a repository is logged.
 MAX_ODDITIES = 10
-# How many watches of health there may be for each connection that there may be.
-WATCHES_PER_CONNECTION = 2
 # Seconds that lanes get to end their last step.
 STOP_S = 5.0
 # The listener closes once no call has come for this number of seconds.

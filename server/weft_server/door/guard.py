@@ -18,7 +18,7 @@ from weft_server.door.limits import check_of, max_bytes
 from weft_server.door.standard_services import answering, reflecting
 from weft_server.door.status import to_status
 from weft_server.door.traffic import Traffic
-from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, MethodNotFound, Overloaded, RequestError
+from weft_server.errors import DeadlineExpired, Draining, MethodNotFound, Overloaded, RequestError
 from weft_server.serving.call import CALL, Call
 
 if TYPE_CHECKING:
@@ -235,8 +235,6 @@ class Guard(grpc.aio.ServerInterceptor):
             raise Draining
         self.traffic.outgoing.check(call)
         data = await self.traffic.incoming.read(call, context)
-        if data is grpc.aio.EOF:
-            raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
         if self.draining:
             raise Draining
         self.traffic.incoming.hold(call, parser.weigh(data))
@@ -248,16 +246,13 @@ class Guard(grpc.aio.ServerInterceptor):
         call = CALL.get()
         call.came_by(context.peer())
         self.traffic.open_probe(call)
-        data = await self.traffic.probes.read(call, context)
-        if data is grpc.aio.EOF:
-            raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
-        return data
+        return await self.traffic.probes.read(call, context)
 
     async def _receive_next(self, context: Any) -> Any:
         """Return the next message of a stream, or EOF. Raises RequestError if it does not come in time."""
         call = CALL.get()
         call.came_by(context.peer())
-        return await self.traffic.incoming.read(call, context)
+        return await self.traffic.incoming.read_next(call, context)
 
     def _begin(self, call: Call) -> None:
         """Take a call in."""

@@ -71,6 +71,11 @@ class Parser:
         self._most = most
         self._check = check
 
+    def read(self, data: bytes) -> Any:
+        """Return the message of bytes that nobody weighs."""
+        self.weigh(data)
+        return self.parse(data)
+
     def weigh(self, data: bytes) -> int:
         """Return about how many bytes the message of these bytes takes. It is not parsed for that."""
         if len(data) > self._most:

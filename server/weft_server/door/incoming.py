@@ -17,7 +17,7 @@ import grpc.aio
 from weft_server.door.connections import peer_key
 from weft_server.door.handlers import abort
 from weft_server.door.status import to_status
-from weft_server.errors import DeadlineExpired, Draining, MessageTooSlow, Overloaded, RequestError
+from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, MessageTooSlow, Overloaded, RequestError
 
 if TYPE_CHECKING:
     from weft_server.door.connections import Connections
@@ -83,6 +83,13 @@ class Incoming:
         return len(self._receiving)
 
     async def read(self, call: Call, context: Any) -> Any:
+        """Return the one message of a call. Raises InvalidRequest if there is none, and as `read_next` does."""
+        data = await self.read_next(call, context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest("", "the call has no message", "NO_MESSAGE")
+        return data
+
+    async def read_next(self, call: Call, context: Any) -> Any:
         """Return the next message of a call, or EOF if there is none.
 
         Raises:

@@ -44,9 +44,7 @@ def answering(
 
     async def answer(_: Any, context: Any) -> Any:
         try:
-            data = await receive(context)
-            parser.weigh(data)
-            request = parser.parse(data)
+            request = parser.read(await receive(context))
             admit(request, context)
             if handler.response_streaming:
                 return await handler.unary_stream(request, _Writer(context, handler.response_serializer, outgoing))
@@ -74,8 +72,7 @@ def reflecting(
 
     async def parsed(context: Any) -> AsyncIterator[Any]:
         while (data := await receive(context)) is not grpc.aio.EOF:
-            parser.weigh(data)
-            yield parser.parse(data)
+            yield parser.read(data)
 
     async def answer(_: Any, context: Any) -> None:
         try:

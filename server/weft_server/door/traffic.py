@@ -21,7 +21,9 @@ MAX_OPEN_CALLS = 4096
 MAX_CALLS_PER_CONNECTION = 1024
 # Of those, one caller's, who is known by name.
 MAX_CALLS_SHARE = 0.5
-# Calls of health of one connection, and of all beside two watches for each connection that there may be.
+# How many watches of health there may be for each connection that there may be.
+WATCHES_PER_CONNECTION = 2
+# Calls of health of one connection, and of all beside the watches.
 MAX_PROBES_PER_CONNECTION = 64
 MAX_PROBES = 1024
 # Everybody may ask for health, so there are few places for such messages, and little time. Honest ones need neither:
@@ -56,7 +58,7 @@ class Traffic:
         self._max_open = max_open_calls
         self._open_of: defaultdict[str, int] = defaultdict(int)
         self.num_open = 0
-        self._max_probes = MAX_PROBES + 2 * max_connections
+        self._max_probes = MAX_PROBES + WATCHES_PER_CONNECTION * max_connections
         self._probes_of: defaultdict[str, int] = defaultdict(int)
         self.num_probes = 0
         # Connections that were ended for others' probes.
