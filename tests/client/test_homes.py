@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import weft
+from waiting import until
 
 
 async def all_of(stream):
@@ -105,8 +106,7 @@ def test_a_stream_is_cancelled_from_another_thread(server):
         async with weft.AsyncClient(server.target) as client:
             stream = client.stream_generate("a b")
             reader = asyncio.ensure_future(anext(stream))
-            while not server.servicer.seen:  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
+            await until(lambda: server.servicer.seen)
             await asyncio.to_thread(stream.cancel)
             with pytest.raises(weft.Cancelled):
                 await asyncio.wait_for(reader, 30)
