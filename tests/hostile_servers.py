@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, RequestReceived
+from h2.exceptions import ProtocolError
 
 _PIECE = 1 << 16
 _WATCH = "/grpc.health.v1.Health/Watch"
@@ -68,18 +69,23 @@ def settings_alone(connection):
 def answering(answer, *, watch=True):
     """Answer each call by `answer(wire, stream_id)`, and say of health that all is well, unless `watch` is False."""
 
+    def react(wire, event):
+        if isinstance(event, RequestReceived):
+            if watch and dict(event.headers)[":path"] == _WATCH:
+                wire.send_headers(event.stream_id, HEADERS)
+                wire.send_data(event.stream_id, framed(b"\x08\x01"))
+            else:
+                answer(wire, event.stream_id)
+        if isinstance(event, DataReceived):
+            wire.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+
     def handle(connection):
         wire = greeted(connection)
         while data := connection.recv(_PIECE):
             for event in wire.receive_data(data):
-                if isinstance(event, RequestReceived):
-                    if watch and dict(event.headers)[":path"] == _WATCH:
-                        wire.send_headers(event.stream_id, HEADERS)
-                        wire.send_data(event.stream_id, framed(b"\x08\x01"))
-                    else:
-                        answer(wire, event.stream_id)
-                if isinstance(event, DataReceived):
-                    wire.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                # By now the call may be over, or the connection.
+                with suppress(ProtocolError):
+                    react(wire, event)
             connection.sendall(wire.data_to_send())
             if wire.state_machine.state.name == "CLOSED":
                 return

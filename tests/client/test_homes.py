@@ -154,6 +154,7 @@ def test_a_fork_connects_again(server, what):
     """In the child a client answers. What was begun before is an error there, and goes on in the parent."""
     asked = [sys.executable, "-c", FORKS, server.target, what]
     run = subprocess.run(asked, capture_output=True, text=True, timeout=120, check=False, cwd=Path.cwd())
+    assert 2 == len(run.stdout.splitlines()), run.stderr
     child, parent = run.stdout.splitlines()
 
     if what == "many":

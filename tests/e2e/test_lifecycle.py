@@ -150,8 +150,8 @@ def test_a_full_queue_refuses_at_once_with_a_hint(small_repository):
 
         assert 24 == len(outcomes)
         assert {"answered", "refused: QUEUE_FULL, come back later: True"} == set(outcomes)
-        assert 0 == server.metric("weft_requests_queued")
-        assert 0 == server.metric("weft_decode_slots_used")
+        for name in ("weft_requests_queued", "weft_decode_slots_used"):
+            server.wait_until(lambda name=name: 0 == server.metric(name), what=name)
 
 
 def test_a_flood_gets_answers_or_a_reason(small_repository):

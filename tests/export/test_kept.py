@@ -1,5 +1,6 @@
 """What `weft up` knows a bundle by: all that it is made of."""
 
+import signal
 import sys
 from importlib.metadata import version
 
@@ -97,4 +98,6 @@ def test_labels_are_passed_on_and_tell_bundles_apart(checkpoint, monkeypatch):
         ran = CliRunner().invoke(up_app, [str(checkpoint), "--labels", str(labels), "--keep", str(kept), "--quiet"])
         assert 0 == ran.exit_code, ran.output
 
+    # Should the server not begin, this process can be ended.
+    assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     assert [("cat", "dog"), ("cat", "owl")] == [choices.labels for choices in made.values()]

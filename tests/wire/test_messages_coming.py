@@ -138,4 +138,4 @@ def test_who_goes_leaves_nothing(patient):
             caller.send(caller.open(CLASSIFY), unfinished(MEBIBYTE))
         patient.wait_until(lambda: patient.metric("weft_messages_receiving") == 8)
     patient.wait_until(lambda: at_rest(patient))
-    assert before + 8 == patient.metric("weft_requests_total", code="CANCELLED")
+    patient.wait_until(lambda: before + 8 == patient.metric("weft_requests_total", code="CANCELLED"))

@@ -50,10 +50,17 @@ def up(
             if not (bundle / MANIFEST_FILE).is_file():
                 _export(path, bundle, precision, lengths, named, mixed_runs=mixed_runs, quiet=quiet)
     typer.echo(f"weft up: {name} is {bundle}", err=True)
-    # It waits until the server has a handler for it: process 1 of a container would ignore it before.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    # In place of this process: signals are the server's own, and nothing of torch stays in memory.
-    os.execv(sys.executable, [sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])  # noqa: S606 - no shell is wanted
+    _become([sys.executable, "-m", "weft_command", "serve", str(repository), *ctx.args])
+
+
+def _become(command: list[str]) -> None:
+    """Run a server in place of this process: signals are its own, and nothing of torch stays in memory."""
+    # SIGTERM waits until the server has a handler for it: process 1 of a container would ignore it before.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        os.execv(command[0], command)  # noqa: S606 - no shell is wanted
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _found(checkpoint: str) -> tuple[Path, str]:
