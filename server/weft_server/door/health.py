@@ -15,7 +15,6 @@ blocks whoever sets a status. Balancers watch, so they would hear of a drain lat
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from weft_server.errors import CannotWatch, Overloaded, ServiceNotFound
 from weft_server.serving.call import CALL
+from weft_server.tally import Tally
 
 LIVE = "live"
 ACCEPTING = "accepting"
@@ -56,7 +56,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
         """Everybody may watch, so no more than `max_watches` do at a time, and few on one connection."""
         self._max_watches = max_watches
         # How many there are on each connection that has one.
-        self._watches: defaultdict[str, int] = defaultdict(int)
+        self._watches = Tally()
         self.num_watches = 0
         self._services = (READY, *services)
         self._statuses = {LIVE: _SERVING, ACCEPTING: _NOT_SERVING} | dict.fromkeys(self._services, _NOT_SERVING)
@@ -148,9 +148,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # grpcio sh
                     await self._watch(request, context)
         finally:
             self.num_watches -= 1
-            self._watches[peer] -= 1
-            if not self._watches[peer]:
-                del self._watches[peer]
+            self._watches.less(peer)
 
     async def _watch(self, request: Any, context: Any) -> None:
         last = None

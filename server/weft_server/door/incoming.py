@@ -17,7 +17,9 @@ import grpc.aio
 from weft_server.door.connections import peer_key
 from weft_server.door.handlers import abort
 from weft_server.door.status import to_status
+from weft_server.door.sweep import Sweep
 from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, MessageTooSlow, Overloaded, RequestError
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from weft_server.door.connections import Connections
@@ -69,9 +71,9 @@ class Incoming:
         self._timeout_s = timeout_s
         # Oldest first.
         self._receiving: dict[_Reception, None] = {}
-        self._sweeps = False
+        self._sweep = Sweep(self._look, self._receiving, SWEEP_S)
         self._ending: set[asyncio.Task[None]] = set()
-        self._held_by: defaultdict[str, int] = defaultdict(int)
+        self._held_by = Tally()
         # Of the messages that have come whole and are held.
         self.num_bytes = 0
         # Messages that were given up, because they came too slowly or because others needed the room.
@@ -99,9 +101,7 @@ class Incoming:
         """
         reception = _Reception(context, call.peer, call.holder, time.monotonic() + self._timeout_s, call.deadline)
         self._receiving[reception] = None
-        if not self._sweeps:
-            self._sweeps = True
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self._sweep.begin()
         try:
             data = await context.read()
         except grpc.aio.AbortError:
@@ -145,24 +145,17 @@ class Incoming:
         if not call.num_bytes:
             return
         self.num_bytes -= call.num_bytes
-        self._held_by[call.holder] -= call.num_bytes
-        if not self._held_by[call.holder]:
-            del self._held_by[call.holder]
+        self._held_by.less(call.holder, call.num_bytes)
         call.num_bytes = 0
 
-    def _sweep(self) -> None:
-        try:
-            now = time.monotonic()
-            for reception in list(self._receiving):
-                if reception.error is None and now > min(reception.until, reception.deadline):
-                    self._end(reception, MessageTooSlow() if now > reception.until else DeadlineExpired())
-            self._evict([each for each in self._receiving if each.is_old and each.error is None])
-            for reception in self._receiving:
-                reception.is_old = True
-        finally:
-            self._sweeps = bool(self._receiving)
-            if self._sweeps:
-                asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+    def _look(self) -> None:
+        now = time.monotonic()
+        for reception in list(self._receiving):
+            if reception.error is None and now > min(reception.until, reception.deadline):
+                self._end(reception, MessageTooSlow() if now > reception.until else DeadlineExpired())
+        self._evict([each for each in self._receiving if each.is_old and each.error is None])
+        for reception in self._receiving:
+            reception.is_old = True
 
     def _evict(self, old: list[_Reception]) -> None:
         """End messages of who has most of them, until the rest fits.

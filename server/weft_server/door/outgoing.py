@@ -6,7 +6,6 @@ else is on its way there.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from weft_server.door.connections import peer_key
+from weft_server.door.sweep import Sweep
 from weft_server.errors import Overloaded
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from weft_server.door.connections import Connections
@@ -49,8 +50,8 @@ class Outgoing:
         self._timeout_s = timeout_s
         # Oldest first.
         self._sending: dict[Call, _Sending] = {}
-        self._bytes_of: defaultdict[str, int] = defaultdict(int)
-        self._sweeps = False
+        self._bytes_of = Tally()
+        self._sweep = Sweep(self._give_up, self._sending, SWEEP_S)
         self.num_bytes = 0
         # Connections that were ended because their callers did not read.
         self.num_ended = 0
@@ -62,7 +63,7 @@ class Outgoing:
 
     def check(self, call: Call) -> None:
         """Raise Overloaded for a caller who has more to read already than one may have, before its message is read."""
-        if (unread := self._bytes_of.get(call.holder, 0)) > self._max_bytes * MAX_SHARE:
+        if (unread := self._bytes_of[call.holder]) > self._max_bytes * MAX_SHARE:
             raise Overloaded("BYTE_BUDGET", f"this caller has answers of {unread:,} bytes to read first")
 
     def begin(self, call: Call, num_bytes: int) -> None:
@@ -70,26 +71,14 @@ class Outgoing:
         self._sending[call] = _Sending(call.holder, num_bytes, time.monotonic())
         self._bytes_of[call.holder] += num_bytes
         self.num_bytes += num_bytes
-        if not self._sweeps:
-            self._sweeps = True
-            asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self._sweep.begin()
 
     def end(self, call: Call) -> None:
         """Take it off the count: it is out, or given up."""
         if (sending := self._sending.pop(call, None)) is None:
             return
         self.num_bytes -= sending.num_bytes
-        self._bytes_of[sending.holder] -= sending.num_bytes
-        if not self._bytes_of[sending.holder]:
-            del self._bytes_of[sending.holder]
-
-    def _sweep(self) -> None:
-        try:
-            self._give_up()
-        finally:
-            self._sweeps = bool(self._sending)
-            if self._sweeps:
-                asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+        self._bytes_of.less(sending.holder, sending.num_bytes)
 
     def _give_up(self) -> None:
         """End the connections of who reads too slowly; and while there is too much to read, those of who has most."""

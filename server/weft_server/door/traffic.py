@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from weft_server.door.connections import Connections, peer_key
@@ -10,6 +9,7 @@ from weft_server.door.incoming import MAX_HELD_BYTES, Incoming
 from weft_server.door.outgoing import Outgoing
 from weft_server.door.places import Places
 from weft_server.errors import Overloaded
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from weft_server.serving.call import Call
@@ -56,10 +56,10 @@ class Traffic:
         )
         self.outgoing = Outgoing(self.connections, timeout_s=send_timeout_s)
         self._max_open = max_open_calls
-        self._open_of: defaultdict[str, int] = defaultdict(int)
+        self._open_of = Tally()
         self.num_open = 0
         self._max_probes = MAX_PROBES + WATCHES_PER_CONNECTION * max_connections
-        self._probes_of: defaultdict[str, int] = defaultdict(int)
+        self._probes_of = Tally()
         self.num_probes = 0
         # Connections that were ended for others' probes.
         self.num_ended = 0
@@ -99,8 +99,7 @@ class Traffic:
                 "TOO_MANY_CALLS", f"{MAX_PROBES_PER_CONNECTION} probes of this connection are open already"
             )
         if self.num_probes >= self._max_probes:
-            largest = max(self._probes_of, key=self._probes_of.__getitem__)
-            self.num_ended += self.connections.hang_up([peer_key(largest)])
+            self.num_ended += self.connections.hang_up([peer_key(self._probes_of.largest)])
         self.num_probes += 1
         self._probes_of[call.peer] += 1
         call.is_probe = True
@@ -111,10 +110,10 @@ class Traffic:
         self.outgoing.end(call)
         self.num_open -= call.is_open
         if call.open_as:
-            _less(self._open_of, call.open_as)
+            self._open_of.less(call.open_as)
         if call.is_probe:
             self.num_probes -= 1
-            _less(self._probes_of, call.peer)
+            self._probes_of.less(call.peer)
 
     def figures(self) -> dict[str, float]:
         """Return what is held now and what was given up, by the names of metrics. Any thread may ask."""
@@ -128,9 +127,3 @@ class Traffic:
             "messages_given_up_total": self.incoming.num_ended + self.probes.num_ended,
             "connections_given_up_total": self.num_ended + self.outgoing.num_ended + self.places.num_ended,
         }
-
-
-def _less(counts: defaultdict[str, int], key: str) -> None:
-    counts[key] -= 1
-    if not counts[key]:
-        del counts[key]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from weft_server.errors import Overloaded
+from weft_server.tally import Tally
 
 if TYPE_CHECKING:
     from weft_server.choosing.constraint import Constraint
@@ -24,7 +24,7 @@ class ConstraintMemory:
     def __init__(self) -> None:
         # A constraint is let go wherever it ends, also while somebody else counts.
         self._lock = threading.RLock()
-        self._held: Counter[str] = Counter()
+        self._held = Tally()
 
     def hold(self, constraint: Constraint, tenant: str) -> None:
         """Count what a constraint holds, until nobody has it any more.
@@ -46,9 +46,7 @@ class ConstraintMemory:
 
     def _let_go(self, size: int, tenant: str) -> None:
         with self._lock:
-            self._held[tenant] -= size
-            if not self._held[tenant]:
-                del self._held[tenant]
+            self._held.less(tenant, size)
 
 
 # Of this process.
