@@ -37,17 +37,28 @@ class Detokenizer:
         return self._end_bytes() + self._step_window(id_)
 
     def steps(self, ids: Iterable[int]) -> str:
-        """Take several tokens. Returns what single steps would, with one decoding for each window."""
+        """Take several tokens. Returns what single steps would, with one decoding for each window or run of bytes."""
+        vocabulary, special = self._vocabulary, self._vocabulary.special
         settled: list[str] = []
+        run: list[bytes] = []
         for id_ in ids:
-            if self._vocabulary.raw.get(id_) is not None or not self._vocabulary.is_text(id_):
-                settled += (self._settle(), self.step(id_))
+            if id_ in special or id_ not in vocabulary.tokens:
                 continue
+            raw = vocabulary.raw.get(id_)
+            if raw is not None:
+                if not run:
+                    settled += (self._settle(), self._end_window())
+                run.append(raw)
+                self._last_byte = id_
+                continue
+            if run:
+                settled.append(self._utf8.decode(b"".join(run)))
+                run.clear()
             settled.append(self._end_bytes())
             self._window.append(id_)
-            if len(self._window) >= MAX_WINDOW and id_ not in self._vocabulary.blank:
+            if len(self._window) >= MAX_WINDOW and id_ not in vocabulary.blank:
                 settled.append(self._settle())
-        return "".join((*settled, self._settle()))
+        return "".join((*settled, self._utf8.decode(b"".join(run)), self._settle()))
 
     def finish(self) -> str:
         """Return the text that waited for a next token. Half a character becomes U+FFFD."""
