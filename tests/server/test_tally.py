@@ -1,6 +1,10 @@
 """Counts by key, whose keys strangers choose."""
 
-from weft_server.tally import Tally
+import random
+
+import pytest
+
+from weft_server.tally import Largest, Tally
 
 
 def test_who_has_nothing_takes_no_memory():
@@ -13,3 +17,21 @@ def test_who_has_nothing_takes_no_memory():
     assert "b" == tally.largest
     tally.less("a")
     assert {"b": 2} == tally
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_largest_is_known_while_it_shrinks(seed):
+    """Whatever is taken off and dropped, it is the key that has most."""
+    drawn = random.Random(seed)
+    weights = {str(key): drawn.randint(0, 9) for key in range(9)}
+    largest = Largest(weights)
+    while weights:
+        key = largest.key
+        assert max(weights.values()) == weights[key]
+        taken = drawn.randint(0, weights[key])
+        largest.take(key, taken)
+        weights[key] -= taken
+        if not weights[key]:
+            largest.drop(key)
+            del weights[key]
+    assert not largest

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +19,11 @@ from weft_server.door.handlers import abort
 from weft_server.door.status import to_status
 from weft_server.door.sweep import Sweep
 from weft_server.errors import DeadlineExpired, Draining, InvalidRequest, MessageTooSlow, Overloaded, RequestError
-from weft_server.tally import Tally
+from weft_server.tally import Largest, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft_server.door.connections import Connections
     from weft_server.serving.call import Call
 
@@ -166,19 +168,27 @@ class Incoming:
         if len(old) <= self._max_receiving and len(old) * self._max_message_bytes <= room:
             return
         sizes = self._sizes(old)
-        of_holder: defaultdict[str, list[_Reception]] = defaultdict(list)
+        rest = self._end_largest(old, sizes.__getitem__, room)
+        self._end_largest(rest, lambda _: 1, self._max_receiving)
+
+    def _end_largest(
+        self, old: list[_Reception], weigh: Callable[[_Reception], float], most: float
+    ) -> list[_Reception]:
+        """End the oldest of the holder that has most, until no more than `most` is left. Return what is left."""
+        of_holder: defaultdict[str, deque[_Reception]] = defaultdict(deque)
         for reception in old:
             of_holder[reception.holder].append(reception)
-        weights = {holder: sum(sizes[each] for each in theirs) for holder, theirs in of_holder.items()}
-        total, count = sum(weights.values()), len(old)
-        while of_holder and (total > room or count > self._max_receiving):
-            by = weights if total > room else {holder: len(theirs) for holder, theirs in of_holder.items()}
-            largest = max(of_holder, key=lambda holder: by[holder])
-            reception = of_holder[largest].pop(0)
-            total, count, weights[largest] = total - sizes[reception], count - 1, weights[largest] - sizes[reception]
-            if not of_holder[largest]:
-                del of_holder[largest]
+        weights = {holder: sum(map(weigh, theirs)) for holder, theirs in of_holder.items()}
+        largest, total = Largest(weights), sum(weights.values())
+        while largest and total > most:
+            holder = largest.key
+            reception = of_holder[holder].popleft()
+            largest.take(holder, weigh(reception))
+            total -= weigh(reception)
+            if not of_holder[holder]:
+                largest.drop(holder)
             self._end(reception, Overloaded("BYTE_BUDGET", "too many messages are on their way; this one was slow"))
+        return [each for each in old if each.error is None]
 
     def _sizes(self, old: list[_Reception]) -> dict[_Reception, float]:
         """How many bytes each has at most: as much as one may have, and together as much as its connection sent."""

@@ -16,9 +16,11 @@ import structlog
 from weft_server.door.connections import peer_key
 from weft_server.door.sweep import Sweep
 from weft_server.errors import Overloaded
-from weft_server.tally import Tally
+from weft_server.tally import Largest, Tally
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from weft_server.door.connections import Connections
     from weft_server.serving.call import Call
 
@@ -103,19 +105,34 @@ class Outgoing:
         _log.warning("connections ended whose callers do not read", connections=ended)
 
     def _largest(self, stood: list[tuple[Call, _Sending]]) -> set[str]:
-        """The connections to end so that the rest is not too much: of the holder that has most, its largest."""
-        num_bytes, count = sum(sending.num_bytes for _, sending in stood), len(stood)
-        ended: set[str] = set()
-        while num_bytes > self._max_bytes or count > MAX_SENDING:
-            weigh = (lambda sending: sending.num_bytes) if num_bytes > self._max_bytes else (lambda _: 1)
-            of_holder: defaultdict[str, int] = defaultdict(int)
-            of_peer: defaultdict[tuple[str, str], int] = defaultdict(int)
-            for call, sending in stood:
-                of_holder[sending.holder] += weigh(sending)
-                of_peer[sending.holder, call.peer] += weigh(sending)
-            holder = max(of_holder, key=of_holder.__getitem__)
-            _, peer = max((key for key in of_peer if key[0] == holder), key=of_peer.__getitem__)
-            ended.add(peer)
-            stood = [each for each in stood if each[0].peer != peer]
-            num_bytes, count = sum(sending.num_bytes for _, sending in stood), len(stood)
-        return ended
+        """The connections to end so that the rest is not too much."""
+        ended = _largest_of(stood, lambda sending: sending.num_bytes, self._max_bytes)
+        rest = [each for each in stood if each[0].peer not in ended]
+        return ended | _largest_of(rest, lambda _: 1, MAX_SENDING)
+
+
+def _largest_of(stood: list[tuple[Call, _Sending]], weigh: Callable[[_Sending], int], most: int) -> set[str]:
+    """The connections to end so that no more than `most` is left: of the holder that has most, its largest."""
+    of_holder = Tally()
+    of_peers: defaultdict[str, Tally] = defaultdict(Tally)
+    # A proxy's connection carries the answers of several holders.
+    of_holders: defaultdict[str, Tally] = defaultdict(Tally)
+    for call, sending in stood:
+        weight = weigh(sending)
+        of_holder[sending.holder] += weight
+        of_peers[sending.holder][call.peer] += weight
+        of_holders[call.peer][sending.holder] += weight
+    total = of_holder.total()
+    if total <= most:
+        return set()
+    largest = Largest(of_holder)
+    peers = {holder: Largest(weights) for holder, weights in of_peers.items()}
+    ended: set[str] = set()
+    while total > most:
+        peer = peers[largest.key].key
+        ended.add(peer)
+        for holder, weight in of_holders[peer].items():
+            largest.take(holder, weight)
+            peers[holder].drop(peer)
+        total -= of_holders[peer].total()
+    return ended
