@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
+from weft_server.content.schema_text import Unheld
+from weft_server.content.schemas import matcher_schema
 from weft_server.content.token_bytes import is_told, token_bytes
 from weft_server.content.trial import LIMITS, Trials
 from weft_server.content.wanted import Wanted
@@ -36,8 +37,6 @@ MAX_PARTS = 1000
 _NUM_WORKERS = 2
 # Otherwise a matcher allows one way only to spell what must come next, and that of its own tokenizer.
 _FREE = '\n%llguidance {"no_forcing": true}\n'
-# Without a bound, a model that likes white space may never go on.
-_WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
 # Literals and comments of a Lark grammar. What has no end on its line is found too, without the last group: otherwise
 # each quote in it would begin a search of the rest.
 _LITERALS = re.compile(r"""(?:"(?:\\.|[^"\\\n])*+|/(?!/)(?:\\.|[^/\\\n])++)(?P<end>["/]?)|//[^\n]*|\#[^\n]*""")
@@ -216,17 +215,10 @@ class _Words:
 def _json_schema(text: str, field: str) -> str:
     _check_size(text, field)
     try:
-        schema = json.loads(text, parse_constant=_no_constant)
-        if isinstance(schema, dict) and "x-guidance" in schema:
-            raise _refused(field, "x-guidance is not taken")
-        if schema is True:
-            schema = {}
-        if isinstance(schema, dict):
-            schema = _WHITE | schema
         # On one line, so that the parser's words tell columns of it.
-        return f"start: %json {json.dumps(schema)}"
-    except (ValueError, RecursionError) as error:
-        raise _refused(field, in_short(f"it is no JSON: {error}")) from error
+        return f"start: %json {matcher_schema(text)}"
+    except Unheld as error:
+        raise _refused(field, in_short(str(error))) from error
 
 
 def _regex(text: str, field: str) -> str:
@@ -290,7 +282,3 @@ def _own_words(error: str, field: str) -> str:
 
 def _refused(field: str, why: str) -> InvalidRequest:
     return InvalidRequest(field, f"is refused: {why}", "CONSTRAINT_REFUSED")
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
