@@ -11,7 +11,7 @@ from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
 from weft_server.content.schema_text import Unheld
-from weft_server.content.schemas import matcher_schema
+from weft_server.content.schemas import matcher_schema, overlapping
 from weft_server.content.token_bytes import is_told, token_bytes
 from weft_server.content.trial import LIMITS, Trials
 from weft_server.content.wanted import Wanted
@@ -37,6 +37,9 @@ MAX_PARTS = 1000
 _NUM_WORKERS = 2
 # Otherwise a matcher allows one way only to spell what must come next, and that of its own tokenizer.
 _FREE = '\n%llguidance {"no_forcing": true}\n'
+# What a JSON Schema stands behind, and how a parser says that it cannot tell the options of a `oneOf` apart.
+_SCHEMA = "start: %json "
+_ONE_OF = "oneOf constraints are not supported"
 # Literals and comments of a Lark grammar. What has no end on its line is found too, without the last group: otherwise
 # each quote in it would begin a search of the rest.
 _LITERALS = re.compile(r"""(?:"(?:\\.|[^"\\\n])*+|/(?!/)(?:\\.|[^/\\\n])++)(?P<end>["/]?)|//[^\n]*|\#[^\n]*""")
@@ -152,7 +155,7 @@ class Grammars:
         grammar = llguidance.LLMatcher.grammar_from_lark(source + _FREE)
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(field, in_short(_own_words(matcher.get_error(), field)) or "no text fits it")
+            raise _refused(field, in_short(_own_words(matcher.get_error(), field, source)) or "no text fits it")
         workers = opened.workers
         return Constraint(matcher, opened.lexicon, end_ids, workers, field, lambda: opened.give_up(workers))
 
@@ -216,7 +219,7 @@ def _json_schema(text: str, field: str) -> str:
     _check_size(text, field)
     try:
         # On one line, so that the parser's words tell columns of it.
-        return f"start: %json {matcher_schema(text)}"
+        return _SCHEMA + matcher_schema(text)
     except Unheld as error:
         raise _refused(field, in_short(str(error))) from error
 
@@ -272,12 +275,14 @@ def _escaped(text: str) -> str:
     return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
-def _own_words(error: str, field: str) -> str:
+def _own_words(error: str, field: str, source: str) -> str:
     """What a parser says, without the grammar that we made of a caller's text."""
     if field == "decoding.constraint.lark":
         return error
-    found = _REGEX_ERROR.search(error) if field == "decoding.constraint.regex" else None
-    return found[1] if found else _PLACE.sub("", error)
+    if _ONE_OF in error:
+        return overlapping(source.removeprefix(_SCHEMA))
+    found = _REGEX_ERROR.search(error)
+    return found[1] if found else _PLACE.sub("", error).removeprefix("failed to compile JSON schema: ")
 
 
 def _refused(field: str, why: str) -> InvalidRequest:

@@ -15,7 +15,7 @@ from weft_server.content.schema_bounds import Bounds
 from weft_server.content.schema_formats import EXPRESSIONS
 from weft_server.content.schema_keywords import IN_PLACE, KEYWORDS, NEWEST, Treated, changes_nothing
 from weft_server.content.schema_patterns import of_matcher
-from weft_server.content.schema_text import References, Unheld, at, below, has_id
+from weft_server.content.schema_text import References, Unheld, at, below, has_id, schemas_in
 from weft_server.content.schema_values import VALUES
 
 if TYPE_CHECKING:
@@ -37,13 +37,32 @@ def matcher_schema(text: str) -> str:
         schema = json.loads(
             text, parse_int=Decimal, parse_float=Decimal, parse_constant=_no_constant, object_pairs_hook=_object
         )
-        return json.dumps(_Reading(schema).written())
+        made = _Reading(schema).written()
+        json.dumps(made, ensure_ascii=False).encode()
+        return json.dumps(made)
     except InvalidOperation as error:
         raise Unheld("it is no JSON: a number's exponent is too large") from error
     except json.JSONDecodeError as error:
         raise Unheld(f"it is no JSON: {error}") from error
+    except UnicodeEncodeError as error:
+        raise Unheld("it has half of a surrogate pair, which is no character") from error
     except RecursionError as error:
         raise Unheld("it is nested too deeply") from error
+
+
+def overlapping(matcher_schema: str) -> str:
+    """Return why a matcher refused a `oneOf` of a schema that was made for it, and where it may be."""
+    schema = json.loads(matcher_schema)
+    pointers: dict[str, str] = schema.pop("$comment")
+    found = []
+    waiting: list[tuple[str, Any]] = [("", schema), *((pointers[name], each) for name, each in schema.pop("$defs").items())]
+    while waiting:
+        pointer, each = waiting.pop()
+        if isinstance(each, dict):
+            found += [at(pointer)] if "oneOf" in each else []
+            waiting.extend(schemas_in(each, pointer))
+    where = " or".join(sorted(found))
+    return f"oneOf{where}: its options may overlap. Take anyOf, if an answer may fit several"
 
 
 @dataclass
@@ -77,7 +96,11 @@ class _Reading:
         self._bounds.check_together()
         if schema is False:
             raise Unheld("no text fits it")
-        return {"x-guidance": _OPTIONS, **({} if schema is True else schema), "$defs": self._defs}
+        return {"x-guidance": _OPTIONS, **({} if schema is True else schema), **self._definitions()}
+
+    def _definitions(self) -> dict[str, Any]:
+        """What references point to, and a comment that says where the caller has it."""
+        return {"$defs": self._defs, "$comment": {name: pointer for pointer, name in self._names.items()}}
 
     def _made(self, said: Any, pointer: str, *, is_embedded: bool) -> Any:
         """Return what a matcher is told of a schema."""
@@ -169,7 +192,7 @@ class _Reading:
 
     def _unevaluated(self, schema: _Schema, word: str, value: Any) -> None:
         """What no other schema looks at is what no keyword beside it looks at, where no other schema applies."""
-        same, others = ("items", ()) if word == "unevaluatedItems" else ("additionalProperties", ())
+        same = "items" if word == "unevaluatedItems" else "additionalProperties"
         if value is not True and not schema.said.keys().isdisjoint((*IN_PLACE, "$dynamicRef", "$recursiveRef")):
             raise ValueError("it is not held beside a schema that applies to the same value. Take " + same)
         if same not in schema.said:
