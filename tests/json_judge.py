@@ -1,4 +1,4 @@
-"""Whether a JSON text fits a JSON Schema: `jsonschema` says so, with numbers exact and patterns as ECMA-262 reads them."""
+"""Whether a JSON text fits a JSON Schema: `jsonschema` says so, with exact numbers and patterns of ECMA-262."""
 
 import decimal
 import json

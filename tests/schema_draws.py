@@ -23,7 +23,27 @@ CONSTANTS = [
     None, True, False, 0, 1, -1, 1.5, -0.25, 0.1, 1e-7, 2**53 - 1, 2**53, 2**53 + 1, 2**63, 1e300, -(2**60),
     "", "a", "ab", 'q"\\\n', "\u00e9\U0001f600", "\x7f", [], [1, "a"], {}, {"a": 1, "b": [None]}, {"role": "user"},
 ]  # fmt: skip
-NUMBERS = [0, 1, -1, 2, 10, 0.5, -0.5, 0.25, 1.5, 9.99, -3.75, 100, 1e-3, 12345.678, 2**53 - 1, 2**53, -(2**53), 1e22, 0.1]
+NUMBERS = [
+    0,
+    1,
+    -1,
+    2,
+    10,
+    0.5,
+    -0.5,
+    0.25,
+    1.5,
+    9.99,
+    -3.75,
+    100,
+    1e-3,
+    12345.678,
+    2**53 - 1,
+    2**53,
+    -(2**53),
+    1e22,
+    0.1,
+]
 STEPS = [1, 2, 3, 7, 10, 0.5, 0.1, 0.01, 0.25, 1.5, 0.07, 0.3, 1e-5, 2**33]
 FORMATS = ["date", "time", "date-time", "email", "hostname", "ipv4", "ipv6", "uuid", "uri", "duration", "regex"]
 TYPES = ["null", "boolean", "integer", "number", "string", "array", "object"]
@@ -46,7 +66,9 @@ def numbers():
     kinds = st.sampled_from(["integer", "number"])
     return st.tuples(
         kinds,
-        some(minimum=each, maximum=each, exclusiveMinimum=each, exclusiveMaximum=each, multipleOf=st.sampled_from(STEPS)),
+        some(
+            minimum=each, maximum=each, exclusiveMinimum=each, exclusiveMaximum=each, multipleOf=st.sampled_from(STEPS)
+        ),
     ).map(lambda both: {"type": both[0], **both[1]})
 
 
@@ -99,7 +121,12 @@ def combined(inner):
     constant = st.sampled_from(CONSTANTS)
     parts = st.lists(
         st.one_of(
-            some(allOf=several, anyOf=several, oneOf=several, _ref=st.sampled_from(["#/$defs/x", "#/$defs/a~1b", "#y", "#"])),
+            some(
+                allOf=several,
+                anyOf=several,
+                oneOf=several,
+                _ref=st.sampled_from(["#/$defs/x", "#/$defs/a~1b", "#y", "#"]),
+            ),
             some(const=constant, enum=st.lists(constant, min_size=1, max_size=4)),
             some(type=st.one_of(st.sampled_from(TYPES), st.lists(st.sampled_from(TYPES), min_size=1, unique=True))),
             inner.filter(lambda each: isinstance(each, dict)),
@@ -116,7 +143,9 @@ LEAVES = st.one_of(
     st.lists(st.sampled_from(CONSTANTS), min_size=1, max_size=5).map(lambda values: {"enum": values}),
     st.sampled_from(["#/$defs/x", "#/$defs/a~1b", "#y"]).map(lambda reference: {"$ref": reference}),
 )  # fmt: skip
-INNER = st.recursive(LEAVES, lambda inner: st.one_of(lists(inner), objects(inner), objects(inner), combined(inner)), max_leaves=6)
+INNER = st.recursive(
+    LEAVES, lambda inner: st.one_of(lists(inner), objects(inner), objects(inner), combined(inner)), max_leaves=6
+)
 
 
 @st.composite

@@ -105,8 +105,7 @@ def follows(tmp_path_factory):
     def built(schema):
         try:
             constraint = grammars.build(common_pb2.Constraint(json_schema=json.dumps(schema)))
-        except InvalidRequest as error:
-            assert error.field == "decoding.constraint.json_schema"
+        except InvalidRequest:
             return None
         return lambda text: is_whole(constraint, tokenizer.encode_framed(text))
 
@@ -131,7 +130,9 @@ def spellings(value):
         values = [dict(items) for items in itertools.islice(itertools.permutations(value.items()), 24)]
     elif isinstance(value, float) and value.is_integer() and abs(value) < 1e300:
         values = [value, int(value)]
-    return {json.dumps(each, ensure_ascii=escapes, separators=(",", ":")) for each in values for escapes in (True, False)}
+    return {
+        json.dumps(each, ensure_ascii=escapes, separators=(",", ":")) for each in values for escapes in (True, False)
+    }
 
 
 @pytest.mark.parametrize("name", SUITE)

@@ -35,7 +35,7 @@ REFUSED = {
 }
 # Which schemas are refused, and the words.
 WORDS = {
-    '{"items": {"const": 9007199254740993}}': "const at /items: the number 9007199254740993 is not held, as it is beyond",
+    '{"items": {"const": 9007199254740993}}': "const at /items: the number 9007199254740993 is not held",
     '{"enum": ["a", {"a~/b": [9007199254740992]}]}': "enum: the number 9007199254740992 is not held, as it is beyond",
     '{"minimum": -9223372036854775808}': "minimum: the number -9223372036854775808 is not held",
     '{"maximum": 1e300}': "maximum: the number 1E+300 is not held, as it is beyond",
@@ -45,19 +45,18 @@ WORDS = {
     '{"multipleOf": 0}': "multipleOf: 0 is not above 0",
     '{"multipleOf": 4294967296}': "multipleOf: steps of 4294967296 are not held",
     '{"allOf": [{"multipleOf": 65537}, {"multipleOf": 65539}]}': "multipleOf: the least common multiple of all of them",
-    '{"exclusiveMinimum": 0, "maximum": 0.5}': "exclusiveMinimum: a whole one is not held with a maximum less than 1 away",
-    '{"exclusiveMaximum": 2, "minimum": 1.5}': "exclusiveMaximum: a whole one is not held with a minimum less than 1 away",
+    '{"exclusiveMinimum": 0, "maximum": 0.5}': "exclusiveMinimum: a whole one is not held with a maximum less than 1",
+    '{"exclusiveMaximum": 2, "minimum": 1.5}': "exclusiveMaximum: a whole one is not held with a minimum less than 1",
     '{"allOf": [{"exclusiveMinimum": 0}, {"exclusiveMaximum": 0.5}]}': "exclusiveMinimum: a whole one is not held",
-    '{"minProperties": 2, "patternProperties": {"a": {}}, "additionalProperties": false}': "minProperties: it is not held, "
-    "as a name may come twice",
+    '{"minProperties": 2, "patternProperties": {"a": {}}, "additionalProperties": false}': "minProperties: it is not held",
     '{"$ref": "#/$defs/a", "$defs": {}}': "$ref: nothing is at '/$defs/a'",
     '{"$ref": "#a"}': "$ref: there is no anchor 'a'",
     '{"$ref": "other.json"}': "$ref: 'other.json' is not within the schema",
     '{"items": {"$id": "x", "not": {}, "items": {"$ref": "#"}}}': "not at /items is not held",
     '{"items": {"$id": "x", "items": {"$ref": "#"}}}': "$ref at /items/items: it is not held below an $id",
-    '{"$ref": "#/$defs/b", "$defs": {"a": {"$anchor": "y", "not": {}}, "b": {"items": {"$ref": "#y"}}}}': "not at /$defs/a",
+    '{"items": {"$ref": "#y"}, "$defs": {"a": {"$anchor": "y", "not": {}}}}': "not at /$defs/a",
     '{"$schema": "http://json-schema.org/draft-03/schema#"}': "$schema: it is none of 2020-12,",
-    '{"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{}]}': "prefixItems: it is a keyword of 2020-12",
+    '{"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{}]}': "prefixItems: it is a keyword of",
     '{"unevaluatedProperties": false, "anyOf": [{}]}': "unevaluatedProperties: it is not held beside a schema",
     '{"properties": {"a/b": {"format": "iri"}}}': "format at /properties/a~1b: 'iri' is not held, but date,",
     '{"pattern": "(?=a)"}': "pattern: look-around is not held",
@@ -93,7 +92,10 @@ SAME = [
     ({"items": {"type": "null"}, "additionalItems": False}, {"items": {"type": "null"}}),
     ({"minimum": 5, "exclusiveMinimum": True}, {"minimum": 5, "exclusiveMinimum": 5}),
     ({"minimum": 5, "exclusiveMinimum": False}, {"minimum": 5}),
-    ({"type": "integer", "exclusiveMinimum": 0, "maximum": 0.5}, {"maximum": 0.5, "type": "integer", "exclusiveMinimum": 0}),
+    (
+        {"type": "integer", "exclusiveMinimum": 0, "maximum": 0.5},
+        {"maximum": 0.5, "type": "integer", "exclusiveMinimum": 0},
+    ),
     ({"unevaluatedProperties": False}, {"additionalProperties": False}),
     ({"unevaluatedItems": False, "prefixItems": [{}]}, {"items": False, "prefixItems": [{}]}),
     ({"type": "integer", "format": "int64"}, {"type": "integer"}),
@@ -119,7 +121,9 @@ def test_the_table_has_every_keyword_of_2020_12():
 
 def test_the_manual_has_the_same_table():
     """server/README.md says of each keyword what is done with it."""
-    rows = re.findall(r"^\| `([^`]+)` \| (held|held, or refused|refused|ignored) \| ?(.*?) ?\|$", README.read_text(), re.M)
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (held|held, or refused|refused|ignored) \| ?(.*?) ?\|$", README.read_text(), re.MULTILINE
+    )
     assert [(word, keyword.treated.value, keyword.note) for word, keyword in KEYWORDS.items()] == rows
 
 
@@ -135,9 +139,9 @@ def test_a_keyword_that_is_not_held_is_refused_by_its_place(word):
     with pytest.raises(Unheld, match=rf"^{re.escape(word)} is not held"):
         matcher_schema(asked)
     with pytest.raises(Unheld, match=rf"^{re.escape(word)} at /properties/a~1b/anyOf/0 is not held"):
-        matcher_schema('{"properties": {"a/b": {"anyOf": [%s]}}}' % asked)
+        matcher_schema('{"properties": {"a/b": {"anyOf": [ASKED]}}}'.replace("ASKED", asked))
     with pytest.raises(Unheld, match=rf"^{re.escape(word)} at /somewhere/0 is not held"):
-        matcher_schema('{"items": {"$ref": "#/somewhere/0"}, "somewhere": [%s]}' % asked)
+        matcher_schema('{"items": {"$ref": "#/somewhere/0"}, "somewhere": [ASKED]}'.replace("ASKED", asked))
     if harmless:
         assert made(harmless) == {}
 

@@ -39,7 +39,7 @@ def test_the_list_has_ten_scripts_and_three_hundred_sentences():
 
 @pytest.mark.parametrize("marked", TEXTS)
 def test_a_text_is_cut_where_its_sentences_end(marked):
-    """Behind marks that end a sentence, with what closes behind them, and at ends of lines. Where it is not clear, not."""
+    """Behind marks that end a sentence, with what closes behind them, and at ends of lines, where it is clear."""
     parts = sentences(marked.replace("|", ""))
     assert [each.strip() for each in marked.split("|")] == [part.text for part in parts]
 

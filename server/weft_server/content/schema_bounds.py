@@ -8,7 +8,10 @@ from typing import Any
 from weft_server.content.schema_numbers import MOST_MULTIPLE, scaled
 from weft_server.content.schema_text import Unheld, at
 
-_SIDES = (("exclusiveMinimum", "maximum", "exclusiveMaximum", 1), ("exclusiveMaximum", "minimum", "exclusiveMinimum", -1))
+_SIDES = (
+    ("exclusiveMinimum", "maximum", "exclusiveMaximum", 1),
+    ("exclusiveMaximum", "minimum", "exclusiveMinimum", -1),
+)
 
 
 class Bounds:
@@ -55,6 +58,6 @@ def _check(found: dict[str, set[int | float]], pointer: str) -> None:
         whole = {sign * each for each in found.get(word, ()) if each == floor(each)}
         others = found.get(other, set()) | found.get(excluding_other, set())
         if not whole.isdisjoint(floor(sign * each) for each in others if each != floor(each)):
-            bound = other.removeprefix("m")
-            why = f"a whole one is not held with a m{bound} less than 1 away. Take {word.removeprefix('exclusive').lower()}"
-            raise Unheld(f"{word}{at(pointer)}: {why}, which includes its number")
+            why = f"a whole one is not held with a {other} less than 1 away"
+            instead = word.removeprefix("exclusive").lower()
+            raise Unheld(f"{word}{at(pointer)}: {why}. Take {instead}, which includes its number")

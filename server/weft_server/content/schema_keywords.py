@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Treated(Enum):
@@ -38,7 +41,7 @@ KEYWORDS = {
     "$comment": Keyword(IGNORED, _SAYS_NOTHING),
     "allOf": Keyword(HELD),
     "anyOf": Keyword(HELD),
-    "oneOf": Keyword(PARTLY, "The options must exclude each other by type, by a required property or by a constant text."),
+    "oneOf": Keyword(PARTLY, "The options must exclude each other: by type, a required property or a constant text."),
     "not": Keyword(REFUSED),
     "if": Keyword(REFUSED, "Unless there is neither `then` nor `else`."),
     "then": Keyword(REFUSED, "Unless there is no `if`."),
@@ -61,16 +64,20 @@ KEYWORDS = {
     "multipleOf": Keyword(PARTLY, "Up to nine digits. The number then has no exponent."),
     "maximum": Keyword(PARTLY, "A number that a 64-bit float holds exactly, and less than 2^53."),
     "exclusiveMaximum": Keyword(
-        PARTLY, "The same. A whole one needs a `minimum` that is whole, or at least 1 below. `true` is read as in draft 4."
+        PARTLY,
+        "The same. A whole one needs a `minimum` that is whole, or 1 below. `true` is as in draft 4.",
     ),
     "minimum": Keyword(PARTLY, "As `maximum`."),
     "exclusiveMinimum": Keyword(
-        PARTLY, "The same. A whole one needs a `maximum` that is whole, or at least 1 above. `true` is read as in draft 4."
+        PARTLY,
+        "The same. A whole one needs a `maximum` that is whole, or 1 above. `true` is as in draft 4.",
     ),
     "maxLength": Keyword(HELD, "In code points."),
     "minLength": Keyword(HELD, "In code points."),
     "pattern": Keyword(PARTLY, "As ECMA-262 reads it with the flag u, without look-around, back-references and `\\b`."),
-    "format": Keyword(PARTLY, "`date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`."),
+    "format": Keyword(
+        PARTLY, "`date`, `time`, `date-time`, `duration`, `email`, `hostname`, `ipv4`, `ipv6`, `uri`, `uuid`."
+    ),
     "maxItems": Keyword(HELD),
     "minItems": Keyword(HELD),
     "uniqueItems": Keyword(REFUSED, "Unless it is `false`."),
@@ -117,20 +124,23 @@ DRAFTS = frozenset((
 
 def changes_nothing(word: str, schema: dict[str, object]) -> bool:
     """Whether a schema would mean the same without a keyword that is refused elsewhere."""
-    value = schema[word]
-    match word:
-        case "uniqueItems":
-            return value is False
-        case "contains":
-            return schema.get("minContains") == 0 and "maxContains" not in schema
-        case "minContains" | "maxContains":
-            return "contains" not in schema or (word == "minContains" and value == 0 and "maxContains" not in schema)
-        case "if":
-            return "then" not in schema and "else" not in schema
-        case "then" | "else":
-            return "if" not in schema
-        case "dependentRequired" | "dependentSchemas" | "dependencies":
-            return value == {}
-        case "propertyNames":
-            return value is True or value in ({}, {"type": "string"})
-    return False
+    return word in _HARMLESS and _HARMLESS[word](schema)
+
+
+def _contains_nothing(schema: dict[str, object]) -> bool:
+    return "contains" not in schema or (schema.get("minContains") == 0 and "maxContains" not in schema)
+
+
+_HARMLESS: dict[str, Callable[[dict[str, object]], bool]] = {
+    "uniqueItems": lambda schema: schema["uniqueItems"] is False,
+    "contains": _contains_nothing,
+    "minContains": _contains_nothing,
+    "maxContains": _contains_nothing,
+    "if": lambda schema: schema.keys().isdisjoint(("then", "else")),
+    "then": lambda schema: "if" not in schema,
+    "else": lambda schema: "if" not in schema,
+    "dependentRequired": lambda schema: schema["dependentRequired"] == {},
+    "dependentSchemas": lambda schema: schema["dependentSchemas"] == {},
+    "dependencies": lambda schema: schema["dependencies"] == {},
+    "propertyNames": lambda schema: schema["propertyNames"] in (True, {}, {"type": "string"}),
+}

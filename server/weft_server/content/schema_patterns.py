@@ -9,7 +9,7 @@ import re
 
 _SPACE = r"\t\n\x0B\x0C\r \u{A0}\u{1680}\u{2000}-\u{200A}\u{2028}\u{2029}\u{202F}\u{205F}\u{3000}\u{FEFF}"
 _ANY = r"[^\n\r\u{2028}\u{2029}]"
-_TOKENS = re.compile(
+_PARTS = re.compile(
     r"\\u\{[0-9a-fA-F]{1,6}\}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\[pP]\{[\w=]{1,64}\}|\\.|"
     r"\[\^?|\(\?(?:<(?![=!]))?.?|\{[0-9]{1,9}(?:,[0-9]{0,9})?\}|--|.",
     re.DOTALL,
@@ -28,57 +28,57 @@ def of_matcher(pattern: str) -> str:
     """
     parts: list[str] = []
     in_class = False
-    for token in _TOKENS.findall(pattern):
+    for part in _PARTS.findall(pattern):
         if in_class:
-            parts.append(_in_class(token))
-            if token.startswith("[") and len(token) > 1:
+            parts.append(_in_class(part))
+            if part.startswith("[") and len(part) > 1:
                 parts[-1] += "^"
         else:
-            parts.append(_outside(token))
-        if token == "]":
+            parts.append(_outside(part))
+        if part == "]":
             if in_class and len(parts) > 1 and parts[-2] in ("[", "[^"):
                 raise ValueError("an empty class, [] or [^], is not held")
             in_class = False
         elif not in_class:
-            in_class = token.startswith("[")
+            in_class = part.startswith("[")
     return "".join(parts)
 
 
-def _in_class(token: str) -> str:
-    if token == "--":
+def _in_class(part: str) -> str:
+    if part == "--":
         raise ValueError(r"-- in a class is not held; the sign itself is written \-")
-    if token[0] in _CLASS_SIGNS:
-        return "\\" + token[0]
-    if token.startswith("\\"):
-        return _SPACE if token == r"\s" else _escape(token)
-    return token
+    if part[0] in _CLASS_SIGNS:
+        return "\\" + part[0]
+    if part.startswith("\\"):
+        return _SPACE if part == r"\s" else _escape(part)
+    return part
 
 
-def _outside(token: str) -> str:
-    if token.startswith("(?"):
-        return _group(token)
-    if token.startswith("\\"):
-        return f"[{_SPACE}]" if token == r"\s" else _escape(token)
-    if token == "{":
+def _outside(part: str) -> str:
+    if part.startswith("(?"):
+        return _group(part)
+    if part.startswith("\\"):
+        return f"[{_SPACE}]" if part == r"\s" else _escape(part)
+    if part == "{":
         raise ValueError(r"a brace that counts nothing is not held; the sign itself is written \{")
-    return _ANY if token == "." else token
+    return _ANY if part == "." else part
 
 
-def _group(token: str) -> str:
-    if token in ("(?=", "(?!", "(?<"):
+def _group(part: str) -> str:
+    if part in ("(?=", "(?!", "(?<"):
         raise ValueError("look-around is not held")
-    if token.startswith("(?<") or token == "(?:":
-        return token
-    raise ValueError(f"{token} is not held; groups are written ( or (?: or (?<name>")
+    if part.startswith("(?<") or part == "(?:":
+        return part
+    raise ValueError(f"{part} is not held; groups are written ( or (?: or (?<name>")
 
 
-def _escape(token: str) -> str:
+def _escape(part: str) -> str:
     r"""An escape, inside a class or outside, but for `\s`."""
-    sign = token[1:]
+    sign = part[1:]
     if sign == "S":
         return f"[^{_SPACE}]"
     if sign in _WORD_ENDS:
         return sign
     if len(sign) > 1 or sign in _KNOWN_ESCAPES or (sign.isascii() and sign and not sign.isalnum()):
-        return token
-    raise ValueError(f"{token} is not held")
+        return part
+    raise ValueError(f"{part} is not held")

@@ -100,4 +100,4 @@ def _anchors(root: Any) -> Iterator[tuple[str, str]]:
 
 def _shown(value: object) -> str:
     text = str(value)
-    return repr(text if len(text) <= 60 else f"{text[:57]}...")  # noqa: PLR2004 - as much as an error has room for
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

@@ -22,6 +22,12 @@ _ENDLESS = 2**31
 _UNWRITTEN = frozenset(map(chr, [*range(0x20), 0x7F])) - frozenset("\b\f\n\r\t")
 
 
+def must(holds: object, why: str) -> None:
+    """Raise a ValueError, unless something holds."""
+    if not holds:
+        raise ValueError(why)
+
+
 def constant(value: Any) -> Any:
     """Return a value of a JSON document, its numbers exact.
 
@@ -53,8 +59,7 @@ def _type(value: Any, _: dict[str, Any]) -> tuple[Any]:
 
 
 def _enum(value: Any, _: dict[str, Any]) -> tuple[Any]:
-    if not isinstance(value, list):
-        raise ValueError("it is no list")
+    must(isinstance(value, list), "it is no list")
     return (constant(value),)
 
 
@@ -91,8 +96,7 @@ def _names(value: Any, _: dict[str, Any]) -> tuple[list[str]]:
 
 
 def _pattern(value: Any, _: dict[str, Any]) -> tuple[str]:
-    if not isinstance(value, str):
-        raise ValueError("it is no text")
+    must(isinstance(value, str), "it is no text")
     return (of_matcher(value),)
 
 
@@ -106,9 +110,9 @@ def _format(value: Any, schema: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _number(value: Any) -> Decimal:
-    if not isinstance(value, Decimal):
-        raise ValueError("it is no number")
-    return value
+    must(isinstance(value, Decimal), "it is no number")
+    number: Decimal = value
+    return number
 
 
 # Each takes the keyword's value and the schema around it. It returns what a matcher is told, if it is told anything.

@@ -16,13 +16,13 @@ from weft_server.content.schema_formats import EXPRESSIONS
 from weft_server.content.schema_keywords import IN_PLACE, KEYWORDS, NEWEST, Treated, changes_nothing
 from weft_server.content.schema_patterns import of_matcher
 from weft_server.content.schema_text import References, Unheld, at, below, has_id, schemas_in
-from weft_server.content.schema_values import VALUES
+from weft_server.content.schema_values import VALUES, must
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Without a bound on white space, a model that likes it may never go on. And an answer writes no \u: "r\u006fle" would be
-# another way to spell the name "role", and would pass for another name.
+# Without a bound on white space, a model that likes it may never go on. And an answer writes no \u: "r\u006fle" would
+# be another way to spell the name "role", and would pass for another name.
 _OPTIONS = {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}", "json_allowed_escapes": 'nrbtf\\"'}
 
 
@@ -54,8 +54,9 @@ def overlapping(matcher_schema: str) -> str:
     """Return why a matcher refused a `oneOf` of a schema that was made for it, and where it may be."""
     schema = json.loads(matcher_schema)
     pointers: dict[str, str] = schema.pop("$comment")
+    definitions = schema.pop("$defs").items()
+    waiting: list[tuple[str, Any]] = [("", schema), *((pointers[name], each) for name, each in definitions)]
     found = []
-    waiting: list[tuple[str, Any]] = [("", schema), *((pointers[name], each) for name, each in schema.pop("$defs").items())]
     while waiting:
         pointer, each = waiting.pop()
         if isinstance(each, dict):
@@ -152,45 +153,43 @@ class _Reading:
             why = "it is not held, as a name may come twice. Say which are required, or that there are no others"
             raise Unheld(f"minProperties{at(schema.pointer)}: {why}")
 
-    def _one(self, schema: _Schema, word: str, value: Any) -> None:
+    def one(self, schema: _Schema, word: str, value: Any) -> None:
         schema.made[word] = self._inside(schema, value, word)
 
-    def _several(self, schema: _Schema, word: str, value: Any) -> None:
-        if not isinstance(value, list) or not value:
-            raise ValueError("it is no list of schemas")
+    def several(self, schema: _Schema, word: str, value: Any) -> None:
+        must(isinstance(value, list) and value, "it is no list of schemas")
         schema.made[word] = [self._inside(schema, each, word, index) for index, each in enumerate(value)]
 
-    def _named(self, schema: _Schema, word: str, value: Any) -> None:
-        if not isinstance(value, dict):
-            raise ValueError("it is no object")
+    def named(self, schema: _Schema, word: str, value: Any) -> None:
+        must(isinstance(value, dict), "it is no object")
         schema.made[word] = {name: self._inside(schema, each, word, name) for name, each in value.items()}
 
-    def _patterned(self, schema: _Schema, word: str, value: Any) -> None:
-        self._named(schema, word, value)
+    def patterned(self, schema: _Schema, word: str, value: Any) -> None:
+        self.named(schema, word, value)
         schemas = schema.made[word]
         schema.made[word] = {of_matcher(pattern): each for pattern, each in schemas.items()}
         if len(schema.made[word]) < len(schemas):
             raise ValueError("two patterns are the same")
 
-    def _items(self, schema: _Schema, word: str, value: Any) -> None:
+    def items(self, schema: _Schema, word: str, value: Any) -> None:
         if isinstance(value, list):
             # Before 2020-12. With an empty list, there is no first item.
             schema.made["prefixItems"] = [self._inside(schema, each, word, i) for i, each in enumerate(value)]
         else:
-            self._one(schema, word, value)
+            self.one(schema, word, value)
 
-    def _prefix_items(self, schema: _Schema, word: str, value: Any) -> None:
+    def prefix_items(self, schema: _Schema, word: str, value: Any) -> None:
         if isinstance(self._root, dict) and str(self._root.get("$schema", NEWEST)).rstrip("#") != NEWEST:
             raise ValueError("it is a keyword of 2020-12, and $schema names an older draft")
-        if isinstance(schema.said.get("items"), list):
-            raise ValueError("it is not held beside a list of items, which older drafts have instead")
-        self._several(schema, word, value)
+        is_older = isinstance(schema.said.get("items"), list)
+        must(not is_older, "it is not held beside a list of items, which older drafts have instead")
+        self.several(schema, word, value)
 
-    def _additional_items(self, schema: _Schema, word: str, value: Any) -> None:
+    def additional_items(self, schema: _Schema, word: str, value: Any) -> None:
         if isinstance(schema.said.get("items"), list):
             schema.made["items"] = self._inside(schema, value, word)
 
-    def _unevaluated(self, schema: _Schema, word: str, value: Any) -> None:
+    def unevaluated(self, schema: _Schema, word: str, value: Any) -> None:
         """What no other schema looks at is what no keyword beside it looks at, where no other schema applies."""
         same = "items" if word == "unevaluatedItems" else "additionalProperties"
         if value is not True and not schema.said.keys().isdisjoint((*IN_PLACE, "$dynamicRef", "$recursiveRef")):
@@ -198,7 +197,7 @@ class _Reading:
         if same not in schema.said:
             schema.made[same] = self._inside(schema, value, word)
 
-    def _reference(self, schema: _Schema, word: str, value: Any) -> None:
+    def reference(self, schema: _Schema, word: str, value: Any) -> None:
         if schema.is_embedded:
             raise ValueError("it is not held below an $id that is not at the top")
         pointer = self._references.pointer_of(value)
@@ -215,18 +214,18 @@ class _Reading:
 
 # Keywords that have schemas inside.
 _INSIDE: dict[str, Callable[[_Reading, _Schema, str, Any], None]] = {
-    "allOf": _Reading._several,
-    "anyOf": _Reading._several,
-    "oneOf": _Reading._several,
-    "properties": _Reading._named,
-    "patternProperties": _Reading._patterned,
-    "additionalProperties": _Reading._one,
-    "items": _Reading._items,
-    "prefixItems": _Reading._prefix_items,
-    "additionalItems": _Reading._additional_items,
-    "unevaluatedItems": _Reading._unevaluated,
-    "unevaluatedProperties": _Reading._unevaluated,
-    "$ref": _Reading._reference,
+    "allOf": _Reading.several,
+    "anyOf": _Reading.several,
+    "oneOf": _Reading.several,
+    "properties": _Reading.named,
+    "patternProperties": _Reading.patterned,
+    "additionalProperties": _Reading.one,
+    "items": _Reading.items,
+    "prefixItems": _Reading.prefix_items,
+    "additionalItems": _Reading.additional_items,
+    "unevaluatedItems": _Reading.unevaluated,
+    "unevaluatedProperties": _Reading.unevaluated,
+    "$ref": _Reading.reference,
 }
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# These end a sentence wherever they stand, but for what `_goes_on` says. They are of Chinese and Japanese, Devanagari, Arabic, Urdu, Armenian,
-# Ethiopic, Burmese and Khmer.
+# These end a sentence also where no white space follows. They are of Chinese and Japanese, Devanagari, Arabic, Urdu,
+# Armenian, Ethiopic, Burmese and Khmer.
 _CLEAR = "。！？｡।॥؟۔։።፧፨။។"
 # These do if white space follows, and then no small letter.
 _UNCLEAR = ".!?…‼⁇⁈⁉"
@@ -35,24 +35,25 @@ _SPACES = re.compile(r"\s+")
 # Words that are written with a point and mostly stand before a name: titles, places, units, parts of books, months.
 _SHORT = frozenset((
     # English
-    "adm", "al", "apr", "approx", "aug", "ave", "blvd", "brig", "bros", "capt", "cf", "cmdr", "co", "col", "corp", "cpl",
-    "dec", "dept", "dr", "ed", "eds", "esq", "ext", "feb", "fig", "figs", "ft", "gen", "gov", "hon", "hwy", "inc",
-    "jan", "jr", "jul", "jun", "lt", "ltd", "maj", "messrs", "mr", "mrs", "ms", "mt", "mts", "nos", "nov", "oct", 
-    "ph", "pp", "pres", "prof", "rd", "rep", "rev", "rte", "sen", "sep", "sept", "sgt", "sr", "st", "tel", "univ", "viz",
-    "vol", "vs",
+    "adm", "al", "apr", "approx", "aug", "ave", "blvd", "brig", "bros", "capt", "cf", "cmdr", "co", "col", "corp",
+    "cpl", "dec", "dept", "dr", "ed", "eds", "esq", "ext", "feb", "fig", "figs", "ft", "gen", "gov", "hon", "hwy",
+    "inc", "jan", "jr", "jul", "jun", "lt", "ltd", "maj", "messrs", "mr", "mrs", "ms", "mt", "mts", "nos", "nov",
+    "oct", "ph", "pp", "pres", "prof", "rd", "rep", "rev", "rte", "sen", "sep", "sept", "sgt", "sr", "st", "tel",
+    "univ", "viz", "vol", "vs",
     # German, Dutch, the north
-    "bijv", "blz", "bspw", "bzw", "ca", "dhr", "dipl", "drs", "evtl", "fr", "geb", "gest", "ggf", "hr",
-    "hrsg", "ing", "inkl", "jh", "kl", "mevr", "mio", "mrd", "nr", "str", "usw", "vgl", "zzgl",
+    "bijv", "blz", "bspw", "bzw", "ca", "dhr", "dipl", "drs", "evtl", "fr", "geb", "gest", "ggf", "hr", "hrsg",
+    "ing", "inkl", "jh", "kl", "mevr", "mio", "mrd", "nr", "str", "usw", "vgl", "zzgl",
     # Spanish, Portuguese, French, Italian, Romanian
-    "av", "avda", "avv", "bld", "dott", "dra", "ee", "env", "exmo", "lic", "ltda", "mgr", "mlle", "mme",
-    "núm", "pag", "pág", "prov", "sig", "sra", "sras", "sres", "srta", "ste", "ud", "uds", "uu", "éd",
+    "av", "avda", "avv", "bld", "dott", "dra", "ee", "env", "exmo", "lic", "ltda", "mgr", "mlle", "mme", "núm",
+    "pag", "pág", "prov", "sig", "sra", "sras", "sres", "srta", "ste", "ud", "uds", "uu", "éd",
     # Polish, Czech, Turkish, Hungarian
     "godz", "inż", "mjr", "např", "np", "płk", "sv", "tzn", "tzv", "tzw", "ul", "św", "bkz", "vb",
     # Russian, Ukrainian
-    "акад", "гл", "гор", "доц", "др", "им", "ім", "инж", "корп", "млн", "млрд", "напр", "обл", "пер", "пл", "пос", "пр",
-    "проф", "рис", "руб", "св", "см", "стр", "тел", "тыс", "ул", "вул",
+    "акад", "гл", "гор", "доц", "др", "им", "ім", "инж", "корп", "млн", "млрд", "напр", "обл", "пер", "пл", "пос",
+    "пр", "проф", "рис", "руб", "св", "см", "стр", "тел", "тыс", "ул", "вул",
     # Greek, Armenian, Hindi, Marathi, Bengali, Tamil
-    "δρ", "κα", "κος", "σελ", "αρ", "դոկ", "पं", "डॉ", "डा", "प्रो", "श्री", "रु", "नं", "कु", "ডা", "ড", "মি", "திரு",
+    "δρ", "κα", "κος", "σελ", "αρ", "դոկ", "पं", "डॉ", "डा", "प्रो", "श्री", "रु", "नं", "कु", "ডা", "ড", "মি",
+    "திரு",
 ))  # fmt: skip
 # Initials, which no syllable of Hangul is, and shortened words without a space between: "J", "z.B", "Ph.D", "M.Sc".
 _INITIALS = re.compile(r"[^\W\d_가-힣]|(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}")
@@ -165,14 +166,15 @@ def _ends_sentence(text: str, start: int, mark: re.Match[str], after: int) -> bo
     # Georgian has small letters alone, which are their own title case.
     if first.islower() and first != first.title():
         return False
-    if mark[0].rstrip(_CLOSING) != ".":
-        return True
+    return mark[0].rstrip(_CLOSING) != "." or _is_full_stop(text, mark, ahead)
+
+
+def _is_full_stop(text: str, mark: re.Match[str], ahead: str) -> bool:
+    """Whether a point ends a sentence: no short word's, no number's, and none before a number as in `No. 5`."""
     before = text[max(0, mark.start() - _LOOK) : mark.start()].split()
     word = before[-1].lstrip(_OPENING) if before else ""
-    if ahead[:1].isdigit():
-        # `No. 5`, `Jan. 5`, `S. 12`
-        return False
-    return not (_INITIALS.fullmatch(word) or _ORDINAL.fullmatch(word) or word.casefold() in _SHORT)
+    is_short = _INITIALS.fullmatch(word) or _ORDINAL.fullmatch(word) or word.casefold() in _SHORT
+    return not is_short and not ahead[:1].isdigit()
 
 
 def _longest(text: str, where: re.Pattern[str], fits: Callable[[str], bool]) -> tuple[int, int] | None:
