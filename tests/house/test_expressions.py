@@ -53,7 +53,12 @@ SERVER = {
     "content/grammars.py _PLACE": ("sub", run(" "), run("1"), run("1 | \n "), run(" ", "1 | \n"), run("1("),
         run("\n ")),
     "content/grammars.py _REGEX_ERROR": ("search", run("error: "), run("error: \n"), run("a")),
-    "content/sentences.py _MARKS": ("finditer", run(".)"), run("."), run(" "), run(")", ".")),
+    "content/schema_patterns.py _PARTS": (
+        "findall", run("a"), run("\\"), run("[", "("), run("(?<"), run("{1,"), run("\\u{0"), run("\\p{a"), run("-"),
+    ),
+    "content/sentences.py _MARKS": (
+        "finditer", run(".)"), run("."), run(" "), run(")", "."), run(" »", "."), run(". »"),
+    ),
     "content/sentences.py _CLAUSES": ("finditer", run(", "), run(" ", ","), run(" "), run("、 ")),
     "content/sentences.py _SPACES": ("search", run("a"), run(" ")),
     "content/sentences.py _INITIALS": ("fullmatch", run("a.", end="1"), run("a")),

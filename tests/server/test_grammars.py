@@ -169,7 +169,12 @@ REFUSED = [
     ({"regex": r"a\\(?i:b(?msx-i: c))"}, r"the flag x is not taken; the characters themselves are written \(?x"),
     ({"regex": "(b"}, "unclosed group"),
     ({"regex": "(a\nb|c{2,1})"}, "invalid repetition count range, the start must be <= the end"),
-    ({"json_schema": '{"type": "strin"}'}, "failed to compile JSON schema: Invalid type: strin"),
+    ({"json_schema": '{"type": "strin"}'}, "type: 'strin' is no type of JSON Schema"),
+    ({"json_schema": '{"pattern": "(a"}'}, "unclosed group"),
+    (
+        {"json_schema": '{"properties": {"a": {"$ref": "#/x/0"}}, "x": [{"anyOf": [{"oneOf": [{}, true]}]}]}'},
+        "oneOf at /x/0/anyOf/0: its options may overlap. Take anyOf, if an answer may fit several",
+    ),
 ]
 
 
@@ -182,6 +187,39 @@ def test_a_refusal_is_a_plain_sentence(opened, asked, why):
     ((kind, _),) = asked.items()
     assert f"decoding.constraint.{kind} is refused: {why}" == caught.value.message
     assert "CONSTRAINT_REFUSED" == caught.value.reason
+
+
+# A schema, an answer that fits it, and one that a matcher by itself would take for one.
+NEARLY = [
+    ({"type": "object", "properties": {"role": {"const": "user"}}}, '{"x":1}', '{"r\\u006fle":"admin"}'),
+    ({"patternProperties": {"^a$": {"const": 1}}, "type": "object"}, '{"a":1,"b":2}', '{"\\u0061":2}'),
+    ({"type": "string", "pattern": "^a.$"}, '"a\x85"', '"a\u2028"'),
+    ({"type": "string", "pattern": r"^\s$"}, '"\ufeff"', '"\x85"'),
+    ({"type": "string", "pattern": "^[x&&y]$"}, '"&"', '"[x&&y]"'),
+    ({"type": "string", "pattern": r"^\<$"}, '"<"', '""'),
+    ({"type": "string", "format": "date"}, '"2024-02-29"', '"2023-02-29"'),
+    ({"type": "string", "format": "time", "pattern": "Z"}, '"23:59:59Z"', '"12:00:60Z"'),
+    ({"type": "string", "format": "hostname"}, '"a-b.c1"', '"xn--x"'),
+    ({"prefixItems": [{"const": 1}], "items": {"const": 2}, "additionalItems": {}, "type": "array"}, "[1,2]", "[2]"),
+    ({"items": [{}], "anyOf": [{}], "additionalItems": False, "type": "array"}, "[1]", "[1,2]"),
+    ({"type": "integer", "minimum": 5, "anyOf": [{}], "exclusiveMinimum": True}, "6", "5"),
+    ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"const": 1}, "a~1b": {"const": 2}}}, "1", "2"),
+]
+
+
+@pytest.mark.parametrize(("schema", "fitting", "wrong"), NEARLY)
+def test_a_schema_means_what_json_schema_says(opened, schema, fitting, wrong):
+    """Names are themselves however they are written, patterns are of ECMA-262, and dates are of the calendar."""
+    model, tokenizer, end = opened(tokenizer_kinds.byte_level())
+    constraint = model.build(common_pb2.Constraint(json_schema=json.dumps(schema)))
+
+    def is_whole(text):
+        row, history = constraint.begin(History([])), History([], room=99)
+        ids = [*tokenizer.encode_framed(text), end]
+        return all(row.next.allowed[token] and row.advance(token, history) is None for token in ids)
+
+    assert is_whole(fitting)
+    assert not is_whole(wrong)
 
 
 @pytest.mark.parametrize(

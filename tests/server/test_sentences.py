@@ -2,7 +2,10 @@
 # ruff: noqa: RUF001 - marks of many scripts look like those of ASCII
 
 import time
+import unicodedata
+from collections import Counter
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,36 +13,33 @@ from hypothesis import strategies as st
 
 from weft_server.content.sentences import Part, divided, sentences
 
-# `|` stands where the text is cut; white space around it is the gap.
+# In the file, `|` stands where the text is cut; white space around it is the gap. `#` names the script of what follows.
+LINES = (Path(__file__).parent / "sentences.txt").read_text(encoding="utf-8").splitlines()
 TEXTS = [
-    "One.| Two!|  Three?|\tFour",
-    "Dr. No met Mr. and Mrs. J. R. Smith at 3.14 p.m. on St. Mary's.| They left.",
-    "Use e.g. Weft, i.e. this.| See fig. 3 and vol. 2.",
-    '"Why?" he asked.| "Because."| She left.| (Then it ended.)',
-    "Version 1.2.3 is at https://example.com/a.b?c=d.| Get it!",
-    "Wait... what?| Yes…| No.",
-    "He said “Stop!”| Then «Go.»| And 'Why?'",
-    "He was 12. Then he was 113.| So.",
+    *(line for line in LINES if not line.startswith("# ")),
     "1. First point|\n2. Second point|\n\nA title without a mark|\r\nText",
-    "今天很好。|我们走吧！|“真的？”|是的。",
-    "これは本です。|「はい。」|そうですか？| はい",
-    "यह घर है।| वह घर है॥|अच्छा",
-    "هل هذا كتاب؟| نعم.| لا",
-    "یہ کتاب ہے۔| وہ گھر ہے۔",
-    "¿Dónde está?| ¡Aquí!| Sr. López vive en E. U. desde 1990.| Bien.",
-    "Das ist z. B. am 3. Mai usw. gut.| Ja.",
-    "C'est M. Dupont, p. ex. ici.| Oui !| Non ?| Bien",
-    "Я живу в г. Москва с 1990.| Да.",
-    "iPhone is new. iPads are not.",
     "...",
     "no mark at all",
-    "Fin.| * One.| - Two.",
 ]
+
+
+def test_the_list_has_ten_scripts_and_three_hundred_sentences():
+    """Under each name of a script are texts in it."""
+    scripts, script = Counter(), ""
+    names = {"Han": "CJK", "Japanese": "HIRAGANA"}
+    for line in LINES:
+        if line.startswith("# "):
+            script = line[2:]
+        else:
+            scripts[script] += 1 + line.count("|")
+            assert any(names.get(script, script).upper() in unicodedata.name(each, "") for each in line), line
+    assert len(scripts) >= 10
+    assert scripts.total() >= 300
 
 
 @pytest.mark.parametrize("marked", TEXTS)
 def test_a_text_is_cut_where_its_sentences_end(marked):
-    """Behind marks that end a sentence, with what closes behind them, and at ends of lines."""
+    """Behind marks that end a sentence, with what closes behind them, and at ends of lines, where it is clear."""
     parts = sentences(marked.replace("|", ""))
     assert [each.strip() for each in marked.split("|")] == [part.text for part in parts]
 

@@ -709,8 +709,9 @@ class Constraint(_message.Message):
     LARK_FIELD_NUMBER: _builtins.int
     CHOICE_FIELD_NUMBER: _builtins.int
     json_schema: _builtins.str
-    """json_schema: JSON that fits this JSON Schema. `{}` is any JSON. A word of the schema that the server does not know is ignored
-    if JSON Schema does not know it either, and else refused. There are no remote references.
+    """json_schema: JSON that fits this JSON Schema, of 2020-12. `{}` is any JSON. A keyword that an answer would not be held to is
+    refused, with its JSON Pointer; what JSON Schema does not know is ignored. The server's manual has a table of all keywords.
+    Numbers are below 2^53, patterns are of ECMA-262, references are within the schema, and an answer has no \\u escapes.
     Between two words of the answer are at most 64 characters of white space.
     """
     regex: _builtins.str

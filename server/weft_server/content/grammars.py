@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import re
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from weft_server.choosing.constraint import END, Constraint, Matcher, in_short
 from weft_server.content.deep_stack import deep_pool, deeply
 from weft_server.content.lexicon import lexicon_of
+from weft_server.content.schema_text import Unheld
+from weft_server.content.schemas import matcher_schema, overlapping
 from weft_server.content.token_bytes import is_told, token_bytes
 from weft_server.content.trial import LIMITS, Trials
 from weft_server.content.wanted import Wanted
@@ -36,8 +37,9 @@ MAX_PARTS = 1000
 _NUM_WORKERS = 2
 # Otherwise a matcher allows one way only to spell what must come next, and that of its own tokenizer.
 _FREE = '\n%llguidance {"no_forcing": true}\n'
-# Without a bound, a model that likes white space may never go on.
-_WHITE = {"x-guidance": {"whitespace_pattern": r"[\x20\x0A\x0D\x09]{1,64}"}}
+# What a JSON Schema stands behind, and how a parser says that it cannot tell the options of a `oneOf` apart.
+_SCHEMA = "start: %json "
+_ONE_OF = "oneOf constraints are not supported"
 # Literals and comments of a Lark grammar. What has no end on its line is found too, without the last group: otherwise
 # each quote in it would begin a search of the rest.
 _LITERALS = re.compile(r"""(?:"(?:\\.|[^"\\\n])*+|/(?!/)(?:\\.|[^/\\\n])++)(?P<end>["/]?)|//[^\n]*|\#[^\n]*""")
@@ -153,7 +155,7 @@ class Grammars:
         grammar = llguidance.LLMatcher.grammar_from_lark(source + _FREE)
         matcher: Matcher = llguidance.LLMatcher(opened.tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
-            raise _refused(field, in_short(_own_words(matcher.get_error(), field)) or "no text fits it")
+            raise _refused(field, in_short(_own_words(matcher.get_error(), field, source)) or "no text fits it")
         workers = opened.workers
         return Constraint(matcher, opened.lexicon, end_ids, workers, field, lambda: opened.give_up(workers))
 
@@ -216,17 +218,10 @@ class _Words:
 def _json_schema(text: str, field: str) -> str:
     _check_size(text, field)
     try:
-        schema = json.loads(text, parse_constant=_no_constant)
-        if isinstance(schema, dict) and "x-guidance" in schema:
-            raise _refused(field, "x-guidance is not taken")
-        if schema is True:
-            schema = {}
-        if isinstance(schema, dict):
-            schema = _WHITE | schema
         # On one line, so that the parser's words tell columns of it.
-        return f"start: %json {json.dumps(schema)}"
-    except (ValueError, RecursionError) as error:
-        raise _refused(field, in_short(f"it is no JSON: {error}")) from error
+        return _SCHEMA + matcher_schema(text)
+    except Unheld as error:
+        raise _refused(field, in_short(str(error))) from error
 
 
 def _regex(text: str, field: str) -> str:
@@ -280,17 +275,15 @@ def _escaped(text: str) -> str:
     return "".join(each if each.isascii() and each.isalnum() else f"\\x{{{ord(each):x}}}" for each in text)
 
 
-def _own_words(error: str, field: str) -> str:
+def _own_words(error: str, field: str, source: str) -> str:
     """What a parser says, without the grammar that we made of a caller's text."""
     if field == "decoding.constraint.lark":
         return error
-    found = _REGEX_ERROR.search(error) if field == "decoding.constraint.regex" else None
-    return found[1] if found else _PLACE.sub("", error)
+    if _ONE_OF in error:
+        return overlapping(source.removeprefix(_SCHEMA))
+    found = _REGEX_ERROR.search(error)
+    return found[1] if found else _PLACE.sub("", error).removeprefix("failed to compile JSON schema: ")
 
 
 def _refused(field: str, why: str) -> InvalidRequest:
     return InvalidRequest(field, f"is refused: {why}", "CONSTRAINT_REFUSED")
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")

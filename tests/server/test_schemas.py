@@ -1,0 +1,166 @@
+"""A JSON Schema is held as it says, or refused by the place of what is not held."""
+
+import json
+import re
+from pathlib import Path
+
+import jsonschema_specifications
+import pytest
+
+from weft_server.content.schema_formats import BUILT_IN, EXPRESSIONS
+from weft_server.content.schema_keywords import KEYWORDS, Treated
+from weft_server.content.schema_text import Unheld
+from weft_server.content.schemas import matcher_schema
+
+README = Path(__file__).parents[2] / "server/README.md"
+VOCABULARIES = "core", "applicator", "unevaluated", "validation", "format-annotation", "content", "meta-data"
+# Of older drafts. What is in the table beside these is of 2020-12.
+OLDER = {"definitions", "dependencies", "additionalItems", "$recursiveRef", "$recursiveAnchor"}
+# A use of each refused keyword that says something about an answer, and one that says nothing.
+REFUSED = {
+    "$dynamicRef": ('{"$dynamicRef": "#x"}', None),
+    "$recursiveRef": ('{"$recursiveRef": "#"}', None),
+    "not": ('{"not": {"type": "null"}}', None),
+    "if": ('{"if": {}, "then": {}}', '{"if": {}}'),
+    "then": ('{"then": {}, "if": {}}', '{"then": false}'),
+    "else": ('{"else": {}, "if": {}}', '{"else": false}'),
+    "dependentSchemas": ('{"dependentSchemas": {"a": false}}', '{"dependentSchemas": {}}'),
+    "dependentRequired": ('{"dependentRequired": {"a": ["b"]}}', '{"dependentRequired": {}}'),
+    "dependencies": ('{"dependencies": {"a": ["b"]}}', '{"dependencies": {}}'),
+    "contains": ('{"contains": {}}', '{"contains": {}, "minContains": 0}'),
+    "minContains": ('{"minContains": 2, "contains": {}}', '{"minContains": 2}'),
+    "maxContains": ('{"maxContains": 2, "contains": {}}', '{"maxContains": 2}'),
+    "propertyNames": ('{"propertyNames": {"maxLength": 3}}', '{"propertyNames": {"type": "string"}}'),
+    "uniqueItems": ('{"uniqueItems": true}', '{"uniqueItems": false}'),
+}
+# Which schemas are refused, and the words.
+WORDS = {
+    '{"items": {"const": 9007199254740993}}': "const at /items: the number 9007199254740993 is not held",
+    '{"enum": ["a", {"a~/b": [9007199254740992]}]}': "enum: the number 9007199254740992 is not held, as it is beyond",
+    '{"minimum": -9223372036854775808}': "minimum: the number -9223372036854775808 is not held",
+    '{"maximum": 1e300}': "maximum: the number 1E+300 is not held, as it is beyond",
+    '{"const": 0.1000000000000000055}': "const: the number 0.1000000000000000055 is not held, as it has more digits",
+    '{"const": 1e-999}': "const: the number 1E-999 is not held, as it has more digits",
+    '{"multipleOf": 0.07}': "multipleOf: steps of 0.07 are not held",
+    '{"multipleOf": 0}': "multipleOf: 0 is not above 0",
+    '{"multipleOf": 4294967296}': "multipleOf: steps of 4294967296 are not held",
+    '{"allOf": [{"multipleOf": 65537}, {"multipleOf": 65539}]}': "multipleOf: the least common multiple of all of them",
+    '{"exclusiveMinimum": 0, "maximum": 0.5}': "exclusiveMinimum: a whole one is not held with a maximum less than 1",
+    '{"exclusiveMaximum": 2, "minimum": 1.5}': "exclusiveMaximum: a whole one is not held with a minimum less than 1",
+    '{"allOf": [{"exclusiveMinimum": 0}, {"exclusiveMaximum": 0.5}]}': "exclusiveMinimum: a whole one is not held",
+    '{"minProperties": 2, "patternProperties": {"": {}}, "additionalProperties": false}': "minProperties: it is not",
+    '{"$ref": "#/$defs/a", "$defs": {}}': "$ref: nothing is at '/$defs/a'",
+    '{"$ref": "#a"}': "$ref: there is no anchor 'a'",
+    '{"$ref": "other.json"}': "$ref: 'other.json' is not within the schema",
+    '{"items": {"$id": "x", "not": {}, "items": {"$ref": "#"}}}': "not at /items is not held",
+    '{"items": {"$id": "x", "items": {"$ref": "#"}}}': "$ref at /items/items: it is not held below an $id",
+    '{"items": {"$ref": "#y"}, "$defs": {"a": {"$anchor": "y", "not": {}}}}': "not at /$defs/a",
+    '{"$schema": "http://json-schema.org/draft-03/schema#"}': "$schema: it is none of 2020-12,",
+    '{"$schema": "http://json-schema.org/draft-07/schema#", "prefixItems": [{}]}': "prefixItems: it is a keyword of",
+    '{"unevaluatedProperties": false, "anyOf": [{}]}': "unevaluatedProperties: it is not held beside a schema",
+    '{"properties": {"a/b": {"format": "iri"}}}': "format at /properties/a~1b: 'iri' is not held, but date,",
+    '{"pattern": "(?=a)"}': "pattern: look-around is not held",
+    '{"pattern": "(?<!a)"}': "pattern: look-around is not held",
+    '{"pattern": "(?i)a"}': "pattern: (?i is not held",
+    '{"pattern": "(?P<x>a)"}': "pattern: (?P is not held",
+    '{"pattern": "\\\\bword"}': "pattern: \\b is not held",
+    '{"pattern": "(a)\\\\1"}': "pattern: \\1 is not held",
+    '{"pattern": "a{,3}"}': "pattern: a brace that counts nothing",
+    '{"pattern": "[a--b]"}': "pattern: -- in a class is not held",
+    '{"patternProperties": {"[]": {}}}': "patternProperties: an empty class",
+    '{"patternProperties": {"\\\\<": {}, "<": {}}}': "patternProperties: two patterns are the same",
+    '{"const": "\\u0000"}': "const: a control character that JSON has no short escape for is not held",
+    '{"const": "\\ud800"}': "it has half of a surrogate pair",
+    '{"type": "object", "type": "null"}': "an object has the name 'type' twice",
+    '{"type": "strin"}': "type: 'strin' is no type of JSON Schema",
+    '{"items": 3}': "there is no schema at /items",
+    '{"minLength": 1.5}': "minLength: it is no whole number from 0",
+    '{"minimum": "1"}': "minimum: it is no number",
+    '{"minimum": NaN}': "it is no JSON: NaN is no number",
+    '{"minimum": 1e99999999999999999999}': "it is no JSON: a number's exponent is too large",
+    "false": "no text fits it",
+    "{": "it is no JSON: ",
+    "[" * 9999: "it is nested too deeply",
+    '{"items":' * 900 + "{}" + "}" * 900: "it is nested too deeply",
+    '{"x-guidance": {}}': "x-guidance is not taken",
+}
+# Schemas that mean the same, by their keywords alone.
+SAME = [
+    ({"minLength": 2.0}, {"minLength": 2}),
+    ({"maxItems": 2**31}, {}),
+    ({"items": [{"type": "null"}], "additionalItems": False}, {"prefixItems": [{"type": "null"}], "items": False}),
+    ({"items": {"type": "null"}, "additionalItems": False}, {"items": {"type": "null"}}),
+    ({"minimum": 5, "exclusiveMinimum": True}, {"minimum": 5, "exclusiveMinimum": 5}),
+    ({"minimum": 5, "exclusiveMinimum": False}, {"minimum": 5}),
+    (
+        {"type": "integer", "exclusiveMinimum": 0, "maximum": 0.5},
+        {"maximum": 0.5, "type": "integer", "exclusiveMinimum": 0},
+    ),
+    ({"unevaluatedProperties": False}, {"additionalProperties": False}),
+    ({"unevaluatedItems": False, "prefixItems": [{}]}, {"items": False, "prefixItems": [{}]}),
+    ({"type": "integer", "format": "int64"}, {"type": "integer"}),
+    ({"type": "null", "title": "x", "default": 2**64, "deprecated": True, "nullable": True}, {"type": "null"}),
+    ({"$schema": "http://json-schema.org/draft-07/schema#", "$id": "http://x.y/z", "$comment": "c"}, {}),
+]
+
+
+def made(text):
+    """What a matcher is told of a schema, without the options of ours."""
+    schema = json.loads(matcher_schema(text))
+    return {word: value for word, value in schema.items() if word not in ("x-guidance", "$defs", "$comment")}
+
+
+def test_the_table_has_every_keyword_of_2020_12():
+    """Those of the metaschemas that JSON Schema publishes, and a few of older drafts."""
+    published = set()
+    for name in VOCABULARIES:
+        uri = f"https://json-schema.org/draft/2020-12/meta/{name}"
+        published |= set(jsonschema_specifications.REGISTRY.contents(uri)["properties"])
+    assert published | OLDER == set(KEYWORDS)
+
+
+def test_the_manual_has_the_same_table():
+    """server/README.md says of each keyword what is done with it."""
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (held|held, or refused|refused|ignored) \| ?(.*?) ?\|$", README.read_text(), re.MULTILINE
+    )
+    assert [(word, keyword.treated.value, keyword.note) for word, keyword in KEYWORDS.items()] == rows
+
+
+def test_the_manual_names_every_format():
+    """So does the table's own row."""
+    assert sorted((*BUILT_IN, *EXPRESSIONS)) == sorted(re.findall(r"`([^`]+)`", KEYWORDS["format"].note))
+
+
+@pytest.mark.parametrize("word", [word for word, keyword in KEYWORDS.items() if keyword.treated is Treated.REFUSED])
+def test_a_keyword_that_is_not_held_is_refused_by_its_place(word):
+    """Also deep inside, and behind a reference. Where it says nothing about an answer, it is taken."""
+    asked, harmless = REFUSED[word]
+    with pytest.raises(Unheld, match=rf"^{re.escape(word)} is not held"):
+        matcher_schema(asked)
+    with pytest.raises(Unheld, match=rf"^{re.escape(word)} at /properties/a~1b/anyOf/0 is not held"):
+        matcher_schema('{"properties": {"a/b": {"anyOf": [ASKED]}}}'.replace("ASKED", asked))
+    with pytest.raises(Unheld, match=rf"^{re.escape(word)} at /somewhere/0 is not held"):
+        matcher_schema('{"items": {"$ref": "#/somewhere/0"}, "somewhere": [ASKED]}'.replace("ASKED", asked))
+    if harmless:
+        assert {} == made(harmless)
+
+
+@pytest.mark.parametrize("text", WORDS)
+def test_what_is_not_held_is_said(text):
+    """What it is, and where, in the words of the caller's schema."""
+    with pytest.raises(Unheld) as caught:
+        matcher_schema(text)
+    assert str(caught.value).startswith(WORDS[text])
+
+
+@pytest.mark.parametrize("index", range(len(SAME)))
+def test_schemas_that_mean_the_same(index):
+    """Older drafts, keywords that say nothing, and numbers in another spelling."""
+    one, other = SAME[index]
+    assert made(json.dumps(other)) == made(json.dumps(one))
+
+
+def test_what_nobody_refers_to_is_not_read():
+    """A definition may be of another tool's making."""
+    assert {"type": "null"} == made('{"type": "null", "$defs": {"a": {"not": {}}}, "x-mine": {"not": {}}}')
