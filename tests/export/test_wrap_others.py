@@ -179,7 +179,8 @@ def test_optimum_s_directory_says_what_a_wrap_needs(tmp_path):
     (tmp_path / "1_Pooling").mkdir()
     onnx.save(reader(), tmp_path / "onnx" / "model.onnx")
     (tmp_path / "config.json").write_text('{"model_type": "bert", "architectures": ["BertModel"]}')
-    (tmp_path / "modules.json").write_text("[]")
+    kinds = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", "Pooling", "Normalize")]
+    (tmp_path / "modules.json").write_text(json.dumps(kinds))
     (tmp_path / "tokenizer_config.json").write_text('{"model_max_length": 40}')
     (tmp_path / "tokenizer.json").write_bytes(byte_tokenizer())
     (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
@@ -223,6 +224,21 @@ def test_a_class_of_transformers_says_the_task(architecture, task, tmp_path):
 
     assert (task, task is not None, 512) == (beside.task, beside.labels is not None, beside.max_tokens)
     assert tmp_path / "preprocessor_config.json" == beside.processor
+
+
+def test_what_no_graph_has_is_not_left_out(tmp_path):
+    """Modules behind the pooling, and probabilities of each label alone, are refused. Normalize is followed."""
+    (tmp_path / "config.json").write_text('{"architectures": ["BertModel"]}')
+    for kinds, normalized in ((["Transformer", "Pooling"], False), (["Transformer", "Pooling", "Normalize"], True)):
+        modules = [{"type": f"sentence_transformers.models.{kind}"} for kind in kinds]
+        (tmp_path / "modules.json").write_text(json.dumps(modules))
+        assert ("embed-text", normalized) == (read_beside(tmp_path).task, read_beside(tmp_path).normalized)
+    (tmp_path / "modules.json").write_text('[{"type": "sentence_transformers.models.Dense"}]')
+    with pytest.raises(CheckpointError, match="a module of the kind 'Dense'; only Transformer, Pooling, Normalize"):
+        read_beside(tmp_path)
+    (tmp_path / "config.json").write_text('{"problem_type": "multi_label_classification"}')
+    with pytest.raises(CheckpointError, match="problem_type 'multi_label_classification' cannot be wrapped"):
+        read_beside(tmp_path)
 
 
 def test_a_directory_without_one_clear_file_is_refused(tmp_path):

@@ -130,7 +130,11 @@ def wrap(
     *,
     bgr: Annotated[bool, typer.Option("--bgr", help="The model takes blue, green, red.")] = False,
     no_normalize: Annotated[
-        bool, typer.Option("--no-normalize", help="Of one that embeds: vectors keep their length. It is 1 otherwise.")
+        bool,
+        typer.Option(
+            "--no-normalize",
+            help="Of one that embeds: vectors keep their length. Else it is 1, unless modules.json has no Normalize.",
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the bundle that is already there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show progress.")] = False,
@@ -157,7 +161,8 @@ def wrap(
         else:
             longest = max_tokens or min(beside.max_tokens or DEFAULT_TOKENS, DEFAULT_TOKENS)
             text, files["tokenizer.json"] = _text(tokenizer or beside.tokenizer, longest)
-        embedding = _embedding(pooling or beside.pooling, normalized=not no_normalize) if row.embeds else None
+        normalized = not no_normalize and beside.normalized is not False
+        embedding = _embedding(pooling or beside.pooling, normalized=normalized) if row.embeds else None
         stated_labels = labels or beside.labels
         named = () if row.embeds and labels is None else read_labels(_needed("--labels", stated_labels))
         described = OnnxModel(

@@ -28,6 +28,7 @@ _POOLINGS = {
     "pooling_mode_lasttoken": "last",
     "pooling_mode_max_tokens": "max",
 }
+_MODULES = ("Transformer", "Pooling", "Normalize")
 _OTHER_POOLINGS = ("pooling_mode_mean_sqrt_len_tokens", "pooling_mode_weightedmean_tokens")
 
 
@@ -36,6 +37,7 @@ class Beside:
     """What lies beside an ONNX file. None: it does not say.
 
     max_tokens: the longest text, by the tokenizer or the model.
+    normalized: whether vectors have the length 1, by modules.json.
     """
 
     task: str | None = None
@@ -44,6 +46,7 @@ class Beside:
     processor: Path | None = None
     pooling: str | None = None
     max_tokens: int | None = None
+    normalized: bool | None = None
 
 
 def find_model(given: Path) -> Path:
@@ -73,7 +76,10 @@ def read_beside(given: Path) -> Beside:
     name = architectures[0] if isinstance(architectures, list) and isinstance(architectures[0], str) else ""
     task = next((task for ending, task in _TASKS.items() if name.endswith(ending)), None)
     tokenizer, processor = given / "tokenizer.json", given / "preprocessor_config.json"
-    if task is None and (given / "modules.json").is_file():
+    if config.get("problem_type") not in {None, "single_label_classification"}:
+        raise CheckpointError(f"{given}: a model of problem_type {config['problem_type']!r:.80} cannot be wrapped")
+    modules = _modules(given / "modules.json")
+    if task is None and modules:
         task = "embed-text"
     return Beside(
         task,
@@ -82,7 +88,26 @@ def read_beside(given: Path) -> Beside:
         processor if processor.is_file() else None,
         _pooling(given / _POOLING_CONFIG),
         _longest(given, config),
+        "Normalize" in modules if modules else None,
     )
+
+
+def _modules(path: Path) -> list[str]:
+    """Return the kinds of a sentence-transformers' modules, in their order; none without the file.
+
+    Raises:
+        CheckpointError: one is of a kind that is in no graph and that `weft wrap` does not add.
+    """
+    if not path.is_file():
+        return []
+    try:
+        kinds = [str(each["type"]).rpartition(".")[2] for each in json.loads(read_file(path))]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{path} is no list of modules") from error
+    for kind in kinds:
+        if kind not in _MODULES:
+            raise CheckpointError(f"{path} has a module of the kind {kind!r:.80}; only {', '.join(_MODULES)} are known")
+    return kinds
 
 
 def _pooling(path: Path) -> str | None:
