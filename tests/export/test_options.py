@@ -88,6 +88,12 @@ def test_up_takes_every_option_of_export(home, made):
 
     assert (0, "") == (code, "".join(line for line in said.splitlines() if not line.startswith("weft up: bert is")))
     alike = by_export.keys() - {"force", "on_stage", "on_note"}
+    parts = {"precision", "held_out", "mixed_runs", "explains", "scores", "adapters", "paged", "choices"}
+    assert parts == alike
+    assert ("int8", True, False, False) == tuple(
+        by_up[name] for name in ("precision", "mixed_runs", "explains", "scores")
+    )
+    assert ("mean", True, 32) == (by_up["choices"].pooling, by_up["choices"].pairs, by_up["choices"].max_tokens)
     assert {name: by_export[name] for name in alike} == {name: by_up[name] for name in alike}
     options = {field.name for field in fields(ExportOptions)}
     assert {"paged", "labels"} == options - SAID.keys(), "they contradict others: the next tests say them"
